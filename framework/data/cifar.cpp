@@ -130,18 +130,32 @@ Dataset load_files(const std::vector<std::filesystem::path>& paths, const Format
   return dataset;
 }
 
-}  // namespace
-
-DatasetSplits load_cifar10(const std::filesystem::path& folder, DatasetParts parts) {
-  const bool all = parts == DatasetParts::kAll;
-  return {all ? load_files(cifar10_train_files(folder), kCifar10) : Dataset{},
-          load_files({folder / "test_batch.bin"}, kCifar10)};
+// `test`: where the test set is.
+template <typename TrainFiles>
+DatasetSplits load_splits(const DatasetRequest& request, const Format& format,
+                          const TrainFiles& train_files, const std::filesystem::path& test) {
+  const bool has_test = path_exists(test);
+  DatasetSplits splits;
+  if (request.needs_train(has_test)) splits.train = load_files(train_files(), format);
+  if (!request.needs_test(has_test)) return splits;
+  if (!has_test) {
+    throw InputError(printable(test.string()) + ": not found: expected the test set" +
+                     kOrTestAside);
+  }
+  splits.test = load_files({test}, format);
+  return splits;
 }
 
-DatasetSplits load_cifar100(const std::filesystem::path& folder, DatasetParts parts) {
-  const bool all = parts == DatasetParts::kAll;
-  return {all ? load_files({folder / "train.bin"}, kCifar100) : Dataset{},
-          load_files({folder / "test.bin"}, kCifar100)};
+}  // namespace
+
+DatasetSplits load_cifar10(const DatasetRequest& request) {
+  const auto train_files = [&] { return cifar10_train_files(request.path); };
+  return load_splits(request, kCifar10, train_files, request.path / "test_batch.bin");
+}
+
+DatasetSplits load_cifar100(const DatasetRequest& request) {
+  const auto train_files = [&] { return std::vector{request.path / "train.bin"}; };
+  return load_splits(request, kCifar100, train_files, request.path / "test.bin");
 }
 
 }  // namespace steelyard

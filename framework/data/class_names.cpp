@@ -51,15 +51,16 @@ std::int64_t label_of(const std::vector<std::string>& names, const std::string& 
 }
 
 Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& names,
-                    const std::string& source, const std::string& names_source) {
+                    const TextSource& source, const std::string& names_source) {
   std::unordered_map<std::string, std::int64_t> labels;
   for (const std::string& name : names) labels.emplace(name, std::ssize(labels));
   Tensor targets = Tensor::empty({std::ssize(samples)}, DType::kI64);
   std::int64_t* target = targets.data<std::int64_t>();
-  for (const std::string& name : samples) {
-    const auto label = labels.find(name);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const auto label = labels.find(samples[i]);
     if (label == labels.end()) {
-      throw InputError(source + ": " + names_source + " has no class '" + printable(name) + "'");
+      throw InputError(source.place_of(i) + ": " + names_source + " has no class '" +
+                       printable(samples[i]) + "'");
     }
     *target++ = label->second;
   }

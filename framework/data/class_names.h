@@ -3,12 +3,22 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "steelyard/framework/tensor.h"
 
 namespace steelyard {
+
+// Where the texts of samples are from, for messages.
+struct TextSource {
+  std::string name;  // of all of them
+  // Of one: its file and line. Absent: the name.
+  std::function<std::string(std::size_t)> place = {};
+
+  std::string place_of(std::size_t sample) const { return place ? place(sample) : name; }
+};
 
 // The different names in their order: by number where all are whole numbers, else by their bytes.
 // Throws InputError that starts with `source` for more than kMaxClasses.
@@ -17,10 +27,10 @@ std::vector<std::string> sorted_classes(std::vector<std::string> names, const st
 // The label of a class, or -1 where `names` do not have it.
 std::int64_t label_of(const std::vector<std::string>& names, const std::string& name);
 
-// i64 [samples]: the label of each sample's class. Throws InputError that starts with `source` for
-// a class that `names`, those of `names_source`, do not have.
+// i64 [samples]: the label of each sample's class. Throws InputError that starts with the sample's
+// place for a class that `names`, those of `names_source`, do not have.
 Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& names,
-                    const std::string& source, const std::string& names_source);
+                    const TextSource& source, const std::string& names_source);
 
 // The lines of a text file, UTF-8, each the name of a class, a label or, with `characters`, one
 // character; those follow "", the blank. Throws InputError with file and line for a name that is

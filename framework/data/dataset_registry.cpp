@@ -118,10 +118,11 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
   require_named_inputs(request, splits);
   add_channels(request, splits);
   transform(request, splits);
+  const std::string source = printable(request.path.string());
   if (request.parts == DatasetParts::kAll || splits.train.size() > 0) {
-    validate_dataset(splits.train, name + " (train)");
+    validate_dataset(splits.train, source + ": the training set");
   }
-  validate_dataset(splits.test, name + " (test)");
+  validate_dataset(splits.test, source + ": the test set");
   return splits;
 }
 
@@ -138,16 +139,11 @@ std::vector<std::string> DatasetRegistry::names() const {
 
 DatasetRegistry builtin_datasets() {
   DatasetRegistry registry;
-  registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist",
-               [](const DatasetRequest& r) { return load_fashion_mnist(r.path, r.parts); });
-  registry.add("idx", "", [](const DatasetRequest& r) { return load_idx(r.path, r.parts); });
-  registry.add("cifar10", "",
-               [](const DatasetRequest& r) { return load_cifar10(r.path, r.parts); });
-  registry.add("cifar100", "",
-               [](const DatasetRequest& r) { return load_cifar100(r.path, r.parts); });
-  registry.add("safetensors", "", [](const DatasetRequest& r) {
-    return load_safetensors_dataset(r.path, r.parts, r.targets, r.inputs);
-  });
+  registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist", load_fashion_mnist);
+  registry.add("idx", "", load_idx);
+  registry.add("cifar10", "", load_cifar10);
+  registry.add("cifar100", "", load_cifar100);
+  registry.add("safetensors", "", load_safetensors_dataset);
   registry.add("images", "", load_images);
   registry.add("shards", "", load_shards);
   registry.add("table", "", load_table);

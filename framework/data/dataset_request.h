@@ -14,9 +14,13 @@
 
 namespace steelyard {
 
+// For the messages of loaders that find no test set.
+inline constexpr const char* kOrTestAside =
+    " (or data.test, which sets samples of the training set aside)";
+
 struct DatasetRequest {
-  std::string name;
-  std::filesystem::path path;  // file or folder, as the loader expects
+  std::string name = {};
+  std::filesystem::path path = {};  // file or folder, as the loader expects
   // kTest: the training set is not needed, and may be absent on disk; a loader may leave it
   // undefined.
   DatasetParts parts = DatasetParts::kAll;
@@ -33,6 +37,12 @@ struct DatasetRequest {
   // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training
   // set has it.
   std::optional<DatasetNames> names = {};
+
+  // What of the files is to be read, where there is a test set of its own and where there is none.
+  bool needs_train(bool has_test) const {
+    return parts == DatasetParts::kAll || !needs_test(has_test);
+  }
+  bool needs_test(bool has_test) const { return has_test || !test_samples; }
 
   // The names of classes, labels or characters, where they do not come from the training set.
   const std::vector<std::string>& known_classes() const {

@@ -118,8 +118,12 @@ std::int64_t read_dimension(IdxFile& file, const std::string& what) {
   return value;
 }
 
+std::filesystem::path plain_or_gzip(const std::filesystem::path& folder, const std::string& name) {
+  return only_one_of(folder, {name, name + ".gz"});
+}
+
 std::filesystem::path existing(const std::filesystem::path& folder, const std::string& name) {
-  const std::filesystem::path found = only_one_of(folder, {name, name + ".gz"});
+  const std::filesystem::path found = plain_or_gzip(folder, name);
   if (!found.empty()) return found;
   throw InputError(
       printable((folder / name).string()) +
@@ -142,9 +146,9 @@ Dataset load_mnist_split(const std::filesystem::path& folder, const std::string&
 }
 
 // The only file of a folder that one of `splits`, then `part` and "ubyte" name, as in
-// emnist-letters-train-images-idx3-ubyte.gz.
-std::filesystem::path found_in(const std::filesystem::path& folder,
-                               const std::vector<std::string>& splits, const std::string& part) {
+// emnist-letters-train-images-idx3-ubyte.gz; empty where there is none.
+std::filesystem::path find_in(const std::filesystem::path& folder,
+                              const std::vector<std::string>& splits, const std::string& part) {
   std::filesystem::path found;
   for (const std::filesystem::path& path : folder_entries(folder)) {
     const std::string name = path.filename().string();
@@ -159,13 +163,19 @@ std::filesystem::path found_in(const std::filesystem::path& folder,
     }
     found = path;
   }
+  return found;
+}
+
+std::filesystem::path found_in(const std::filesystem::path& folder,
+                               const std::vector<std::string>& splits, const std::string& part) {
+  const std::filesystem::path found = find_in(folder, splits, part);
   if (!found.empty()) return found;
   std::string names;
   for (const std::string& split : splits) {
     names += (names.empty() ? "*" : " or *") + split + "-" + part + "*ubyte";
   }
   throw InputError(printable(folder.string()) + ": expected a file " + names +
-                   ", with or without .gz");
+                   ", with or without .gz" + (splits[0] == "test" ? kOrTestAside : ""));
 }
 
 Dataset load_found_split(const std::filesystem::path& folder,
@@ -218,20 +228,31 @@ Tensor read_idx_labels(const std::filesystem::path& path) {
   return bytes.to(DType::kI64);
 }
 
-DatasetSplits load_idx(const std::filesystem::path& folder, DatasetParts parts) {
+DatasetSplits load_idx(const DatasetRequest& request) {
+  const std::filesystem::path& folder = request.path;
   require_folder(folder, "of IDX files");
+  const std::vector<std::string> test{"test", "t10k"};
+  const bool has_test =
+      !find_in(folder, test, "images").empty() || !find_in(folder, test, "labels").empty();
   DatasetSplits splits;
-  if (parts == DatasetParts::kAll) splits.train = load_found_split(folder, {"train"});
-  splits.test = load_found_split(folder, {"test", "t10k"});
-  if (parts == DatasetParts::kTest) return splits;
+  if (request.needs_train(has_test)) splits.train = load_found_split(folder, {"train"});
+  if (!request.needs_test(has_test)) return splits;
+  splits.test = load_found_split(folder, test);
+  if (request.parts == DatasetParts::kTest) return splits;
   splits.test.classes = splits.train.classes;
   require_same_samples(splits, printable(folder.string()) + ": the test set", "the training set");
   return splits;
 }
 
-DatasetSplits load_fashion_mnist(const std::filesystem::path& folder, DatasetParts parts) {
-  if (parts == DatasetParts::kTest) return {{}, load_mnist_split(folder, "t10k")};
-  DatasetSplits splits{load_mnist_split(folder, "train"), load_mnist_split(folder, "t10k")};
+DatasetSplits load_fashion_mnist(const DatasetRequest& request) {
+  const std::filesystem::path& folder = request.path;
+  const bool has_test = !plain_or_gzip(folder, "t10k-images-idx3-ubyte").empty() ||
+                        !plain_or_gzip(folder, "t10k-labels-idx1-ubyte").empty();
+  DatasetSplits splits;
+  if (request.needs_train(has_test)) splits.train = load_mnist_split(folder, "train");
+  if (!request.needs_test(has_test)) return splits;
+  splits.test = load_mnist_split(folder, "t10k");
+  if (request.parts == DatasetParts::kTest) return splits;
   require_same_samples(splits, printable(folder.string()) + ": the test set", "the training set");
   return splits;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/dataset_request.h"
 
 namespace steelyard {
 
@@ -19,13 +20,12 @@ Tensor read_idx_labels(const std::filesystem::path& path);
 
 // The four files of a folder whose names have "train-images", "train-labels", "test-images" (or
 // "t10k-images") and "test-labels" in them, each plain or with ".gz": as many classes as the
-// largest training label says. kTest reads the test set alone.
-DatasetSplits load_idx(const std::filesystem::path& folder,
-                       DatasetParts parts = DatasetParts::kAll);
+// largest training label says. kTest reads the test set alone. The two of the test set may be
+// absent where `request.test_samples` are set aside.
+DatasetSplits load_idx(const DatasetRequest& request);
 
 // The four files of Fashion-MNIST (or MNIST) in a folder, each plain or with ".gz": 10 classes.
-// kTest reads the test set alone.
-DatasetSplits load_fashion_mnist(const std::filesystem::path& folder,
-                                 DatasetParts parts = DatasetParts::kAll);
+// Parts and test set as above.
+DatasetSplits load_fashion_mnist(const DatasetRequest& request);
 
 }  // namespace steelyard

@@ -11,6 +11,7 @@
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/named_inputs.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/framework/safetensors.h"
@@ -208,27 +209,27 @@ Dataset load_split(const SplitFiles& files, const std::vector<std::string>& inpu
 
 }  // namespace
 
-DatasetSplits load_safetensors_dataset(const fs::path& folder, DatasetParts parts,
-                                       const TargetOptions& targets,
-                                       const std::vector<std::string>& inputs) {
+DatasetSplits load_safetensors_dataset(const DatasetRequest& request) {
+  const fs::path& folder = request.path;
   require_folder(folder, "with train.safetensors and test.safetensors");
   const SplitFiles test = files_of(folder, "test");
-  if (parts == DatasetParts::kTest) {
-    DatasetSplits splits{{}, load_split(test, inputs)};
-    splits.test.classes = count_classes(splits.test.targets, test.name);
-    convert_targets(splits.test, targets);
-    validate_dataset(splits.test, test.name);
-    return splits;
-  }
-  const SplitFiles train = files_of(folder, "train");
-  DatasetSplits splits{load_split(train, inputs), load_split(test, inputs)};
-  splits.train.classes = count_classes(splits.train.targets, train.name);
-  splits.test.classes = splits.train.classes;
-  convert_targets(splits.train, targets);
-  convert_targets(splits.test, targets);
-  validate_dataset(splits.train, train.name);
-  validate_dataset(splits.test, test.name);
-  require_same_samples(splits, test.name, "train.safetensors");
+  const bool has_test = path_exists(test.paths[0]);
+  DatasetSplits splits;
+  // Classes are those of the training set, where it is read.
+  std::optional<std::int64_t> classes;
+  const auto load = [&](const SplitFiles& files) {
+    Dataset dataset = load_split(files, request.inputs);
+    if (!classes) classes = count_classes(dataset.targets, files.name);
+    dataset.classes = *classes;
+    convert_targets(dataset, request.targets);
+    validate_dataset(dataset, files.name);
+    return dataset;
+  };
+  if (request.needs_train(has_test)) splits.train = load(files_of(folder, "train"));
+  if (!request.needs_test(has_test)) return splits;
+  if (!has_test) throw InputError(test.name + ": not found: expected the test set" + kOrTestAside);
+  splits.test = load(test);
+  if (splits.train.source) require_same_samples(splits, test.name, "train.safetensors");
   return splits;
 }
 

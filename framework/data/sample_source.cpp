@@ -3,7 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "steelyard/framework/sha256.h"
+
 namespace steelyard {
+
+SampleOrigin SampleSource::read_with_origin(std::int64_t sample, void* to) const {
+  read(sample, nullptr, to);
+  std::string digest = content_digest(sample);
+  if (digest.empty()) {
+    digest =
+        sha256_of({static_cast<const char*>(to), static_cast<std::size_t>(sample_bytes(*this))});
+  }
+  return {std::move(digest)};
+}
 
 TensorSamples::TensorSamples(Tensor inputs)
     : inputs_(std::move(inputs)),

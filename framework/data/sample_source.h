@@ -1,6 +1,7 @@
 // Samples that are read one at a time: from a tensor, or from files larger than memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,13 @@
 #include "steelyard/framework/tensor.h"
 
 namespace steelyard {
+
+// What a sample is made of.
+struct SampleOrigin {
+  std::string digest;  // of its content, in hexadecimal
+  // [height, width] of its image before transforms; nothing where it is made of none.
+  std::optional<std::array<std::int64_t, 2>> image_size = {};
+};
 
 // The inputs of a dataset. Every function may be called by several threads at once, and gives the
 // same at any time: a file that has changed since it was opened is an error, where that shows.
@@ -41,6 +49,9 @@ class SampleSource {
   virtual std::optional<Image> stored_image(std::int64_t) const { return {}; }
   // A digest of what the sample is read from, in hexadecimal; empty: of what read() gives.
   virtual std::string content_digest(std::int64_t) const { return {}; }
+  // Writes the sample as evaluation sees it to `to`, and says what it is made of: one reading for
+  // all.
+  virtual SampleOrigin read_with_origin(std::int64_t sample, void* to) const;
 };
 
 // Rows of a tensor [N, ...].
@@ -83,6 +94,9 @@ class SelectedSamples : public SampleSource {
   }
   std::string content_digest(std::int64_t sample) const override {
     return source_->content_digest(at(sample));
+  }
+  SampleOrigin read_with_origin(std::int64_t sample, void* to) const override {
+    return source_->read_with_origin(at(sample), to);
   }
 
  private:

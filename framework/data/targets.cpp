@@ -4,7 +4,6 @@
 #include <set>
 #include <unordered_map>
 
-#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
 
@@ -34,22 +33,25 @@ std::vector<std::string> characters(const std::string& text, const std::string& 
 // The numbers of parts of texts, such as labels or characters.
 class Vocabulary {
  public:
-  Vocabulary(std::vector<std::string> names, const char* part, std::string source, std::string of)
-      : names_(std::move(names)), part_(part), source_(std::move(source)), of_(std::move(of)) {
+  Vocabulary(std::vector<std::string> names, const char* part, const TextSource& source,
+             std::string of)
+      : names_(std::move(names)), part_(part), source_(source), of_(std::move(of)) {
     for (const std::string& name : names_) numbers_.emplace(name, std::ssize(numbers_));
   }
 
   const std::vector<std::string>& names() const { return names_; }
-  std::int64_t number(const std::string& name) const {
+  // Of a part of a sample's text.
+  std::int64_t number(const std::string& name, std::size_t sample) const {
     const auto found = numbers_.find(name);
     if (found != numbers_.end()) return found->second;
-    throw InputError(source_ + ": " + of_ + " has no " + part_ + " '" + printable(name) + "'");
+    throw InputError(source_.place_of(sample) + ": " + of_ + " has no " + part_ + " '" +
+                     printable(name) + "'");
   }
 
  private:
   std::vector<std::string> names_;
   const char* part_;
-  std::string source_;
+  const TextSource& source_;
   std::string of_;  // whose names they are
   std::unordered_map<std::string, std::int64_t> numbers_;
 };
@@ -66,8 +68,8 @@ void set_marks(Dataset& dataset, const Parts& labels, const Vocabulary& names) {
   const std::int64_t classes = std::ssize(names.names());
   dataset.targets = Tensor::zeros({std::ssize(labels), classes});
   float* row = dataset.targets.data<float>();
-  for (const auto& of_sample : labels) {
-    for (const std::string& label : of_sample) row[names.number(label)] = 1;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    for (const std::string& label : labels[i]) row[names.number(label, i)] = 1;
     row += classes;
   }
 }
@@ -78,9 +80,9 @@ void set_texts(Dataset& dataset, const Parts& texts, const Vocabulary& names) {
   dataset.targets =
       Tensor::full({std::ssize(texts), static_cast<std::int64_t>(longest)}, -1, DType::kI64);
   std::int64_t* row = dataset.targets.data<std::int64_t>();
-  for (const auto& text : texts) {
-    std::transform(text.begin(), text.end(), row,
-                   [&](const std::string& character) { return names.number(character); });
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::transform(texts[i].begin(), texts[i].end(), row,
+                   [&](const std::string& character) { return names.number(character, i); });
     row += longest;
   }
 }
@@ -89,23 +91,24 @@ void set_texts(Dataset& dataset, const Parts& texts, const Vocabulary& names) {
 
 void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
                  const TargetOptions& options, const std::vector<std::string>& known,
-                 const std::string& source) {
+                 const TextSource& source) {
   const TargetKind kind = options.kind.value_or(TargetKind::kClass);
   if (!options.may_be_empty()) {
-    dataset.names.classes = known.empty() ? sorted_classes(texts, source) : known;
+    dataset.names.classes = known.empty() ? sorted_classes(texts, source.name) : known;
     dataset.targets = class_labels(texts, dataset.names.classes, source, options.names_source);
     dataset.classes = std::ssize(dataset.names.classes);
     return;
   }
   const bool marks = kind == TargetKind::kMarks;
   Parts parts;
-  for (const std::string& text : texts) {
-    parts.push_back(marks ? split(text, options.separator) : characters(text, source));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    parts.push_back(marks ? split(texts[i], options.separator)
+                          : characters(texts[i], source.place_of(i)));
   }
   std::vector<std::string> names = known;
   if (names.empty()) {
-    names = different(parts, source);
-    if (names.empty()) throw InputError(source + ": all targets are empty");
+    names = different(parts, source.name);
+    if (names.empty()) throw InputError(source.name + ": all targets are empty");
     if (!marks) names.insert(names.begin(), "");  // the blank
   }
   const Vocabulary vocabulary(std::move(names), marks ? "label" : "character", source,

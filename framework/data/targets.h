@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/dataset.h"
 
 namespace steelyard {
@@ -30,10 +31,10 @@ inline constexpr std::uint64_t kMaxTargetText = 65536;
 // Sets targets, classes and their names from a text for each sample. `known` are the names of a
 // training set; without them they are those of these texts: their classes, all labels between
 // separators, or "" (the blank) and all characters (UTF-8) in order. Throws InputError that starts
-// with `source` for a class, a label or a character that `known` lacks.
+// with the sample's place for a class, a label or a character that `known` lacks.
 void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
                  const TargetOptions& options, const std::vector<std::string>& known,
-                 const std::string& source);
+                 const TextSource& source);
 
 // Makes targets of another form those of `options.kind`, where it is there: labels [N] and whole
 // numbers [N, classes] become marks. Others are left as they are.

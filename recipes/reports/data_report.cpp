@@ -4,32 +4,43 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
+#include <memory>
 #include <unordered_map>
 
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
 
 namespace steelyard {
 namespace {
 
-std::string digest_of_sample(const SampleSource& source, std::int64_t sample) {
-  std::string digest = source.content_digest(sample);
-  if (!digest.empty()) return digest;
-  std::string values(static_cast<std::size_t>(sample_bytes(source)), '\0');
-  source.read(sample, nullptr, values.data());
-  return sha256_of(values);
-}
+using Origins = std::vector<SampleOrigin>;
 
-std::vector<std::string> digests_of(const SampleSource& source) {
-  std::vector<std::string> digests(static_cast<std::size_t>(source.size()));
-  in_parallel(source.size(), [&](std::int64_t i) {
-    digests[static_cast<std::size_t>(i)] = digest_of_sample(source, i);
-  });
-  return digests;
-}
+// The samples of another source; what they are made of is noted where they are first read.
+class NotedSamples : public SampleSource {
+ public:
+  explicit NotedSamples(std::shared_ptr<const SampleSource> source)
+      : source_(std::move(source)), origins_(static_cast<std::size_t>(source_->size())) {}
+
+  std::int64_t size() const override { return source_->size(); }
+  DType dtype() const override { return source_->dtype(); }
+  const Shape& shape() const override { return source_->shape(); }
+  std::string name(std::int64_t sample) const override { return source_->name(sample); }
+  void read(std::int64_t sample, Rng* random, void* to) const override {
+    SampleOrigin& origin = origins_[static_cast<std::size_t>(sample)];
+    if (origin.digest.empty()) {
+      origin = source_->read_with_origin(sample, to);
+    } else {
+      source_->read(sample, random, to);
+    }
+  }
+  // Once every sample has been read.
+  const Origins& origins() const { return origins_; }
+
+ private:
+  std::shared_ptr<const SampleSource> source_;
+  mutable Origins origins_;  // each is written by the thread that reads the sample
+};
 
 bool same_targets(const Tensor& targets, std::int64_t a, std::int64_t b) {
   // Equal inputs may have different values.
@@ -37,39 +48,34 @@ bool same_targets(const Tensor& targets, std::int64_t a, std::int64_t b) {
   return targets.data<std::int64_t>()[a] == targets.data<std::int64_t>()[b];
 }
 
-void find_duplicates(const DatasetSplits& splits, DataReport& report) {
+void find_duplicates(const DatasetSplits& splits, const Origins& trained, const Origins& tested,
+                     DataReport& report) {
   const auto train = samples_of(splits.train);
   const auto test = samples_of(splits.test);
   std::unordered_map<std::string, std::int64_t> first;
-  const std::vector<std::string> trained = digests_of(*train);
   for (std::int64_t i = 0; i < train->size(); ++i) {
-    const auto [at, added] = first.emplace(trained[static_cast<std::size_t>(i)], i);
+    const auto [at, added] = first.emplace(trained[static_cast<std::size_t>(i)].digest, i);
     if (added || same_targets(splits.train.targets, at->second, i)) continue;
     report.of_two_classes.push_back({train->name(at->second), train->name(i)});
   }
-  const std::vector<std::string> tested = digests_of(*test);
   for (std::int64_t i = 0; i < test->size(); ++i) {
-    const auto found = first.find(tested[static_cast<std::size_t>(i)]);
+    const auto found = first.find(tested[static_cast<std::size_t>(i)].digest);
     if (found == first.end()) continue;
     report.tested_and_trained.push_back({test->name(i), train->name(found->second)});
   }
 }
 
 // The sizes of images before transforms, together with those that the report has already.
-void add_sizes(const SampleSource& source, DataReport& report) {
-  if (!source.stored_image(0)) return;
-  std::mutex mutex;
-  in_parallel(source.size(), [&](std::int64_t i) {
-    const Image image = source.stored_image(i).value();
-    const std::array<std::int64_t, 2> size{image.height, image.width};
-    const std::lock_guard lock(mutex);
-    if (!report.image_sizes) report.image_sizes = {size, size};
+void add_sizes(const Origins& origins, DataReport& report) {
+  for (const SampleOrigin& origin : origins) {
+    if (!origin.image_size) continue;
+    if (!report.image_sizes) report.image_sizes = {*origin.image_size, *origin.image_size};
     auto& [smallest, largest] = *report.image_sizes;
     for (const std::size_t side : {0, 1}) {
-      smallest[side] = std::min(smallest[side], size[side]);
-      largest[side] = std::max(largest[side], size[side]);
+      smallest[side] = std::min(smallest[side], (*origin.image_size)[side]);
+      largest[side] = std::max(largest[side], (*origin.image_size)[side]);
     }
-  });
+  }
 }
 
 // Reads every sample, as evaluation does: what fails does so here.
@@ -135,10 +141,16 @@ std::string columns_text(const std::vector<TableColumn>& columns) {
 DataReport describe_data(const DatasetSplits& splits) {
   DataReport report{.train_counts = class_counts(splits.train),
                     .test_counts = class_counts(splits.test)};
-  report.statistics = compute_normalization(splits.train);  // reads every training sample
-  read_all(*samples_of(splits.test));
-  for (const Dataset* part : {&splits.train, &splits.test}) add_sizes(*samples_of(*part), report);
-  find_duplicates(splits, report);
+  // One reading for all: decoding takes long.
+  const auto train = std::make_shared<NotedSamples>(samples_of(splits.train));
+  Dataset noted = splits.train;
+  noted.inputs = Tensor();
+  noted.source = train;
+  report.statistics = compute_normalization(noted);
+  const NotedSamples test(samples_of(splits.test));
+  read_all(test);
+  for (const auto* origins : {&train->origins(), &test.origins()}) add_sizes(*origins, report);
+  find_duplicates(splits, train->origins(), test.origins(), report);
   return report;
 }
 

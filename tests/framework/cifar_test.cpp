@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -42,7 +43,7 @@ class Cifar10 : public ::testing::Test {
     write_bytes(folder_ / "readme.html", "not a batch");
   }
   std::string error() {
-    return message_of<InputError>([&] { load_cifar10(folder_.path()); });
+    return message_of<InputError>([&] { load_cifar10({.path = folder_.path()}); });
   }
   // Three records from number `first` on.
   static void expect_records(const Dataset& dataset, int first) {
@@ -64,7 +65,7 @@ class Cifar10 : public ::testing::Test {
 };
 
 TEST_F(Cifar10, PlanesBecomeInterleavedChannels) {
-  const DatasetSplits splits = load_cifar10(folder_.path());
+  const DatasetSplits splits = load_cifar10({.path = folder_.path()});
   EXPECT_EQ(splits.test.size(), 1);
   EXPECT_EQ(splits.train.classes, 10);
   expect_records(splits.train, 0);
@@ -74,15 +75,31 @@ TEST_F(Cifar10, PlanesBecomeInterleavedChannels) {
 TEST_F(Cifar10, OfOneHundredClassesHasTwoLabels) {
   write_bytes(folder_ / "train.bin", records(97, 3, "\x13"));
   write_bytes(folder_ / "test.bin", records(5, 1, "\x13"));
-  const DatasetSplits splits = load_cifar100(folder_.path());
+  const DatasetSplits splits = load_cifar100({.path = folder_.path()});
   EXPECT_EQ(splits.train.classes, 100);
   EXPECT_EQ(splits.test.targets.span<std::int64_t>()[0], 5);
   expect_records(splits.train, 97);
   write_bytes(folder_ / "train.bin", records(100, 1, "\x13"));
   EXPECT_NE(message_of<InputError>([&] {
-              load_cifar100(folder_.path());
+              load_cifar100({.path = folder_.path()});
             }).find("train.bin: offset 1: expected a label below 100, got 100"),
             std::string::npos);
+}
+
+TEST_F(Cifar10, ATestSetThatIsNotThereIsSetAside) {
+  DatasetRequest request{.name = "cifar10", .path = folder_.path(), .test_samples = 1};
+  const auto load = [&] { return builtin_datasets().load(request); };
+  EXPECT_NE(message_of<InputError>(load).find("data.test: the dataset has a test set of its own"),
+            std::string::npos);
+  std::filesystem::remove(folder_ / "test_batch.bin");
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.size(), 2);
+  ASSERT_EQ(splits.test.size(), 1);
+  request.parts = DatasetParts::kTest;
+  EXPECT_EQ(load().test.source->name(0), splits.test.source->name(0));
+  request.name = "cifar100";
+  write_bytes(folder_ / "train.bin", records(97, 3, "\x13"));
+  EXPECT_EQ(load().test.size(), 1);
 }
 
 TEST_F(Cifar10, RejectsPartialRecords) {
@@ -104,7 +121,8 @@ TEST_F(Cifar10, RejectsMissingFiles) {
   EXPECT_NE(error().find("expected data_batch_2.bin among 2 batches"), std::string::npos);
   std::filesystem::rename(folder_ / "data_batch_3.bin", folder_ / "data_batch_2.bin");
   std::filesystem::remove(folder_ / "test_batch.bin");
-  EXPECT_NE(error().find("test_batch.bin: cannot open"), std::string::npos);
+  EXPECT_NE(error().find("test_batch.bin: not found: expected the test set (or data.test, which"),
+            std::string::npos);
   std::filesystem::remove(folder_ / "data_batch_1.bin");
   std::filesystem::remove(folder_ / "data_batch_2.bin");
   EXPECT_NE(error().find("data_batch_*.bin: not found"), std::string::npos);

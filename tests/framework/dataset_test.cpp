@@ -177,6 +177,21 @@ TEST_F(SafetensorsDataset, LoadsClassification) {
             std::string::npos);
 }
 
+TEST_F(SafetensorsDataset, ATestSetThatIsNotThereIsSetAside) {
+  write("train-0-of-1.safetensors", Tensor::zeros({3, 4}),
+        Tensor::from<std::int64_t>({0, 4, 2}, {3}));
+  EXPECT_NE(error().find("test.safetensors: not found: expected the test set (or data.test, which"),
+            std::string::npos);
+  DatasetRequest request{.name = "safetensors", .path = folder_.path(), .test_samples = 1};
+  const DatasetSplits splits = builtin_datasets().load(request);
+  EXPECT_EQ(splits.train.size(), 2);
+  ASSERT_EQ(splits.test.size(), 1);
+  EXPECT_EQ(splits.test.classes, 5);
+  request.parts = DatasetParts::kTest;
+  EXPECT_EQ(builtin_datasets().load(request).test.targets.data<std::int64_t>()[0],
+            splits.test.targets.data<std::int64_t>()[0]);
+}
+
 TEST_F(SafetensorsDataset, LoadsRegression) {
   write("train.safetensors", Tensor::zeros({3, 7}, DType::kF64), Tensor::zeros({3, 2}));
   write("test.safetensors", Tensor::zeros({2, 7}), Tensor::zeros({2, 2}, DType::kF64));

@@ -133,7 +133,7 @@ TEST(FileKind, CifarFilesOfAnotherFormatAreNamed) {
   const TemporaryFolder folder;
   write_bytes(folder / "data_batch_1.bin", "\x80\x03}q\x01(");
   EXPECT_NE(message_of<InputError>([&] {
-              load_cifar10(folder.path());
+              load_cifar10({.path = folder.path()});
             }).find("got 6 bytes (it looks like a Python pickle)"),
             std::string::npos);
 }

@@ -142,13 +142,13 @@ class FashionFolder : public ::testing::Test {
     write_bytes(folder_ / "t10k-labels-idx1-ubyte", labels_of("\x02"));
   }
   std::string error() {
-    return message_of<InputError>([&] { load_fashion_mnist(folder_.path()); });
+    return message_of<InputError>([&] { load_fashion_mnist({.path = folder_.path()}); });
   }
   TemporaryFolder folder_;
 };
 
 TEST_F(FashionFolder, Loads) {
-  const DatasetSplits splits = load_fashion_mnist(folder_.path());
+  const DatasetSplits splits = load_fashion_mnist({.path = folder_.path()});
   EXPECT_EQ(splits.train.size(), 3);
   EXPECT_EQ(splits.test.size(), 1);
   EXPECT_EQ(splits.train.classes, 10);
@@ -157,6 +157,15 @@ TEST_F(FashionFolder, Loads) {
   ASSERT_NE(splits.test.source, nullptr) << "a plain file is read when it is needed";
   EXPECT_EQ(splits.test.source->name(0),
             (folder_ / "t10k-images-idx3-ubyte").string() + ": sample 0");
+}
+
+TEST_F(FashionFolder, ATestSetThatIsNotThereIsSetAside) {
+  std::filesystem::remove(folder_ / "t10k-images-idx3-ubyte");
+  std::filesystem::remove(folder_ / "t10k-labels-idx1-ubyte");
+  const DatasetSplits splits =
+      builtin_datasets().load({.name = "fashion_mnist", .path = folder_.path(), .test_samples = 1});
+  EXPECT_EQ(splits.train.size(), 2);
+  EXPECT_EQ(splits.test.size(), 1);
 }
 
 TEST_F(FashionFolder, RejectsTwoFilesForOne) {
@@ -198,19 +207,37 @@ class IdxFolder : public ::testing::Test {
     write_bytes(folder_ / "emnist-letters-test-labels-idx1-ubyte", labels_of("\x02"));
   }
   std::string error() {
-    return message_of<InputError>([&] { load_idx(folder_.path()); });
+    return message_of<InputError>([&] { load_idx({.path = folder_.path()}); });
   }
   TemporaryFolder folder_;
 };
 
 TEST_F(IdxFolder, HasFilesOfAnyNameAndNumberOfClasses) {
-  const DatasetSplits splits = load_idx(folder_.path());
+  const DatasetSplits splits = load_idx({.path = folder_.path()});
   EXPECT_EQ(splits.train.size(), 3);
   EXPECT_EQ(splits.train.classes, 27);
   EXPECT_EQ(splits.test.classes, 27);
   EXPECT_EQ(load_samples(splits.test).inputs.span<std::uint8_t>()[3],
             static_cast<std::uint8_t>(3 * 37));
-  EXPECT_EQ(load_idx(folder_.path(), DatasetParts::kTest).train.size(), 0);
+  EXPECT_EQ(load_idx({.path = folder_.path(), .parts = DatasetParts::kTest}).train.size(), 0);
+}
+
+TEST_F(IdxFolder, ATestSetThatIsNotThereIsSetAside) {
+  DatasetRequest request{.name = "idx", .path = folder_.path(), .test_samples = 1};
+  const auto load = [&] { return builtin_datasets().load(request); };
+  std::filesystem::remove(folder_ / "emnist-letters-test-images-idx3-ubyte");
+  EXPECT_EQ(message_of<InputError>(load),
+            folder_.path().string() +
+                ": expected a file *test-images*ubyte or *t10k-images*ubyte, with or without .gz "
+                "(or data.test, which sets samples of the training set aside)");
+  std::filesystem::remove(folder_ / "emnist-letters-test-labels-idx1-ubyte");
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.size(), 2);
+  ASSERT_EQ(splits.test.size(), 1);
+  EXPECT_EQ(splits.test.classes, 27);
+  request.parts = DatasetParts::kTest;
+  EXPECT_EQ(load().test.targets.data<std::int64_t>()[0],
+            splits.test.targets.data<std::int64_t>()[0]);
 }
 
 TEST_F(IdxFolder, RejectsMissingAndSeveralFiles) {

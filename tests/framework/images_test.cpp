@@ -314,6 +314,19 @@ TEST_F(ImageFolder, DigestAndNormalizationFromTheFiles) {
   EXPECT_NE(digest(), first);
 }
 
+TEST_F(ImageFolder, OneReadingTellsWhatASampleIsMadeOf) {
+  const auto train = load().train.source;
+  const auto selected = select_samples(load().train, std::vector<std::int64_t>{6, 3}).source;
+  Bytes sample(20), same(20);
+  train->read(3, nullptr, sample.data());
+  for (const auto& [source, index] : {std::pair(train, 3), {selected, 1}}) {
+    const SampleOrigin origin = source->read_with_origin(index, same.data());
+    EXPECT_EQ(same, sample);
+    EXPECT_EQ(origin.digest, train->content_digest(3));
+    EXPECT_EQ(origin.image_size, (std::array<std::int64_t, 2>{4, 4}));
+  }
+}
+
 TEST_F(ImageFolder, TestSetOfOneFolder) {
   DatasetRequest one = request();
   one.path = root_ / "train";
@@ -370,13 +383,19 @@ TEST_F(ImageFolder, ListedInATable) {
   EXPECT_EQ(splits.test.targets.data<std::int64_t>()[1], 2);
   testing::write_bytes(root_ / "test.csv", "label,path\ncat,train/cat/0.PNG\n");
   EXPECT_EQ(load().test.names.classes, splits.test.names.classes) << "columns in any order";
+  testing::write_bytes(root_ / "test.csv",
+                       "path,label\ntrain/cat/0.PNG,cat\ntrain/./cat/0.PNG,cat\n");
+  EXPECT_EQ(load().test.size(), 2) << "a file that is listed twice counts twice";
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
            {"path,name\nx,y\n", "test.csv:1: expected the columns path and label, and no other"},
            {"path,label,id\nx,y,1\n", "test.csv:1: expected the columns path and label, and no"},
            {"path,label\ntrain/cat,cat\n", "test.csv:2: expected a file, got the folder "},
            {"path,label\n\ntrain/none.png,cat\n", "test.csv:3: there is no file "},
            {"path,label\ntrain/cat/0.PNG\n", "test.csv:2: expected a path and a label"},
-           {"path,label\ntrain/cat/0.PNG,cow\n", "the training set has no class 'cow'"},
+           {"path,label\ntrain/cat/0.PNG,cat\n\ntrain/dog/1.PNG,cow\n",
+            "test.csv:4: the training set has no class 'cow'"},
+           {"path,label\ntrain/cat/0.PNG,cat\ntrain/dog/1.PNG,dog\ntrain/./cat/0.PNG,dog\n",
+            "train/./cat/0.PNG has the label 'dog' here and 'cat' in line 2"},
            {"path,label\n", "test.csv:1: expected rows"}}) {
     testing::write_bytes(root_ / "test.csv", text);
     EXPECT_THAT(error(request()), HasSubstr(expected));

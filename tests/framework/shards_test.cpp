@@ -77,10 +77,18 @@ TEST_F(Shards, OtherFilesOfASampleArePassedOver) {
   EXPECT_THAT(splits.train.source->name(0), HasSubstr("train.tar: a.bmp"));
 }
 
+TEST_F(Shards, AClassThatTrainingLacksIsNamedWithItsFile) {
+  write("train-0.tar", sample("a", "rose") + kEnd);
+  write("test-0.tar", sample("b", "rose") + kEnd);
+  write("test-1.tar", sample("c", "rose") + sample("d", "tulip") + kEnd);
+  EXPECT_THAT(error(), HasSubstr("test-1.tar: d.bmp: the training set has no class 'tulip'"));
+}
+
 TEST_F(Shards, WhatIsRefused) {
   const std::pair<std::string, std::string> cases[] = {
       {sample("a", "x") + kEnd + sample("b", "x") + kEnd, "were two archives joined?"},
       {"\x1f\x8b\x08" + std::string(600, 'x'), "byte 0: not the header of a file (it looks like"},
+      {"\x1f\x8b\x08" + std::string(60, 'x'), "byte 0: its end is missing (it looks like"},
       {member("a.bmp", bmp()) + member("b.cls", "x") + kEnd,
        "train.tar: a: expected a text a.cls, got a.bmp"},
       {member("a.cls", "x") + member("a.json", "{}") + kEnd,

@@ -90,6 +90,21 @@ TEST_F(Tables, RegressionAndOneFile) {
   EXPECT_EQ(2 * row(splits.test, 3)[0], splits.test.targets.data<float>()[6]);
 }
 
+TEST_F(Tables, ATestSetThatIsNotThereIsSetAside) {
+  write("train.csv", "x,y\n1,a\n2,b\n3,a\n");
+  DatasetRequest folder = request({.target = {"y"}});
+  const auto load = [&] { return builtin_datasets().load(folder); };
+  EXPECT_THAT(message_of<InputError>(load),
+              HasSubstr("expected a table test.csv or test.tsv (or data.test, which sets"));
+  folder.test_samples = 1;
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.size(), 2);
+  ASSERT_EQ(splits.test.size(), 1);
+  folder.parts = DatasetParts::kTest;
+  folder.names = splits.train.names;
+  EXPECT_EQ(row(load().test, 0), row(splits.test, 0));
+}
+
 TEST_F(Tables, AColumnHasOneRole) {
   write("train.csv", "a,b,c\n1,2,x\n2,1,y\n");
   write("test.csv", "a,b,c\n1,2,x\n");
@@ -323,6 +338,9 @@ TEST_F(Arrays, ATestSetThatIsThereIsNotPassedOver) {
   };
   write_all(inputs, targets);
   EXPECT_THAT(fails("", 1), HasSubstr("data.test: the dataset has a test set of its own"));
+  write("test_targets.npy", npy("|u1", "(3,)", std::string("\0\1\2", 3)));
+  EXPECT_EQ(fails("", {}), (folder_ / "").string() +
+                               ": the test set: expected labels in [0, 2), got 2 in sample 2");
   write("test_inputs.npy", npy("<f4", "(0, 1)", ""));
   write("test_targets.npy", npy("|u1", "(0,)", ""));
   for (const std::optional<std::int64_t> count : {std::optional<std::int64_t>(), {1}}) {

@@ -31,18 +31,19 @@ std::string error_of(const F& f) {
 TEST(Targets, LabelsBetweenSeparators) {
   const TargetOptions options{TargetKind::kMarks, ", "};
   Dataset train;
-  set_targets(train, {"sky, sea", "", "sea", "sky, sand"}, options, {}, "here");
+  set_targets(train, {"sky, sea", "", "sea", "sky, sand"}, options, {}, {"here"});
   EXPECT_THAT(train.names.classes, ElementsAre("sand", "sea", "sky"));
   EXPECT_EQ(train.classes, 3);
   EXPECT_EQ(target_kind(train.targets, 3), TargetKind::kMarks);
   EXPECT_EQ(values(train.targets), (std::vector<double>{0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 0, 1}));
   Dataset test;
+  const TextSource lines{"there", [](std::size_t i) { return "there:" + std::to_string(i + 2); }};
   EXPECT_EQ(error_of([&] {
-              set_targets(test, {"sea", "snow"}, options, {"sea"}, "there");
+              set_targets(test, {"sea", "snow"}, options, {"sea"}, lines);
             }),
-            "there: the training set has no label 'snow'");
+            "there:3: the training set has no label 'snow'");
   EXPECT_EQ(error_of([&] {
-              set_targets(test, {"", ""}, options, {}, "there");
+              set_targets(test, {"", ""}, options, {}, {"there"});
             }),
             "there: all targets are empty");
 }
@@ -50,18 +51,19 @@ TEST(Targets, LabelsBetweenSeparators) {
 TEST(Targets, TextsAreNumbersOfCharacters) {
   const TargetOptions options{TargetKind::kText};
   Dataset train;
-  set_targets(train, {"ab", "", "b\u00e4b"}, options, {}, "here");
+  set_targets(train, {"ab", "", "b\u00e4b"}, options, {}, {"here"});
   EXPECT_THAT(train.names.classes, ElementsAre("", "a", "b", "\u00e4"));
   EXPECT_EQ(values(train.targets), (std::vector<double>{1, 2, -1, -1, -1, -1, 2, 3, 2}));
+  const TextSource lines{"there", [](std::size_t i) { return "there:" + std::to_string(i + 2); }};
   Dataset test;
-  set_targets(test, {"a"}, options, train.names.classes, "there");
+  set_targets(test, {"a"}, options, train.names.classes, {"there"});
   EXPECT_EQ(values(test.targets), (std::vector<double>{1}));
   EXPECT_EQ(error_of([&] {
-              set_targets(test, {"xa"}, options, {"", "a"}, "there");
+              set_targets(test, {"a", "xa"}, options, {"", "a"}, lines);
             }),
-            "there: the training set has no character 'x'");
-  EXPECT_EQ(error_of([&] { set_targets(test, {"a\xC3"}, options, {}, "there"); }),
-            "there: the text 'a\\xc3' is not UTF-8");
+            "there:3: the training set has no character 'x'");
+  EXPECT_EQ(error_of([&] { set_targets(test, {"a\xC3"}, options, {}, lines); }),
+            "there:2: the text 'a\\xc3' is not UTF-8");
 }
 
 TEST(Targets, ArraysBecomeMarks) {
@@ -141,11 +143,11 @@ TEST(ReadNames, AreThoseOfTheLines) {
 TEST(SetTargets, NamesOfAFileKeepTheirOrderAndTheirNumbers) {
   const TargetOptions options{.names = {"rose", "iris", "lily"}, .names_source = "names.txt"};
   Dataset train;
-  set_targets(train, {"lily", "rose"}, options, options.names, "here");
+  set_targets(train, {"lily", "rose"}, options, options.names, {"here"});
   EXPECT_EQ(train.classes, 3);
   EXPECT_EQ(train.names.classes, options.names);
   EXPECT_EQ(train.targets.data<std::int64_t>()[0], 2);
-  EXPECT_EQ(error_of([&] { set_targets(train, {"tulip"}, options, options.names, "here"); }),
+  EXPECT_EQ(error_of([&] { set_targets(train, {"tulip"}, options, options.names, {"here"}); }),
             "here: names.txt has no class 'tulip'");
 }
 

@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::write_file(fuzz::scratch_folder() / name, file);
   }
   fuzz::accepted([&] {
-    const DatasetSplits splits = load_cifar10(fuzz::scratch_folder());
+    const DatasetSplits splits = load_cifar10({.path = fuzz::scratch_folder()});
     check_samples(splits.train, file);
     check_samples(splits.test, file);
   });

@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::write_file(fuzz::scratch_folder() / name, file);
   }
   fuzz::accepted([&] {
-    const DatasetSplits splits = load_safetensors_dataset(fuzz::scratch_folder());
+    const DatasetSplits splits = load_safetensors_dataset({.path = fuzz::scratch_folder()});
     validate_dataset(splits.train, "accepted");
     LoaderOptions options{.batch_size = 2, .shuffle = true, .normalization = {}, .augment = {}};
     options.normalization = compute_normalization(splits.train);

@@ -57,7 +57,8 @@ Dataset load_split(const fs::path& folder, const std::string& split,
   const fs::path first = first_array(folder, split, names);
   if (!path_exists(first)) {
     throw InputError(printable(folder.string()) + ": expected " + split + ".npz, or " +
-                     printable(first.filename().string()) + " and " + split + "_targets.npy");
+                     printable(first.filename().string()) + " and " + split + "_targets.npy" +
+                     (split == "test" ? kOrTestAside : ""));
   }
   const auto array = [&](const std::string& name) { return NpyFile(path_of(name)).array(""); };
   return dataset_of(inputs_of(names, "inputs", printable(folder.string()), array),
@@ -102,12 +103,11 @@ DatasetSplits load_arrays(const DatasetRequest& request) {
   }
   const bool has_test = path_exists(packed_split(path, "test")) ||
                         path_exists(first_array(path, "test", request.inputs));
-  if (request.parts == DatasetParts::kTest && (has_test || !request.test_samples)) {
-    return {{}, load_split(path, "test", request.inputs)};
-  }
-  DatasetSplits splits{load_split(path, "train", request.inputs), {}};
-  if (request.test_samples && !has_test) return splits;
+  DatasetSplits splits;
+  if (request.needs_train(has_test)) splits.train = load_split(path, "train", request.inputs);
+  if (!request.needs_test(has_test)) return splits;
   splits.test = load_split(path, "test", request.inputs);
+  if (request.parts == DatasetParts::kTest) return splits;
   require_samples(splits.test, source + ": the test set");
   splits.test.classes = splits.train.classes;
   require_same_samples(splits, source + ": the test set", "the training set");

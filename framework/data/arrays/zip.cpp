@@ -263,9 +263,10 @@ std::shared_ptr<const ByteRange> ZipFile::opened(const ZipMember& member) {
                        " more: files that are stored are not unpacked to memory");
     }
     unpacked_left_ -= member.size;
-    std::string bytes =
-        with_memory_for(printable(archive_->path().string()) + ": " + printable(member.name),
-                        [&] { return std::string(member.size, '\0'); });
+    std::string bytes = with_memory_for(
+        printable(archive_->path().string()) + ": " + printable(member.name) + ", " +
+            std::to_string(member.size) + " bytes unpacked (files that are stored are not)",
+        [&] { return std::string(member.size, '\0'); });
     RawInflate inflate;
     if (!inflate.unpack(*archive_, member.begin, member.packed, bytes)) {
       throw InputError(member.name + " is damaged");

@@ -10,6 +10,7 @@
 #include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/sha256.h"
 
 namespace steelyard {
 namespace {
@@ -92,8 +93,10 @@ Image decode_image(std::string_view bytes, std::int64_t channels, const std::str
   }
 }
 
-Image read_image(const std::string& path, std::int64_t channels) {
-  return decode_image(read_file(path, kMaxImageFileBytes), channels, printable(path));
+Image read_image(const std::string& path, std::int64_t channels, std::string* digest) {
+  const std::string bytes = read_file(path, kMaxImageFileBytes);
+  if (digest != nullptr) *digest = sha256_of(bytes);
+  return decode_image(bytes, channels, printable(path));
 }
 
 // Source: EXIF 2.32, 4.6.4 A, Orientation: where row 0 and column 0 are when the image is looked

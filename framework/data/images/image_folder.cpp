@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/error.h"
@@ -18,6 +19,11 @@ struct LabelledFiles {
   std::string source;  // for messages
   std::vector<std::string> paths = {};
   std::vector<std::string> classes = {};  // of each path
+  std::vector<std::int64_t> lines = {};   // of a table: of each path
+
+  std::string place(std::size_t index) const {
+    return lines.empty() ? source : source + ":" + std::to_string(lines[index]);
+  }
 };
 
 std::string shown(const fs::path& path) { return printable(path.string()); }
@@ -93,6 +99,7 @@ LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
   }
   const std::size_t path_at = row.fields[0] == "path" ? 0 : 1, label_at = 1 - path_at;
   LabelledFiles files{reader.name()};
+  std::unordered_map<std::string, std::size_t> known;  // where each path is
   while (reader.next(row)) {
     const bool labelled = row.fields.size() == 2 && (may_be_empty || !row.fields[label_at].empty());
     if (!labelled || row.fields[path_at].empty()) {
@@ -101,8 +108,17 @@ LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
     const fs::path path = table.parent_path() / row.fields[path_at];
     if (!path_exists(path)) reader.fail(row.line, "there is no file " + shown(path));
     if (is_folder(path)) reader.fail(row.line, "expected a file, got the folder " + shown(path));
+    const auto [found, is_new] =
+        known.emplace(path.lexically_normal().string(), files.paths.size());
+    // A file that is there twice counts twice: so are rare classes weighed.
+    if (!is_new && files.classes[found->second] != row.fields[label_at]) {
+      reader.fail(row.line, shown(path) + " has the label '" + printable(row.fields[label_at]) +
+                                "' here and '" + printable(files.classes[found->second]) +
+                                "' in line " + std::to_string(files.lines[found->second]));
+    }
     files.paths.push_back(path.string());
     files.classes.push_back(row.fields[label_at]);
+    files.lines.push_back(row.line);
   }
   if (files.paths.empty()) reader.fail(1, "expected rows beneath the names of the columns");
   return files;
@@ -111,7 +127,8 @@ LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
 Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
                    const DatasetRequest& request) {
   Dataset dataset;
-  set_targets(dataset, files.classes, request.targets, known, files.source);
+  set_targets(dataset, files.classes, request.targets, known,
+              {files.source, [&](std::size_t i) { return files.place(i); }});
   dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(files.paths)),
                                  request.transforms.value_or(ImageTransforms{}));
   return dataset;
@@ -127,8 +144,8 @@ std::optional<LabelledFiles> find_split(const fs::path& folder, const std::strin
 
 }  // namespace
 
-Image ImageFiles::image(std::int64_t index, std::int64_t channels) const {
-  return read_image(paths_.at(static_cast<std::size_t>(index)), channels);
+Image ImageFiles::image(std::int64_t index, std::int64_t channels, std::string* digest) const {
+  return read_image(paths_.at(static_cast<std::size_t>(index)), channels, digest);
 }
 
 std::string ImageFiles::name(std::int64_t index) const {

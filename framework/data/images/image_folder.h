@@ -18,7 +18,7 @@ class ImageFiles : public ImageSource {
   explicit ImageFiles(std::vector<std::string> paths) : paths_(std::move(paths)) {}
 
   std::int64_t size() const override { return std::ssize(paths_); }
-  Image image(std::int64_t index, std::int64_t channels) const override;
+  Image image(std::int64_t index, std::int64_t channels, std::string* digest) const override;
   std::string name(std::int64_t index) const override;
   std::string content_digest(std::int64_t index) const override;
 

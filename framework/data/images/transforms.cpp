@@ -106,8 +106,21 @@ class ImageSamples : public SampleSource {
 
   void read(std::int64_t sample, Rng* random, void* to) const override {
     const Image stored = images_->image(sample, shape_[2]);
-    const Image image = random != nullptr ? random_resized_crop(stored, transforms_, *random)
-                                          : transformed_or_named(stored, sample);
+    write(random != nullptr ? random_resized_crop(stored, transforms_, *random)
+                            : transformed_or_named(stored, sample),
+          sample, to);
+  }
+
+  SampleOrigin read_with_origin(std::int64_t sample, void* to) const override {
+    SampleOrigin origin;
+    const Image stored = images_->image(sample, shape_[2], &origin.digest);
+    origin.image_size = {stored.height, stored.width};
+    write(transformed_or_named(stored, sample), sample, to);
+    return origin;
+  }
+
+ private:
+  void write(const Image& image, std::int64_t sample, void* to) const {
     if (image.height != shape_[0] || image.width != shape_[1]) {
       throw InputError(name(sample) + ": expected " + size_text(shape_[0], shape_[1]) +
                        " pixels as the first image has, got " +
@@ -117,7 +130,6 @@ class ImageSamples : public SampleSource {
     std::memcpy(to, image.pixels.data(), image.pixels.size());
   }
 
- private:
   Image transformed_or_named(const Image& image, std::int64_t sample) const {
     try {
       return transformed(image, transforms_);
@@ -143,11 +155,15 @@ class SampleImages : public ImageSource {
     return samples_->content_digest(index);
   }
 
-  Image image(std::int64_t index, std::int64_t channels) const override {
+  Image image(std::int64_t index, std::int64_t channels, std::string* digest) const override {
     const Shape& shape = samples_->shape();
     Image image{shape[0], shape[1], channels, {}};
     image.pixels.resize(static_cast<std::size_t>(sample_values(*samples_)));
-    samples_->read(index, nullptr, image.pixels.data());
+    if (digest == nullptr) {
+      samples_->read(index, nullptr, image.pixels.data());
+    } else {
+      *digest = samples_->read_with_origin(index, image.pixels.data()).digest;
+    }
     return image;
   }
 

@@ -43,8 +43,10 @@ class ImageSource {
  public:
   virtual ~ImageSource() = default;
   virtual std::int64_t size() const = 0;
-  // Thread-safe; with `channels` of 1 or 3. Throws InputError that names the file.
-  virtual Image image(std::int64_t index, std::int64_t channels) const = 0;
+  // Thread-safe; with `channels` of 1 or 3. `digest`, where it is not null, is set to the digest of
+  // the content. Throws InputError that names the file.
+  virtual Image image(std::int64_t index, std::int64_t channels,
+                      std::string* digest = nullptr) const = 0;
   virtual std::string name(std::int64_t index) const = 0;
   // As SampleSource's.
   virtual std::string content_digest(std::int64_t index) const = 0;

@@ -27,6 +27,12 @@ struct Shards {
   std::vector<std::unique_ptr<const InputFile>> files = {};
   std::vector<ShardImage> images = {};
   std::vector<std::string> classes = {};  // of each image
+
+  // The archive and the image.
+  std::string name(std::size_t index) const {
+    const ShardImage& image = images.at(index);
+    return printable(files[image.shard]->path().string()) + ": " + printable(image.name);
+  }
 };
 
 class ShardImages : public ImageSource {
@@ -35,11 +41,12 @@ class ShardImages : public ImageSource {
 
   std::int64_t size() const override { return std::ssize(shards_.images); }
   std::string name(std::int64_t index) const override {
-    const ShardImage& at = image_at(index);
-    return printable(shards_.files[at.shard]->path().string()) + ": " + printable(at.name);
+    return shards_.name(static_cast<std::size_t>(index));
   }
-  Image image(std::int64_t index, std::int64_t channels) const override {
-    return decode_image(bytes_of(index), channels, name(index));
+  Image image(std::int64_t index, std::int64_t channels, std::string* digest) const override {
+    const std::string bytes = bytes_of(index);
+    if (digest != nullptr) *digest = sha256_of(bytes);
+    return decode_image(bytes, channels, name(index));
   }
   std::string content_digest(std::int64_t index) const override {
     return sha256_of(bytes_of(index));
@@ -160,7 +167,8 @@ Dataset load_split(const std::vector<fs::path>& paths, const DatasetRequest& req
   const std::string source = printable(request.path.string());
   if (shards.images.empty()) throw InputError(source + ": the archives hold no samples");
   Dataset dataset;
-  set_targets(dataset, shards.classes, request.targets, known, source);
+  set_targets(dataset, shards.classes, request.targets, known,
+              {source, [&](std::size_t i) { return shards.name(i); }});
   shards.classes.clear();
   dataset.source = image_samples(std::make_shared<ShardImages>(std::move(shards)),
                                  request.transforms.value_or(ImageTransforms{}));

@@ -112,9 +112,7 @@ class Reader {
         require_end();
         return members_;
       }
-      if (!header.has_right_checksum()) {
-        fail("not the header of a file" + (at_ == 0 ? looks_like(kind_of(archive_)) : ""));
-      }
+      if (!header.has_right_checksum()) fail("not the header of a file");
       at_ += kBlock;
       const bool extends = header.type() == 'x' || header.type() == 'g' || header.type() == 'L';
       const std::optional<std::uint64_t> size =
@@ -169,7 +167,7 @@ class Reader {
 
   [[noreturn]] void fail(const std::string& what) const {
     throw InputError(printable(archive_.path().string()) + ": byte " + std::to_string(at_) + ": " +
-                     what);
+                     what + (at_ == 0 ? looks_like(kind_of(archive_)) : ""));
   }
 
   const InputFile& archive_;

@@ -157,7 +157,9 @@ Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOption
   });
   Dataset dataset;
   dataset.source = samples;
-  set_targets(dataset, texts, targets, known, reader.name());
+  set_targets(dataset, texts, targets, known, {reader.name(), [&](std::size_t i) {
+                                                 return samples->name(static_cast<std::int64_t>(i));
+                                               }});
   return dataset;
 }
 
@@ -191,13 +193,16 @@ Dataset load_file(const std::filesystem::path& path, const DatasetRequest& reque
   return dataset;
 }
 
-// train.csv or train.tsv.
+// train.csv or train.tsv; empty where neither is there.
+std::filesystem::path find_split(const std::filesystem::path& folder, const std::string& split) {
+  return only_one_of(folder, {split + ".csv", split + ".tsv", split + ".tab"});
+}
+
 std::filesystem::path split_path(const std::filesystem::path& folder, const std::string& split) {
-  const std::filesystem::path found =
-      only_one_of(folder, {split + ".csv", split + ".tsv", split + ".tab"});
+  const std::filesystem::path found = find_split(folder, split);
   if (!found.empty()) return found;
   throw InputError(printable(folder.string()) + ": expected a table " + split + ".csv or " + split +
-                   ".tsv");
+                   ".tsv" + (split == "test" ? kOrTestAside : ""));
 }
 
 }  // namespace
@@ -210,15 +215,18 @@ DatasetSplits load_table(const DatasetRequest& request) {
   require_one_role_each(options, request.targets.kind);
   const bool folder = is_folder(request.path);
   const auto train_path = [&] { return folder ? split_path(request.path, "train") : request.path; };
-  const bool test_only = folder && request.parts == DatasetParts::kTest && request.names;
+  const bool has_test = folder && !find_split(request.path, "test").empty();
+  const bool needs_train = !folder || !request.names || request.needs_train(has_test);
   DatasetNames names = request.names.value_or(DatasetNames{.classes = request.targets.names});
   DatasetSplits splits;
   if (!request.names) names.columns = learned_columns(train_path(), options);
-  if (!test_only) {
+  if (needs_train) {
     splits.train = load_file(train_path(), request, names);
     names.classes = splits.train.names.classes;
   }
-  if (folder) splits.test = load_file(split_path(request.path, "test"), request, names);
+  if (folder && request.needs_test(has_test)) {
+    splits.test = load_file(split_path(request.path, "test"), request, names);
+  }
   return splits;
 }
 
