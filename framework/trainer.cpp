@@ -99,7 +99,7 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       ranks_(options.ranks != nullptr ? *options.ranks : alone_),
       callbacks_(std::move(callbacks)),
       steps_(model, optimizer, options, step_work_of(callbacks_)),
-      clock_(ranks_) {
+      clock_(ranks_, loader_) {
   if (options.average) average_.emplace(model, *options.average);
   zeros_loss_ = training_loss_of_zero_outputs(options.loss, options.distillation, train);
 }
@@ -137,9 +137,9 @@ TrainResult Trainer::result(bool interrupted) const {
 
 bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_begin(position_.epoch);
+  clock_.start();
   batches_.start(position_.epoch, position_.batch);
   steps_.begin_epoch();
-  clock_.start();
   for (bool stops = any_rank_stops(stop); !stops;) {
     const auto batch = batches_.next();
     if (!batch) {
@@ -216,7 +216,7 @@ void Trainer::finish_epoch() {
   steps_.end_epoch();  // what the next epoch begins with may be other work
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
   report.train_loss = steps_.loss_sum().item() / static_cast<double>(position_.samples);
-  if (options_.shards > 1) report.ranks = clock_.of_all_ranks();
+  report.ranks = clock_.of_all_ranks();
   require_loss("the epoch's loss", report.train_loss);
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);

@@ -88,6 +88,9 @@ class Trainer {
   // Throws TrainingDiverged.
   TrainResult run(const std::atomic<bool>& stop);
 
+  // What making the batches has cost this rank.
+  LoaderSeconds loader_seconds() const { return loader_.seconds(); }
+
   // Steps and whole epochs done.
   std::int64_t step() const { return position_.step; }
   std::int64_t epochs_done() const { return position_.epoch; }

@@ -29,8 +29,7 @@ struct EpochReport {
   double train_loss = 0;                // mean over the epoch's samples, as trained
   std::optional<Metrics> validation{};  // when there is a validation split
   std::vector<Metric> metrics{};        // of all callbacks
-  // Seconds of the steps since the epoch began or was resumed, by rank; empty in a run of one
-  // shard.
+  // Seconds of the steps since the epoch began or was resumed, by rank.
   std::vector<StepSeconds> ranks{};
 };
 

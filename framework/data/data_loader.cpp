@@ -1,14 +1,17 @@
 #include "steelyard/framework/data/data_loader.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "steelyard/framework/data/mixing.h"
+#include "steelyard/framework/data/normalizers.h"
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/rng.h"
@@ -42,66 +45,6 @@ Placement draw_placement(const LoaderOptions& options, std::int64_t epoch, std::
     placement.vertical_flip = (numbers_of(kVerticalFlipStream, key).next_u32() & 1) != 0;
   }
   return placement;
-}
-
-// Normalises u8 through a table of 256 values per channel: no division per pixel.
-class ByteNormalizer {
- public:
-  using Value = std::uint8_t;
-
-  ByteNormalizer(const Normalization& normalization, std::int64_t channels)
-      : table_(static_cast<std::size_t>(channels) * 256) {
-    for (std::size_t i = 0; i < table_.size(); ++i) {
-      const bool none = normalization.mean.empty();
-      const double mean = none ? 0.0 : normalization.mean[i / 256];
-      const double stddev = none ? 1.0 : normalization.stddev[i / 256];
-      table_[i] = static_cast<float>((static_cast<double>(i % 256) / 255.0 - mean) / stddev);
-    }
-  }
-
-  float operator()(std::uint8_t value, std::int64_t channel) const {
-    return table_[static_cast<std::size_t>(channel * 256 + value)];
-  }
-
- private:
-  std::vector<float> table_;
-};
-
-// In double, as bytes are: what programs that read an export are told to compute.
-class FloatNormalizer {
- public:
-  using Value = float;
-
-  FloatNormalizer(const Normalization& normalization, std::int64_t channels)
-      : mean_(normalization.mean.begin(), normalization.mean.end()),
-        stddev_(normalization.stddev.begin(), normalization.stddev.end()) {
-    if (mean_.empty()) mean_.assign(static_cast<std::size_t>(channels), 0.0);
-    if (stddev_.empty()) stddev_.assign(static_cast<std::size_t>(channels), 1.0);
-  }
-
-  float operator()(float value, std::int64_t channel) const {
-    const auto c = static_cast<std::size_t>(channel);
-    return static_cast<float>((static_cast<double>(value) - mean_[c]) / stddev_[c]);
-  }
-
- private:
-  std::vector<double> mean_;
-  std::vector<double> stddev_;
-};
-
-// Pixels or feature vectors: `count` groups of `channels` values.
-template <typename Normalizer>
-void normalize(const Normalizer& normalizer, const typename Normalizer::Value* in, float* out,
-               std::int64_t count, std::int64_t channels) {
-  if (channels == 1) {
-    for (std::int64_t i = 0; i < count; ++i) out[i] = normalizer(in[i], 0);
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      out[i * channels + c] = normalizer(in[i * channels + c], c);
-    }
-  }
 }
 
 void mirror_row(float* row, std::int64_t width, std::int64_t channels) {
@@ -351,6 +294,17 @@ Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
   return batch;
 }
 
+namespace {
+
+// Processor time of the calling thread.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
 DataLoader::DataLoader(Dataset dataset, LoaderOptions options, std::int64_t prefetch)
     : dataset_(std::move(dataset)), options_(std::move(options)), prefetch_(prefetch) {
   validate_options(dataset_, options_);
@@ -395,7 +349,12 @@ std::optional<Batch> DataLoader::next() {
     const auto slot = slots_.find(next_);
     return slot != slots_.end() && slot->second.ready;
   };
-  changed_.wait(lock, made);
+  if (!made()) {
+    const auto begin = std::chrono::steady_clock::now();
+    changed_.wait(lock, made);
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    seconds_.waited += waited.count();
+  }
   const auto slot = slots_.find(next_);
   if (slot->second.error) std::rethrow_exception(slot->second.error);
   Batch batch = std::move(slot->second.batch);
@@ -403,6 +362,11 @@ std::optional<Batch> DataLoader::next() {
   ++next_;
   changed_.notify_all();
   return batch;
+}
+
+LoaderSeconds DataLoader::seconds() const {
+  const std::lock_guard lock(mutex_);
+  return seconds_;
 }
 
 // The next rows to make; nothing once all are claimed. Waits while enough is under way.
@@ -440,6 +404,7 @@ std::optional<DataLoader::Piece> DataLoader::next_piece() {
 
 // A background thread: no OpenMP in here, training owns those threads.
 void DataLoader::produce() {
+  double known = 0;  // of this thread's processor time
   while (const std::optional<Piece> piece = next_piece()) {
     std::exception_ptr error;
     try {
@@ -451,7 +416,9 @@ void DataLoader::produce() {
     } catch (...) {
       error = std::current_exception();
     }
+    const double used = thread_seconds();
     std::unique_lock lock(mutex_);
+    seconds_.making += used - std::exchange(known, used);
     Slot& slot = *piece->slot;
     // Of several rows that fail the first one is told, whichever thread came first.
     if (error && (!slot.error || piece->first < slot.failed_row)) {

@@ -60,6 +60,12 @@ Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
 // dtype or number of channels.
 Tensor normalized(const Tensor& inputs, const Normalization& normalization);
 
+// What the making of batches has cost, since the loader was made.
+struct LoaderSeconds {
+  double waited = 0;  // by next(), until its batch was there
+  double making = 0;  // processor time of the background threads
+};
+
 // Iterates over an epoch; background threads keep up to `prefetch` batches ready (0: none, every
 // batch is made by next()): one, or as many as the CPU kernels have where samples are decoded.
 class DataLoader {
@@ -74,6 +80,7 @@ class DataLoader {
   void start(std::int64_t epoch, std::int64_t first_batch = 0);
   // The next batch, or nothing at the epoch's end. Rethrows what making the batch threw.
   std::optional<Batch> next();
+  LoaderSeconds seconds() const;
 
  private:
   // A batch: ready once no row is left and its samples are mixed, where they are.
@@ -105,13 +112,14 @@ class DataLoader {
   std::int64_t piece_rows_ = 0;
 
   std::vector<std::thread> threads_;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::int64_t next_ = 0;  // batch that next() returns
   std::map<std::int64_t, Slot> slots_;
   std::int64_t claimed_batch_ = 0;  // where the piece begins that is made next
   std::int64_t claimed_row_ = 0;
   bool stopping_ = false;
+  LoaderSeconds seconds_;
 };
 
 }  // namespace steelyard

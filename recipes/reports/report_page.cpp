@@ -214,6 +214,20 @@ std::string rank_table(const MetricsHistory& history) {
   return html + "</tbody></table></div>\n";
 }
 
+// Of all epochs and ranks.
+std::string batch_wait(const MetricsHistory& history) {
+  BatchWait all;
+  for (const EpochMetrics& epoch : history.epochs) {
+    for (const StepSeconds& seconds : epoch.ranks) {
+      all.seconds += seconds.compute + seconds.wait;
+      all.waited += seconds.batches;
+      all.making += seconds.making;
+    }
+  }
+  // Files of earlier versions do not tell.
+  return all.making > 0 ? paragraph("In training " + to_string(all) + ".") : "";
+}
+
 std::string curves(const RunReport& report) {
   std::string html = heading("Training");
   if (!report.history) return html + explain(report, "No metrics.", {"curves"});
@@ -253,7 +267,7 @@ std::string curves(const RunReport& report) {
             ? fmt::format("Test, after the last epoch: {:.2f} %.", *history.test->top1)
             : "");
   chart("Learning rate", {means_over_steps(history.steps, &StepMetrics::lr, "lr", 1)}, "");
-  return html + "</div>\n" + rank_table(history);
+  return html + "</div>\n" + batch_wait(history) + rank_table(history);
 }
 
 std::string step_time(const RunReport& report) {
@@ -263,9 +277,9 @@ std::string step_time(const RunReport& report) {
          figure(
              step_bars(timing),
              fmt::format("From `steelyard profile`: {:.2f} ms a step on {}, {:.2f} ms with every "
-                         "kernel timed, of which {:.2f} ms outside of kernels.",
+                         "kernel timed, of which {:.2f} ms outside of kernels; {}.",
                          timing.seconds * 1e3, timing.device, timing.watched_seconds * 1e3,
-                         timing.outside_kernels() * 1e3));
+                         timing.outside_kernels() * 1e3, to_string(timing.batches)));
 }
 
 std::string accuracies(const RunReport& report) {

@@ -100,6 +100,18 @@ TimedLayer layer_in(const Json& json) {
 
 }  // namespace
 
+std::string to_string(const BatchWait& wait) {
+  constexpr double kMuch = 0.05;
+  std::string text =
+      fmt::format("the steps waited {:.1f} % of their time for batches", 100 * wait.share());
+  if (wait.share() < kMuch) return text;
+  text += fmt::format(" ({:.2f} of {:.2f} s), which took {:.2f} s of processor time", wait.waited,
+                      wait.seconds, wait.making);
+  return text + (wait.making < wait.waited
+                     ? ": files that come slowly, or other programs, hold them up"
+                     : ": smaller images, fewer random changes or more processors help");
+}
+
 std::string to_string(const StepTiming& timing) {
   std::int64_t saved = 0;
   std::size_t width = std::string("(outside of layers)").size();
@@ -115,13 +127,14 @@ std::string to_string(const StepTiming& timing) {
       "{}: steps {} to {} on {}, {} threads, batches of {}\n"
       "  {:.2f} ms a step, median of {}; {:.2f} ms with every kernel timed; {:.2f} ms until its "
       "batch was there\n"
+      "  {}\n"
       "  {:.2f} MiB kept for backward; {:.2f} MiB of tensors at the peak; {:.0f} page faults a "
       "step\n"
       "  the machine's rates: {:.1f} G float32 and {:.1f} G 8-bit multiply-adds a second, {:.1f} "
       "GB/s copied\n\n",
       printable(timing.run, 60), timing.first_step + 1, timing.first_step + 2 * timing.steps,
       timing.device, timing.threads, timing.batch_size, timing.seconds * kMilli, timing.steps,
-      timing.watched_seconds * kMilli, timing.data_seconds * kMilli,
+      timing.watched_seconds * kMilli, timing.data_seconds * kMilli, to_string(timing.batches),
       static_cast<double>(saved) / kMebi, static_cast<double>(timing.peak_bytes) / kMebi,
       timing.page_faults, timing.rates.multiply_adds / 1e9,
       timing.rates.integer_multiply_adds / 1e9, timing.rates.bytes / 1e9);
@@ -165,6 +178,10 @@ std::string to_json_text(const StepTiming& timing) {
             {"steps", timing.steps},
             {"seconds", timing.seconds},
             {"data_seconds", timing.data_seconds},
+            {"batches",
+             {{"seconds", timing.batches.seconds},
+              {"waited", timing.batches.waited},
+              {"making", timing.batches.making}}},
             {"watched_seconds", timing.watched_seconds},
             {"outside_kernels", timing.outside_kernels()},
             {"page_faults", timing.page_faults},
@@ -192,6 +209,12 @@ StepTiming load_step_timing(const std::filesystem::path& file) {
                       .watched_seconds = json.at("watched_seconds").get<double>(),
                       .page_faults = json.at("page_faults").get<double>(),
                       .peak_bytes = integer_of<std::int64_t>(json.at("peak_bytes"))};
+    if (json.contains("batches")) {  // not in files of earlier versions
+      const Json& batches = json.at("batches");
+      timing.batches = {.seconds = batches.at("seconds").get<double>(),
+                        .waited = batches.at("waited").get<double>(),
+                        .making = batches.at("making").get<double>()};
+    }
     const Json& rates = json.at("rates");
     timing.rates = {.multiply_adds = rates.at("multiply_adds").get<double>(),
                     .integer_multiply_adds = rates.at("integer_multiply_adds").get<double>(),

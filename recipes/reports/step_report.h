@@ -8,6 +8,9 @@
 
 namespace steelyard {
 
+// How much of their time steps waited, and why where that is 5 % or more.
+std::string to_string(const BatchWait& wait);
+
 // A table of layers for a terminal.
 std::string to_string(const StepTiming& timing);
 

@@ -27,16 +27,18 @@ Metrics metrics_in(const Json& json) {
 }
 
 std::vector<StepSeconds> rank_seconds_in(const Json& json) {
-  const auto compute = json.at("compute").get<std::vector<double>>();
-  const auto reduce = json.at("reduce").get<std::vector<double>>();
-  const auto wait = json.at("wait").get<std::vector<double>>();
-  if (reduce.size() != compute.size() || wait.size() != compute.size()) {
-    throw std::invalid_argument("lists of different lengths");
-  }
-  std::vector<StepSeconds> ranks;
-  for (std::size_t i = 0; i < compute.size(); ++i) {
-    ranks.push_back({compute[i], reduce[i], wait[i]});
-  }
+  std::vector<StepSeconds> ranks(json.at("compute").size());
+  const auto read = [&](const char* name, double StepSeconds::*member) {
+    const auto seconds = json.at(name).get<std::vector<double>>();
+    if (seconds.size() != ranks.size()) throw std::invalid_argument("lists of different lengths");
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].*member = seconds[i];
+  };
+  read("compute", &StepSeconds::compute);
+  read("reduce", &StepSeconds::reduce);
+  read("wait", &StepSeconds::wait);
+  if (!json.contains("batches")) return ranks;  // a file of an earlier version
+  read("batches", &StepSeconds::batches);
+  read("making", &StepSeconds::making);
   return ranks;
 }
 

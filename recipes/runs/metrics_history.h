@@ -23,7 +23,7 @@ struct EpochMetrics {
   std::int64_t step = 0;   // steps done at its end
   double train_loss = 0;
   std::optional<Metrics> validation = {};
-  std::vector<StepSeconds> ranks = {};  // in a run of several shards
+  std::vector<StepSeconds> ranks = {};  // none in files of versions that had them of shards only
 };
 
 struct Divergence {

@@ -23,13 +23,15 @@ double now() {
   return std::chrono::duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
-// By rank: {"compute": [...], "reduce": [...], "wait": [...]}.
+// By rank: {"compute": [...], "reduce": [...], "wait": [...], "batches": [...], "making": [...]}.
 Json to_json(const std::vector<StepSeconds>& ranks) {
   Json json;
   for (const StepSeconds& seconds : ranks) {
     json["compute"].push_back(seconds.compute);
     json["reduce"].push_back(seconds.reduce);
     json["wait"].push_back(seconds.wait);
+    json["batches"].push_back(seconds.batches);
+    json["making"].push_back(seconds.making);
   }
   return json;
 }

@@ -373,7 +373,7 @@ StepTiming Run::time_steps(std::int64_t steps) {
     experiment_.calibrate(*batches);
   }
   trainer.run(stop);
-  StepTiming timing = watch.timing();
+  StepTiming timing = watch.timing(trainer.loader_seconds());
   timing.run = experiment_.recipe().name;
   timing.threads = kernels::num_threads();
   timing.batch_size = experiment_.loader_options().batch_size;

@@ -57,6 +57,10 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
 double sum(const TimedLayer& layer, std::initializer_list<WorkKind> kinds) {
   double seconds = 0;
   for (const WorkKind kind : kinds) seconds += layer.of(kind).seconds;
@@ -228,18 +232,21 @@ void StepWatch::on_step_end(const StepReport& report) {
   if (++done_ == all_steps()) stop_ = true;
 }
 
-StepTiming StepWatch::timing() const {
-  StepTiming timing{
-      .device = device_name(device_),
-      .first_step = first_step_,
-      .steps = steps_,
-      .seconds = median(seconds_),
-      .data_seconds = median(data_seconds_),
-      .watched_seconds = std::accumulate(watched_seconds_.begin(), watched_seconds_.end(), 0.0) /
-                         static_cast<double>(steps_),
-      .page_faults = median(page_faults_),
-      .peak_bytes = allocator_stats(device_).peak_bytes,
-      .rates = measure_rates(device_)};
+StepTiming StepWatch::timing(const LoaderSeconds& loader) const {
+  StepTiming timing{.device = device_name(device_),
+                    .first_step = first_step_,
+                    .steps = steps_,
+                    .seconds = median(seconds_),
+                    .data_seconds = median(data_seconds_),
+                    .watched_seconds = sum(watched_seconds_) / static_cast<double>(steps_),
+                    .page_faults = median(page_faults_),
+                    .peak_bytes = allocator_stats(device_).peak_bytes,
+                    .rates = measure_rates(device_)};
+  timing.batches.waited = sum(data_seconds_);
+  timing.batches.seconds = timing.batches.waited + sum(seconds_) + sum(watched_seconds_);
+  // As many batches of those that were made.
+  timing.batches.making =
+      loader.making * static_cast<double>(data_seconds_.size()) / static_cast<double>(all_steps());
   std::unordered_map<std::string, std::string> types;
   for (const NamedModule& entry : model_.named_modules()) {
     types.emplace(entry.name, entry.module->type_name());

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/device.h"
 #include "steelyard/framework/step_profile.h"
 #include "steelyard/framework/trainer_callback.h"
@@ -64,6 +65,15 @@ struct TimedLayer {
   double seconds() const;
 };
 
+// What steps waited for their batches.
+struct BatchWait {
+  double seconds = 0;  // of the steps, waiting included
+  double waited = 0;   // of these
+  double making = 0;   // processor time that the batches took, beside the steps
+
+  double share() const { return seconds > 0 ? waited / seconds : 0; }
+};
+
 struct StepTiming {
   std::string run = {};  // the recipe's name
   std::string device = {};
@@ -73,6 +83,7 @@ struct StepTiming {
   std::int64_t steps = 0;       // in every mean
   double seconds = 0;           // median of steps that were not watched, without data
   double data_seconds = 0;      // until a batch was there: median
+  BatchWait batches = {};       // of all steps but those that warm up
   double watched_seconds = 0;   // mean of steps whose kernels were timed: `layers` are of these
   double page_faults = 0;       // in a step that was not watched: median
   std::int64_t peak_bytes = 0;  // of tensors, on the device
@@ -96,8 +107,8 @@ class StepWatch : public TrainerCallback {
   void on_step_begin(std::int64_t step, std::int64_t total_steps) override;
   void on_step_end(const StepReport& report) override;
 
-  // Once all steps have run: everything but run, threads and batch size.
-  StepTiming timing() const;
+  // Once all steps have run: everything but run, threads and batch size. `loader`: of those steps.
+  StepTiming timing(const LoaderSeconds& loader) const;
 
  private:
   using Clock = std::chrono::steady_clock;

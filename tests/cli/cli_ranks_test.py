@@ -92,8 +92,11 @@ class SameBits(Ranks):
             epochs = [line for line in map(json.loads, file) if line["type"] == "epoch"]
         for epoch in epochs:
             seconds = epoch["rank_seconds"]
-            self.assertEqual({name: len(values) for name, values in seconds.items()}, {"compute": ranks, "reduce": ranks, "wait": ranks})
-            for compute, reduce, wait in zip(*seconds.values()):
+            self.assertEqual({name: len(values) for name, values in seconds.items()},
+                             dict.fromkeys(("compute", "reduce", "wait", "batches", "making"), ranks))
+            for compute, reduce, wait, batches, making in zip(*seconds.values()):
+                self.assertLess(0, making)
+                self.assertLess(batches, compute)
                 self.assertLess(0, compute)
                 self.assertLessEqual(compute + wait, epoch["seconds"])
                 self.assertEqual((reduce > 0, wait > 0), (ranks > 1, ranks > 1))

@@ -105,7 +105,8 @@ class Report(WithRuns):
         self.assertNotIn("missing", printed)
         self.assertNotIn("warning", printed)
         words = page.words()
-        for expected in ("finished, 2 of 2 epochs", "Loss", "Top-1 accuracy", "Learning rate", "int4 symmetric, per channel"):
+        for expected in ("finished, 2 of 2 epochs", "Loss", "Top-1 accuracy", "Learning rate", "int4 symmetric, per channel",
+                         "In training the steps waited"):
             self.assertIn(expected, words)
         # Accuracies as the other verbs measure them.
         evaluated = re.search(r"loss ([\d.]+), top-1 ([\d.]+) %", self.succeed("eval", "float"))
@@ -175,6 +176,7 @@ class Report(WithRuns):
         recipe = self.recipe(SHORT + QUANTIZE, "profiled.yaml")
         printed = self.succeed("profile", recipe, "--steps", "2")
         self.assertRegex(printed, r"steps 6 to 9 on cpu, \d+ threads?, batches of \d+\n")
+        self.assertRegex(printed, r"\n  the steps waited \d+\.\d % of their time for batches")
         for layer in ("conv  +QatConv2d", r"\(outside of layers\)", "outside of kernels", "all"):
             self.assertRegex(printed, r"(?m)^ *{} .*\d+\.\d\d".format(layer))
         kept = json.loads(self.succeed("profile", recipe, "--steps", "1", "--json"))
@@ -189,6 +191,7 @@ class Report(WithRuns):
         self.assertEqual(sorted(os.listdir(self.path("float"))), sorted(before + ["profile.json"]))
         page, printed = self.page("float")
         self.assertIn("Time of a step", page.words())
+        self.assertIn("ms outside of kernels; the steps waited", page.words())
         self.assertNotIn("missing", printed)
         with open(self.path("float", "profile.json"), "w") as file:
             file.write('{"run": 1}')

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <limits>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -300,6 +302,35 @@ TEST(DataLoader, StopsCleanlyAtAnyMoment) {
 }
 
 // 60,000 images of 28x28 with crop and flip take under 2 s of one core.
+// A source whose samples take long, by sleeping and by computing.
+class SlowSamples : public SampleSource {
+ public:
+  std::int64_t size() const override { return 6; }
+  DType dtype() const override { return DType::kU8; }
+  const Shape& shape() const override { return shape_; }
+  void read(std::int64_t, Rng*, void* to) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::clock_t end = std::clock() + CLOCKS_PER_SEC / 100;
+    while (std::clock() < end) *static_cast<std::uint8_t*>(to) = 0;
+  }
+
+ private:
+  Shape shape_{1};
+};
+
+TEST(DataLoader, TellsWhatBatchesHaveCost) {
+  Dataset dataset{{}, Tensor::zeros({6}, DType::kI64), 1};
+  dataset.source = std::make_shared<SlowSamples>();
+  DataLoader loader(dataset, {.batch_size = 2, .normalization = {}, .augment = {}});
+  EXPECT_EQ(loader.seconds().waited, 0);
+  loader.start(0);
+  while (loader.next()) continue;
+  // One thread: 6 samples of 30 ms, of which 10 are work.
+  EXPECT_GT(loader.seconds().waited, 0.15);
+  EXPECT_GT(loader.seconds().making, 0.05);
+  EXPECT_LT(loader.seconds().making, loader.seconds().waited);
+}
+
 TEST(DataLoader, KeepsUpWithTraining) {
   const Dataset d = images(60000, 28, 1);
   DataLoader loader(d, augmented(128), 0);

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "steelyard/framework/data/images/transforms.h"
+#include "steelyard/recipes/reports/data_report.h"
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/reports/svg_chart.h"
@@ -149,6 +152,71 @@ TEST(MetricsHistory, ReadsBackWhatRunsWrite) {
   EXPECT_THROW(read_metrics(folder / "none"), InputError);
 }
 
+TEST(ReportPage, SaysWhatStepsWaitedForTheirBatches) {
+  const testing::TemporaryFolder folder;
+  const auto page = [&](const std::string& seconds) {
+    testing::write_bytes(folder / "m.jsonl",
+                         R"({"type":"epoch","step":12,"epoch":1,"train_loss":0.4,"rank_seconds":)" +
+                             seconds + "}\n");
+    RunReport report;
+    report.history = read_metrics(folder / "m.jsonl");
+    EXPECT_EQ(report.history->unreadable_lines, 0);
+    return report_page(report);
+  };
+  EXPECT_THAT(
+      page(R"({"compute":[3,4],"reduce":[0,0],"wait":[2,1],"batches":[2,1],"making":[9,8]})"),
+      HasSubstr("In training the steps waited 30.0 % of their time for batches (3.00 of "
+                "10.00 s), which took 17.00 s of processor time: smaller images"));
+  EXPECT_THAT(page(R"({"compute":[10],"reduce":[0],"wait":[0],"batches":[3],"making":[0.2]})"),
+              HasSubstr("which took 0.20 s of processor time: files that come slowly"));
+  EXPECT_THAT(page(R"({"compute":[10],"reduce":[0],"wait":[0],"batches":[0.49],"making":[9]})"),
+              HasSubstr("In training the steps waited 4.9 % of their time for batches.<"));
+  EXPECT_THAT(page(R"({"compute":[10],"reduce":[0],"wait":[0]})"), Not(HasSubstr("for batches")))
+      << "of an earlier version";
+}
+
+// Images that count how often each of them is decoded.
+class CountedImages : public ImageSource {
+ public:
+  explicit CountedImages(std::int64_t size) : decoded_(static_cast<std::size_t>(size)) {}
+  std::int64_t size() const override { return std::ssize(decoded_); }
+  std::string name(std::int64_t index) const override { return std::to_string(index); }
+  std::string content_digest(std::int64_t index) const override { return name(index / 2); }
+  Image image(std::int64_t index, std::int64_t channels, std::string* digest) const override {
+    ++decoded_[static_cast<std::size_t>(index)];
+    if (digest != nullptr) *digest = content_digest(index);
+    Image image{4 + index, 5, channels, {}};
+    image.pixels.assign(static_cast<std::size_t>((4 + index) * 5 * channels), 51);
+    return image;
+  }
+  std::vector<int> decoded() const { return {decoded_.begin(), decoded_.end()}; }
+
+ private:
+  mutable std::vector<std::atomic<int>> decoded_;
+};
+
+TEST(DataReport, DecodesEveryImageOnce) {
+  const auto trained = std::make_shared<CountedImages>(4),
+             tested = std::make_shared<CountedImages>(3);
+  const auto dataset = [](const std::shared_ptr<CountedImages>& images) {
+    Dataset d{{}, Tensor::zeros({images->size()}, DType::kI64), 2};
+    d.source = image_samples(images, {.resize = {{2, 2}}});
+    return d;
+  };
+  DatasetSplits splits{dataset(trained), dataset(tested)};
+  splits.train.targets.data<std::int64_t>()[3] = 1;
+  const DataReport report = describe_data(splits);
+  EXPECT_THAT(trained->decoded(), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(tested->decoded(), ElementsAre(1, 1, 1));
+  EXPECT_FLOAT_EQ(report.statistics.mean[2], 0.2F);
+  const std::array<std::array<std::int64_t, 2>, 2> sizes{{{4, 5}, {7, 5}}};
+  EXPECT_EQ(report.image_sizes, sizes);
+  EXPECT_THAT(report.of_two_classes, ElementsAre(DataReport::Pair{"2", "3"}));
+  EXPECT_THAT(report.tested_and_trained,
+              ElementsAre(DataReport::Pair{"0", "0"}, DataReport::Pair{"1", "0"},
+                          DataReport::Pair{"2", "2"}));
+}
+
 TEST(ReportPage, SaysWhatIsMissing) {
   RunReport report;
   report.name = "a<b";
@@ -213,6 +281,10 @@ TEST(StepTimes, AreThoseOfALayersKernels) {
   EXPECT_EQ(timing.first_step, StepWatch::kWarmUp);
   EXPECT_EQ(timing.steps, 2);
   EXPECT_GT(timing.rates.multiply_adds, 0);
+  EXPECT_GT(timing.batches.making, 0);
+  EXPECT_GE(timing.batches.waited, 2 * timing.data_seconds) << "of four steps, the median twice";
+  EXPECT_GT(timing.batches.seconds, timing.batches.waited + 2 * timing.seconds * 0.99);
+  EXPECT_THAT(to_string(timing), HasSubstr("the steps waited "));
   EXPECT_GT(timing.rates.integer_multiply_adds, 0);
   EXPECT_GT(timing.rates.bytes, 0);
   double inside = 0;
