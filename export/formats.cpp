@@ -19,7 +19,9 @@ std::string c_refusal(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const bool known = op_info(node.op).graph_version <= 4 || node.op == Op::kGelu ||
                        node.op == Op::kTanhGelu || node.op == Op::kLeakyRelu;
-    if (!known || !node.constants.empty() || node.axis != -1) {
+    const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
+                                                    graph.values[node.inputs.back()].shape;
+    if (!known || repeats || !node.constants.empty() || node.axis != -1) {
       return node.name + ": the C header has no form of this " + op_name(node.op);
     }
   }

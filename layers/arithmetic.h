@@ -39,6 +39,8 @@ class ConstantArithmetic : public Module {
   // "AddConstant", ...
   std::string type_name() const override;
   std::string description() const override;
+  const ConstantArithmeticOptions& options() const { return options_; }
+  const Tensor& value() const { return parameter_.defined() ? parameter_.value() : buffer_; }
 
  private:
   ConstantArithmeticOptions options_;

@@ -8,6 +8,7 @@
 
 #include "steelyard/framework/autograd.h"
 #include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/reduced_axes.h"
 #include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
@@ -27,9 +28,14 @@ class CodeFunction : public Function {
   Attributes attributes() const override { return attributes_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    // Every input of these operations has the same gradient: one input, or the two of a sum.
+    // Every input of these operations has the same gradient, but for what repeats: one input, or
+    // the two of a sum.
     const Tensor grad = gradient_(grad_output, inputs()[0]->shape, saved());
-    return std::vector<Tensor>(inputs().size(), grad);
+    std::vector<Tensor> grads;
+    for (const auto& input : inputs()) {
+      grads.push_back(ops::summed_to(name_.c_str(), grad, input->shape));
+    }
+    return grads;
   }
 
  private:

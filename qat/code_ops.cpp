@@ -5,6 +5,7 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/strided.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
@@ -152,6 +153,20 @@ struct CodeSum {
     });
   }
 };
+
+// The codes of x, repeated to `shape`.
+std::shared_ptr<const QuantizedValue> repeated(const Variable& x, const Shape& shape) {
+  const auto value = quantized(x);
+  if (x.shape() == shape) return value;
+  ops::Part part{.shape = shape, .strides = std::vector<std::int64_t>(shape.size(), 0)};
+  const std::vector<std::int64_t> strides = ops::row_major_strides(x.shape());
+  const std::size_t added = shape.size() - x.shape().size();
+  for (std::size_t i = 0; i < strides.size(); ++i) {
+    if (x.shape()[i] == shape[added + i]) part.strides[added + i] = strides[i];
+  }
+  return std::make_shared<QuantizedValue>(
+      with_codes(*value, ops::gathered("quantized_add", value->codes, part)));
+}
 
 // The same where a tensor is wide: activation(the sum of the real values).
 Tensor real_sum(const QuantizedValue& a, const QuantizedValue& b, kernels::Activation activation) {
@@ -310,11 +325,8 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
 
 Variable add_codes(const Variable& a, const Variable& b, kernels::Activation activation,
                    ActivationQuantizer& output, ForwardContext& context) {
-  if (a.shape() != b.shape()) {
-    throw std::invalid_argument("[quantized_add] expected equal shapes, got " +
-                                shape_string(a.shape()) + " and " + shape_string(b.shape()));
-  }
-  const CodeSum sum{quantized(a), quantized(b), activation};
+  const Shape shape = ops::broadcast_shape("quantized_add", a.shape(), b.shape());
+  const CodeSum sum{repeated(a, shape), repeated(b, shape), activation};
   const bool recorded = should_record({a, b});
   std::function<Tensor()> values = [sum] { return sum.values(); };
   Tensor mask;
@@ -324,7 +336,7 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
     y = round_reals(real_sum(*sum.a, *sum.b, kernels::Activation::kNone), activation, values,
                     output, recorded ? &mask : nullptr, context);
   } else {
-    y = output.empty_output(a.shape(), values, context);
+    y = output.empty_output(shape, values, context);
     if (recorded) mask = empty_mask(y.codes.size(), y.codes.device());
     sum.write(y, mask);
   }

@@ -19,8 +19,8 @@ Variable activation_codes(const Variable& x, kernels::Activation activation);
 // Dropped elements take the code of 0; the others are scaled by 1 / (1 - p) through the scale.
 Variable dropout_codes(const Variable& x, double p, Rng& rng);
 
-// activation(a + b), quantized by `output` (docs/numerics.md: what ONNX Runtime computes,
-// QLinearAdd).
+// activation(a + b) of shapes that broadcast, quantized by `output` (docs/numerics.md: what ONNX
+// Runtime computes, QLinearAdd).
 Variable add_codes(const Variable& a, const Variable& b, kernels::Activation activation,
                    ActivationQuantizer& output, ForwardContext& context);
 // The mean of each window (padding counts as zero and in the divisor), quantized by `output`.

@@ -359,6 +359,13 @@ class Preparer {
     if (reason.empty()) reason = too_wide(*node.form, *joins_);
     if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
     if (!reason.empty()) return keep_in_float(alone, reason);
+    const ModuleNode* next = node.form->continues ? sole_reader(nodes_, i) : nullptr;
+    if (next != nullptr && next->form == node.form && !targets_.ignored(next->scope, reason)) {
+      plan_.rows.push_back(
+          plan_row(node.path, "output", "float", "-", "quantized behind " + next->path));
+      flows_[i] = in;
+      return;
+    }
     read_model_input(in);
     swap_own_output(alone, kernels::Activation::kNone, node.form->note);
   }

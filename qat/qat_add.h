@@ -14,16 +14,20 @@ namespace steelyard::qat {
 // what ONNX Runtime computes, QLinearAdd); with a float operand the sum is computed in float.
 class QatAdd : public JoinModule {
  public:
-  QatAdd(kernels::Activation activation, const QuantizerConfig& output);
+  enum class Shapes { kEqual, kBroadcast };
+  QatAdd(kernels::Activation activation, const QuantizerConfig& output,
+         Shapes shapes = Shapes::kEqual);
 
   Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
   std::string type_name() const override { return "QatAdd"; }
 
  private:
   kernels::Activation activation_;
+  Shapes shapes_;
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
 QuantizedForm add_form();
+QuantizedForm broadcast_add_form();
 
 }  // namespace steelyard::qat

@@ -4,6 +4,7 @@
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"
+#include "steelyard/framework/ops/reduced_axes.h"
 #include "steelyard/framework/ops/slice.h"
 #include "steelyard/framework/ops/strided.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
@@ -68,14 +69,7 @@ void round_element_product(const Tensor& units, const QuantizedValue& y, const T
 Tensor gradient(const Tensor& grad_output, const QuantizedValue& other, const Shape& shape) {
   const NoGradGuard no_grad;
   const Variable grad = multiply(Variable(grad_output), Variable(dequantized(other)));
-  std::vector<std::int64_t> repeated;
-  const std::size_t added = grad.shape().size() - shape.size();
-  for (std::size_t i = 0; i < grad.shape().size(); ++i) {
-    if (i < added || shape[i - added] != grad.shape()[i]) {
-      repeated.push_back(static_cast<std::int64_t>(i));
-    }
-  }
-  return repeated.empty() ? grad.value() : sum(grad, repeated).value().reshape(shape);
+  return ops::summed_to(kName, grad.value(), shape);
 }
 
 class MultiplyCodesFunction : public Function {

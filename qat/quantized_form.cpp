@@ -4,6 +4,7 @@
 
 #include "steelyard/qat/pass_through.h"
 #include "steelyard/qat/qat_add.h"
+#include "steelyard/qat/qat_arithmetic.h"
 #include "steelyard/qat/qat_concat.h"
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_conv_transpose2d.h"
@@ -43,6 +44,7 @@ const QuantizedForms& builtin_forms() {
       wide(relu_form()),
       wide(relu6_form()),
       wide(add_form()),
+      wide(broadcast_add_form()),
       wide(cat_form()),
       wide(avg_pool2d_form()),
       sigmoid_form(),
@@ -51,6 +53,8 @@ const QuantizedForms& builtin_forms() {
       softmax_form(),
       hard_sigmoid_form(),
       mul_form(),
+      wide(pair_form()),
+      wide(constant_form()),
       silu_form(),
       gelu_form(),
       tanh_gelu_form(),

@@ -52,6 +52,9 @@ struct QuantizedForm {
   std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};
   // kComputes, kJoins: what the output's quantizer has otherwise than the group's activations.
   std::function<void(QuantizerConfig& output)> output{};
+  // kComputes: before another of its kind, its only reader, the output stays in float, and the last
+  // of them has the quantizer.
+  bool continues = false;
   bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 behind it
   // kJoins, profile tensorrt: so many of the first operands stay in float, `reader` tells their
   // producers why.

@@ -21,8 +21,6 @@ void check(const Graph& graph, const Node& node) {
   expect(node.constants.empty() && graph.values[node.inputs[0]].quantization &&
              graph.values[node.inputs[1]].quantization,
          node, "a quantized sum needs quantized operands");
-  expect(graph.values[node.inputs[0]].shape == graph.values[node.inputs[1]].shape, node,
-         "its inputs differ in shape");
 }
 
 bool has_wide(const Operands& op) {
@@ -41,25 +39,27 @@ void reference(const Operands& op) {
   if (!op.output_value().quantization) {
     return combine_floats(op, [](float a, float b) { return a + b; });
   }
+  const OperandIndex at_a(op.input(0), op.output()), at_b(op.input(1), op.output());
   if (has_wide(op)) {
     const Tensor a = dequantized(op.input_value(0), op.input(0));
     const Tensor b = dequantized(op.input_value(1), op.input(1));
     return fill_codes(op.output(), [&, grid = output_grid(op)](std::int64_t i) {
-      return kernels::quantize_value(a.data<float>()[i] + b.data<float>()[i], grid);
+      return kernels::quantize_value(a.data<float>()[at_a(i)] + b.data<float>()[at_b(i)], grid);
     });
   }
   const Affine<float> grid = output_grid(op);
   const auto rule = kernels::make_add_requantizer(
       whole_grid(op.input_value(0)), whole_grid(op.input_value(1)), whole_grid(op.output_value()));
   fill_codes(op.output(), [&](std::int64_t i) {
-    const float a = static_cast<float>(code_at(op.input(0), i));
-    const float b = static_cast<float>(code_at(op.input(1), i));
+    const float a = static_cast<float>(code_at(op.input(0), at_a(i)));
+    const float b = static_cast<float>(code_at(op.input(1), at_b(i)));
     return kernels::to_integer_code(kernels::requantized_add_code(a, b, rule), grid);
   });
 }
 
 bool fast(const Operands& op) {
   if (!op.output_value().quantization || has_wide(op)) return false;
+  if (op.input(0).shape() != op.input(1).shape()) return false;
   const Quantization& q = *op.output_value().quantization;
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;

@@ -6,6 +6,7 @@
 
 #include "steelyard/export/trace.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv2d.h"
@@ -146,6 +147,40 @@ inline std::shared_ptr<Module> smooth_net(Rng& rng) {
                                 {"leak", std::make_shared<LeakyReLU>(0.3)},
                                 {"tanh_gelu", std::make_shared<TanhGELU>()},
                                 {"shares", std::make_shared<Softmax>()}});
+}
+
+// [N, 9, 8, 3]: arithmetic of values of different shapes, and with constants of different shapes.
+inline std::shared_ptr<Module> arithmetic_net(Rng& rng) {
+  const auto pair = [](Arithmetic operation) {
+    return std::make_shared<PairArithmetic>(operation);
+  };
+  const auto with = [](Arithmetic operation, Shape shape, std::uint64_t seed, bool first = false) {
+    const Tensor value = random_tensor(std::move(shape), seed, DType::kF32);
+    for (float& v : value.span<float>()) v += v < 0 ? -0.25F : 0.25F;  // divisors are not 0
+    return std::make_shared<ConstantArithmetic>(
+        ConstantArithmeticOptions{operation, first, /*trainable=*/true}, value);
+  };
+  const auto whole = std::make_shared<AvgPool2d>(AvgPool2dOptions{{{9, 8}, {1, 1}, {0, 0}}});
+  return std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+      {"mean", with(Arithmetic::kSubtract, {3}, 1)},
+      {"deviation", with(Arithmetic::kDivide, {3}, 2)},
+      {"conv1", conv(3, 4, 3, 1, rng)},
+      {"pool", whole},
+      {"gate", std::make_shared<Sigmoid>()},
+      {"shifted", pair(Arithmetic::kAdd), {"conv1", "gate"}},
+      {"relu", std::make_shared<ReLU>()},
+      {"row_means", mean_over(2), {"conv1"}},
+      {"rows", pair(Arithmetic::kAdd), {"row_means", "relu"}},
+      {"centred", pair(Arithmetic::kSubtract), {"rows", "pool"}},
+      {"share", pair(Arithmetic::kDivide), {"centred", "gate"}},
+      {"larger", pair(Arithmetic::kMaximum), {"share", "row_means"}},
+      {"scale", with(Arithmetic::kMultiply, {4}, 3)},
+      {"pixels", with(Arithmetic::kAdd, {9, 8, 1}, 4)},
+      {"turned", with(Arithmetic::kSubtract, {1, 8, 4}, 5, /*first=*/true)},
+      {"sum", std::make_shared<Add>(), {"turned", "conv1"}},
+      {"conv2", conv(4, 5, 3, 2, rng)},
+      {"flatten", std::make_shared<Flatten>()},
+      {"fc", std::make_shared<Linear>(LinearOptions{100, 5}, rng)}});
 }
 
 // [N, 9, 8, 3]: joins of convolutions, a pool, a sum and their own input; a join of flat features.

@@ -142,6 +142,10 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   writer.write_network("layers_affine_w4", testing::every_layer, testing::affine_weights(4), close);
   writer.write_network("residual_affine_w7", testing::residual_net, testing::affine_weights(7),
                        residual);
+  // Sums in integers; what has no integer kernel in float between quantizers, which is exact too.
+  const Expected arithmetic{true, "QLinearConv QLinearAdd Sub Div Mul Max", "Conv Gemm"};
+  writer.write_network("arithmetic", testing::arithmetic_net, w8a8(), arithmetic);
+  writer.write_network("arithmetic_signed", testing::arithmetic_net, w8a8(8, true), arithmetic);
   writer.write_network("layers_w6", testing::every_layer, w8a8(6), layers);
   qat::QuantizeConfig seven = w8a8(7);  // all codes, -64 too: the most that never saturates
   seven.groups[0].config.weights->scheme.narrow_range = false;

@@ -156,7 +156,7 @@ TEST(PrepareMul, GatesHaveQuantizersOfTheirOwn) {
   }
   EXPECT_EQ(text,
             "(input): the model's input\nconv: \npool: of the integer average\nsqueeze: \n"
-            "gate: by a table of codes\nmul: of the product\nsub: Sub has no quantized form\n");
+            "gate: by a table of codes\nmul: of the product\nsub: in float between quantizers\n");
   ForwardContext training{.training = true};
   const Variable y = prepared.model->forward(
       Variable(random_tensor({2, 4, 4, 3}, 2, DType::kF32), true), training);
