@@ -24,14 +24,44 @@ constexpr int kMaxRank = 64;
 
 std::string in_quotes(const std::string& text) { return "'" + printable(text) + "'"; }
 
-std::string type_name(int type) {
-  const bool known = onnx::TensorProto::DataType_IsValid(type);
-  if (!known) return "number " + std::to_string(type);
-  std::string name =
-      onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(type));
+std::string in_small_letters(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return name;
+}
+
+std::string type_name(int type) {
+  const bool known = onnx::TensorProto::DataType_IsValid(type);
+  if (!known) return "number " + std::to_string(type);
+  return in_small_letters(
+      onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(type)));
+}
+
+// The type that ONNX's operations give the attribute of that name, if it is one that is read here.
+std::optional<onnx::AttributeProto::AttributeType> type_of_attribute(const std::string& name) {
+  using Proto = onnx::AttributeProto;
+  struct Names {
+    Proto::AttributeType type;
+    std::set<std::string> names;
+  };
+  static const std::vector<Names> kTypes{
+      {Proto::INT,
+       {"allowzero", "antialias", "axis", "ceil_mode", "count_include_pad", "end", "group",
+        "hidden_size", "input_forget", "keepdims", "layout", "noop_with_empty_axes", "size",
+        "spatial", "start", "to", "training_mode", "transA", "transB"}},
+      {Proto::INTS,
+       {"axes", "dilations", "ends", "kernel_shape", "output_padding", "output_shape", "pads",
+        "perm", "split", "starts", "strides"}},
+      {Proto::FLOAT, {"alpha", "beta", "bias", "clip", "epsilon", "max", "min"}},
+      {Proto::FLOATS, {"scales"}},
+      {Proto::STRING,
+       {"approximate", "auto_pad", "coordinate_transformation_mode", "direction",
+        "keep_aspect_ratio_policy", "mode", "nearest_mode"}},
+      {Proto::STRINGS, {"activations"}}};
+  for (const Names& of : kTypes) {
+    if (of.names.contains(name)) return of.type;
+  }
+  return std::nullopt;
 }
 
 // --- tensors
@@ -345,11 +375,26 @@ class ModelReader {
       }
     }
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
+      if (node.domain.empty()) require_type(attribute, what);
+      if (node.attributes.contains(attribute.name())) {
+        fail(what + ": attribute " + in_quotes(attribute.name()) + " is there twice");
+      }
       if (auto value = attribute_value(attribute, what)) {
         node.attributes.emplace(attribute.name(), std::move(*value));
       }
     }
     model_.nodes.push_back(std::move(node));
+  }
+
+  // One of another type would be taken for one that is not there.
+  void require_type(const onnx::AttributeProto& attribute, const std::string& node) const {
+    const auto expected = type_of_attribute(attribute.name());
+    if (!expected || attribute.type() == *expected) return;
+    const auto text = [](onnx::AttributeProto::AttributeType type) {
+      return in_small_letters(onnx::AttributeProto::AttributeType_Name(type));
+    };
+    fail(node + ": attribute " + in_quotes(attribute.name()) + ": expected the type " +
+         text(*expected) + ", got " + text(attribute.type()));
   }
 
   // Nothing for a kind that no supported operation has: subgraphs, sparse tensors.

@@ -170,6 +170,28 @@ TEST_F(OnnxFile, RefusesGraphsThatDoNotHoldTogether) {
   EXPECT_EQ(refusal(), "holds no graph");
 }
 
+TEST_F(OnnxFile, RefusesAttributesThatAreNotWhatTheySay) {
+  onnx::NodeProto& node = add_node("Softmax", {"y"}, "z");
+  onnx::AttributeProto& axis = *node.add_attribute();
+  axis.set_name("axis");
+  axis.set_type(onnx::AttributeProto::FLOAT);
+  axis.set_f(1);
+  EXPECT_EQ(refusal(),
+            "node 'node of z' (Softmax): attribute 'axis': expected the type int, got float");
+  axis.set_type(onnx::AttributeProto::UNDEFINED);
+  EXPECT_EQ(refusal(),
+            "node 'node of z' (Softmax): attribute 'axis': expected the type int, got undefined");
+  axis.set_type(onnx::AttributeProto::INT);
+  axis.set_i(1);
+  EXPECT_EQ(read().nodes[1].integer("axis", -1), 1);
+  *node.add_attribute() = axis;
+  EXPECT_EQ(refusal(), "node 'node of z' (Softmax): attribute 'axis' is there twice");
+  node.set_domain("com.example");
+  node.mutable_attribute()->RemoveLast();
+  node.mutable_attribute(0)->set_type(onnx::AttributeProto::FLOAT);
+  EXPECT_EQ(read().nodes[1].op, "Softmax");
+}
+
 TEST_F(OnnxFile, RefusesTensorsThatAreNotWhatTheySay) {
   weight().add_dims(2);
   EXPECT_EQ(refusal(), "initializer 'w': expected 4 values for the shape [2, 2], got 2");
