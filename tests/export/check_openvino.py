@@ -21,7 +21,10 @@ def check(core, path):
 
     with safe_open(path.replace(".onnx", ".safetensors"), "numpy") as file:
         inputs, expected = file.get_tensor("input"), file.get_tensor("output")
-    outputs = core.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([inputs])[0]
+    model = core.read_model(path)
+    if "recurrent" in os.path.basename(path):  # OpenVINO 2026.4 fails with several LSTM nodes and a free batch
+        model.reshape(inputs.shape)
+    outputs = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([inputs])[0]
     rows, wanted = (x.reshape(len(x), -1) for x in (outputs, expected))
     agree = np.mean(rows.argmax(1) == wanted.argmax(1))
     largest = np.abs(rows - wanted).max() / np.abs(wanted).max()
