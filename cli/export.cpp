@@ -40,6 +40,7 @@ ExitCode export_run(const Options& options) {
   for (const auto& path : write_exports(graph, options.formats, folder, how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
+  if (const auto note = note_of_fixed_sizes(graph, options.formats, how.onnx)) print_note(*note);
   return kDone;
 }
 

@@ -89,6 +89,11 @@ ExitCode show_network(const Options& options) {
   fmt::print("samples {} -> {}, {} modules of {} nodes, {} weights\n{}", samples_text(sample),
              shape_string(imported.graph.output_sample), imported.graph.nodes.size(),
              model.nodes.size(), parameters, to_string(imported.graph));
+  for (const auto& [axis, name] : imported.graph.input.free) {
+    fmt::print("exports leave dimension {} of samples free{}\n", axis + 1,
+               name.empty() ? "" : ": " + shown(name));
+  }
+  for (const std::string& note : imported.notes) fmt::print("note: {}\n", note);
   return kDone;
 }
 

@@ -96,6 +96,7 @@ void print_input_codes(Experiment& experiment) {
 
 void print_exports(const RunResult& result) {
   for (const auto& path : result.exports) show(fmt::format("exported: {}\n", shown(path)));
+  for (const std::string& note : result.notes) print_note(note);
 }
 
 }  // namespace steelyard::cli

@@ -7,6 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -144,6 +146,8 @@ struct Port {
   std::string batch = "N";
   bool channels_last = false;  // images as [N, H, W, C]; else [N, C, H, W]
   DType dtype = DType::kF32;   // of an input that holds whole numbers: i32, i64
+  // Dimensions of a sample that may have any size, and what they are called, or "".
+  std::map<std::int64_t, std::string> free = {};
 };
 
 // The columns of a table that are the features, and what its other columns are.
@@ -182,6 +186,9 @@ struct Graph {
   // Instead of input_port, where the input is read by input_part operations alone.
   std::vector<InputPort> input_ports = {};
   Port output_port{"output"};
+  // The same network for samples with other sizes of the dimensions that its ports have free; null
+  // where none is. An ONNX file leaves them free if its nodes are the same for both.
+  std::shared_ptr<const Graph> resized = {};
   // The digest of the checkpoint's model from which it was made, written to files; may be empty.
   std::string model_sha256;
 };

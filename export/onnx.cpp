@@ -138,16 +138,39 @@ int opset_of(const Graph& graph, const OnnxOptions& options) {
   return opset;
 }
 
-// A tensor of any number of samples.
-void describe(onnx::ValueInfoProto& info, const Port& port, Shape shape) {
-  if (shape.size() == 3 && !port.channels_last) shape = {shape[2], shape[0], shape[1]};
+// A tensor of any number of samples, with the port's free sizes if `free`.
+void describe(onnx::ValueInfoProto& info, const Port& port, const Shape& shape, bool free) {
+  info.Clear();
   info.set_name(port.name);
   onnx::TypeProto::Tensor& type = *info.mutable_type()->mutable_tensor_type();
   type.set_elem_type(port.dtype == DType::kI32   ? onnx::TensorProto::INT32
                      : port.dtype == DType::kI64 ? onnx::TensorProto::INT64
                                                  : onnx::TensorProto::FLOAT);
   type.mutable_shape()->add_dim()->set_dim_param(port.batch);
-  for (const std::int64_t dim : shape) type.mutable_shape()->add_dim()->set_dim_value(dim);
+  const bool turned = shape.size() == 3 && !port.channels_last;  // [C, H, W] there
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    const std::size_t axis = turned ? (i + 2) % 3 : i;
+    const auto named = port.free.find(static_cast<std::int64_t>(axis));
+    onnx::TensorShapeProto::Dimension& dim = *type.mutable_shape()->add_dim();
+    if (!free || named == port.free.end()) {
+      dim.set_dim_value(shape[axis]);
+    } else if (!named->second.empty()) {
+      dim.set_dim_param(named->second);
+    }
+  }
+}
+
+// A tensor or node that is not the same in both; "" where all are.
+std::string first_difference(const onnx::GraphProto& a, const onnx::GraphProto& b) {
+  const auto differing = [](const auto& own, const auto& other) -> std::string {
+    for (int i = 0; i < std::min(own.size(), other.size()); ++i) {
+      if (own[i].SerializeAsString() != other[i].SerializeAsString()) return own[i].name();
+    }
+    if (own.size() == other.size()) return "";
+    return own.size() > other.size() ? own[other.size()].name() : other[own.size()].name();
+  };
+  const std::string tensor = differing(a.initializer(), b.initializer());
+  return tensor.empty() ? differing(a.node(), b.node()) : tensor;
 }
 
 // Names of files and categories need not be UTF-8.
@@ -173,7 +196,21 @@ void add_metadata(onnx::ModelProto& model, const std::string& key, const std::st
   entry.set_value(value);
 }
 
-onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
+void describe_ports(onnx::GraphProto& proto, const Graph& graph, bool free) {
+  proto.clear_input();
+  const auto shape_of = [&](std::size_t value) { return graph.values[value].shape; };
+  if (graph.input_ports.empty()) {
+    describe(*proto.add_input(), graph.input_port, shape_of(graph.input), free);
+  }
+  for (const InputPort& part : graph.input_ports) {
+    describe(*proto.add_input(), part.port, part.shape, free);
+  }
+  proto.clear_output();
+  describe(*proto.add_output(), graph.output_port, shape_of(graph.output), free);
+}
+
+// With the sizes of the graph.
+onnx::ModelProto fixed_model_of(const Graph& graph, const OnnxOptions& options) {
   const int version = opset_of(graph, options);
   onnx::ModelProto model;
   // The one that came with the set.
@@ -191,15 +228,22 @@ onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
 
   onnx::GraphProto& proto = *model.mutable_graph();
   proto.set_name(graph.name.empty() ? "model" : graph.name);
-  const Shape& input = graph.values[graph.input].shape;
-  const Shape& output = graph.values[graph.output].shape;
-  if (graph.input_ports.empty()) describe(*proto.add_input(), graph.input_port, input);
-  for (const InputPort& part : graph.input_ports) {
-    describe(*proto.add_input(), part.port, part.shape);
-  }
-  describe(*proto.add_output(), graph.output_port, output);
+  describe_ports(proto, graph, /*free=*/false);
   ProtoGraph onnx(proto);
   OnnxNodes(graph, options, onnx).add_all();
+  return model;
+}
+
+std::string what_is_fixed(const onnx::ModelProto& model, const Graph& graph,
+                          const OnnxOptions& options) {
+  if (graph.resized == nullptr) return "";
+  return first_difference(model.graph(), fixed_model_of(*graph.resized, options).graph());
+}
+
+onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
+  onnx::ModelProto model = fixed_model_of(graph, options);
+  const bool free = graph.resized != nullptr && what_is_fixed(model, graph, options).empty();
+  if (free) describe_ports(*model.mutable_graph(), graph, free);
   return model;
 }
 
@@ -224,6 +268,23 @@ void write_onnx(const std::filesystem::path& path, const Graph& graph, const Onn
     throw std::runtime_error("export: the ONNX model could not be serialized");
   }
   write_file_atomic(path, bytes);
+}
+
+std::string why_sizes_are_fixed(const Graph& graph, const OnnxOptions& options) {
+  if (graph.resized == nullptr) return "";
+  return what_is_fixed(fixed_model_of(graph, options), graph, options);
+}
+
+bool onnx_has_free_sizes(const std::filesystem::path& path) {
+  onnx::ModelProto model;
+  if (!model.ParseFromString(read_file(path, OnnxOptions().max_bytes))) return false;
+  for (const onnx::ValueInfoProto& input : model.graph().input()) {
+    const onnx::TensorShapeProto& shape = input.type().tensor_type().shape();
+    for (int i = 1; i < shape.dim_size(); ++i) {
+      if (!shape.dim(i).has_dim_value()) return true;
+    }
+  }
+  return false;
 }
 
 std::string onnx_model_sha256(const std::filesystem::path& path) {

@@ -65,6 +65,7 @@ NodeSpec node_from(const Json& json) {
 Json to_json(const PortSpec& port) {
   Json json{{"name", port.name}, {"batch", port.batch}, {"channels_last", port.channels_last}};
   if (port.whole()) json["type"] = port.type;
+  for (const auto& [axis, name] : port.free) json["free"].push_back(Json{axis, name});
   return json;
 }
 
@@ -74,6 +75,10 @@ PortSpec port_from(const Json& json) {
   if (json.contains("type")) json.at("type").get_to(port.type);
   if (port.type != "float" && port.type != "int32" && port.type != "int64") {
     throw std::invalid_argument("the type of '" + printable(port.name) + "'");
+  }
+  if (!json.contains("free")) return port;
+  for (const Json& size : json.at("free")) {
+    port.free[integer_of<std::int64_t>(size.at(0))] = size.at(1).get<std::string>();
   }
   return port;
 }
@@ -88,6 +93,14 @@ Shape sample_from(const Json& json) {
     if (dim < 1 || dim > (std::int64_t{1} << 31)) throw std::invalid_argument("sizes of a sample");
   }
   return shape;
+}
+
+void require_free_of(const PortSpec& port, const Shape& sample) {
+  for (const auto& [axis, name] : port.free) {
+    if (axis >= 0 && axis < std::ssize(sample)) continue;
+    throw std::invalid_argument("a free dimension " + std::to_string(axis) + " of " +
+                                shape_string(sample));
+  }
 }
 
 InputPartSpec part_from(const Json& json, const Shape& sample) {
@@ -197,6 +210,8 @@ GraphSpec graph_from(std::string_view text, const std::string& source) {
     graph.output = port_from(json.at("output"));
     graph.sample = sample_from(json.at("sample"));
     graph.output_sample = sample_from(json.at("output_sample"));
+    require_free_of(graph.input, graph.sample);
+    require_free_of(graph.output, graph.output_sample);
     if (json.contains("parts")) {
       for (const Json& part : json.at("parts")) {
         graph.parts.push_back(part_from(part, graph.sample));

@@ -25,6 +25,7 @@ struct NodeSpec {
   std::string type;  // of module_types()
   std::vector<std::string> inputs;
   Options options = {};
+  bool operator==(const NodeSpec&) const = default;
 };
 
 // The name and layout of the file's input or output.
@@ -33,6 +34,8 @@ struct PortSpec {
   std::string batch = "N";     // what its free first dimension is called
   bool channels_last = false;  // an image is [N, H, W, C] there too; else [N, C, H, W]
   std::string type = "float";  // or "int32", "int64": whole numbers, such as indices
+  // The dimensions of a sample that exports leave free, and what they are called, or "".
+  std::map<std::int64_t, std::string> free = {};
   bool whole() const { return type != "float"; }
   bool operator==(const PortSpec&) const = default;
 };

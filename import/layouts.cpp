@@ -39,7 +39,10 @@ const std::string& Translator::converted(const std::string& name, const Order& w
   if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
   if (value.compared) refuse("of a comparison, which only Where, Not and Cast may read");
   if (value.one_hot != 0) refuse("of one-hot values, which only a table may follow");
-  if (value.node.empty()) {  // a global average: a pool with one window
+  if (value.node.empty() && any_size_) {  // a global average of an image of any size
+    value.node = add_called(legal(value.label) + "_image", "Reshape", {averaged_row_of(name)},
+                            {{"shape", Shape{-1, 1, 1, fixed(value.shape[1])}}});
+  } else if (value.node.empty()) {  // a pool with one window
     const Value& source = values_.at(value.averaged);
     const std::vector<std::int64_t> window{fixed(source.shape[2]), fixed(source.shape[3])};
     value.node = add_called(legal(value.label), "AvgPool2d", {node_of(value.averaged, true)},

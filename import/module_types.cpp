@@ -173,17 +173,17 @@ std::shared_ptr<Module> choice(const OptionsReader& o, Rng&) {
 }
 
 ResizedAxis resized_axis(const OptionsReader& o, const std::string& prefix) {
-  ResizedAxis axis{.repeats = o.integer(prefix + "_repeats"),
-                   .inputs = o.integer(prefix + "_in"),
-                   .outputs = o.integer(prefix + "_out")};
-  require_weights({axis.inputs, axis.outputs});
+  ResizedAxis axis{.repeats = o.integer(prefix + "_repeats")};
   if (axis.repeats != 0) {
-    if (axis.repeats < 0 || axis.repeats != axis.outputs / axis.inputs ||
-        axis.outputs % axis.inputs != 0) {
-      throw std::invalid_argument(prefix + "_repeats does not fit the sizes");
+    constexpr std::int64_t kMost = 1 << 20;
+    if (axis.repeats < 0 || axis.repeats > kMost) {
+      throw std::invalid_argument(prefix + "_repeats: expected at most " + std::to_string(kMost));
     }
     return axis;
   }
+  axis.inputs = o.integer(prefix + "_in");
+  axis.outputs = o.integer(prefix + "_out");
+  require_weights({axis.inputs, axis.outputs});
   axis.weights = o.reals(prefix + "_weights");
   if (std::ssize(axis.weights) != axis.inputs * axis.outputs) {
     throw std::invalid_argument(prefix + "_weights: expected " +

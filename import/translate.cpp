@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/printable.h"
 #include "steelyard/import/affine_maps.h"
+#include "steelyard/import/free_sizes.h"
 #include "steelyard/import/inputs.h"
 #include "steelyard/import/tidy.h"
 #include "steelyard/import/translator.h"
@@ -110,10 +111,21 @@ void choose_output(OnnxModel& model, const std::string& name) {
 Imported translate(const OnnxModel& model, const SampleSpec& sample) {
   require_float(model);
   require_inputs(model);
-  return Translator(simplify(model), sample).run();
+  const SimplifiedModel simplified = simplify(model);
+  const auto translated = [&](const SampleSpec& of, bool any_size) {
+    return Translator(simplified, of, any_size).run();
+  };
+  if (!has_free_sizes(model)) return translated(sample, false);
+  Imported free = translated(sample, true);
+  find_free_sizes(free, model, [&](const Shape& shape) { return translated(shape, true); });
+  if (!free.graph.input.free.empty()) return free;
+  Imported fixed = translated(sample, false);
+  fixed.notes = std::move(free.notes);
+  return fixed;
 }
 
-Translator::Translator(SimplifiedModel model, const SampleSpec& sample) : model_(std::move(model)) {
+Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any_size)
+    : model_(std::move(model)), any_size_(any_size) {
   names_ = {"input", "output_activation"};
   for (std::size_t i = 0; i < model_.model.nodes.size(); ++i) {
     for (const std::string& output : model_.model.nodes[i].outputs) makers_[output] = i;
@@ -270,9 +282,14 @@ std::string Translator::classes(std::size_t i) {
 }
 
 std::string Translator::averaged_row(std::size_t i) {
-  Value& value = values_.at(node_->input(i));
-  if (value.averaged.empty() || !value.node.empty()) return "";
-  auto [found, added] = converted_.try_emplace({node_->input(i) + " row", {}});
+  const Value& value = values_.at(node_->input(i));
+  const bool is_image = !value.node.empty() && !any_size_;
+  return value.averaged.empty() || is_image ? "" : averaged_row_of(node_->input(i));
+}
+
+const std::string& Translator::averaged_row_of(const std::string& name) {
+  const Value& value = values_.at(name);
+  auto [found, added] = converted_.try_emplace({name + " row", {}});
   if (added) {
     found->second =
         add_called(legal(value.label), "GlobalAvgPool", {node_of(value.averaged, true)}, {});

@@ -17,7 +17,8 @@ namespace steelyard::imports {
 
 struct Imported {
   GraphSpec graph;
-  std::vector<NamedTensor> weights;  // f32, by the modules' names: "conv1.weight"
+  std::vector<NamedTensor> weights;     // f32, by the modules' names: "conv1.weight"
+  std::vector<std::string> notes = {};  // on sizes that the file leaves free and an export has not
 };
 
 // The samples that a model reads: of one shape, images as [H, W, C], or of several inputs, whose
@@ -38,7 +39,8 @@ SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& give
 // the outputs, where there is none of that name.
 void choose_output(OnnxModel& model, const std::string& name);
 
-// Translates a model with one output for such samples, with the batch left free. Throws InputError
+// Translates a model with one output for such samples, with the batch left free, and other sizes
+// that the file leaves free where no module depends on them (PortSpec::free). Throws InputError
 // where the samples do not fit the inputs, and UnsupportedGraph with every node that has no form
 // here.
 Imported translate(const OnnxModel& model, const SampleSpec& sample);

@@ -56,7 +56,8 @@ struct Value {
 
 class Translator {
  public:
-  Translator(SimplifiedModel model, const SampleSpec& sample);
+  // `any_size`: in modules for images of any size, where there is a choice.
+  Translator(SimplifiedModel model, const SampleSpec& sample, bool any_size);
   Imported run();
 
   // --- for operations; each throws Unsupported
@@ -123,6 +124,7 @@ class Translator {
   void translate_node();
   std::string add_called(const std::string& name, const std::string& type,
                          std::vector<std::string> inputs, Options options);
+  const std::string& averaged_row_of(const std::string& name);
   bool know(const OnnxNode& node);
   bool repeats_over_batch(const OnnxNode& node);
   std::optional<std::size_t> read_repeated(const OnnxNode& node);
@@ -141,6 +143,7 @@ class Translator {
   std::vector<UnsupportedNode> unsupported_;
   const OnnxNode* node_ = nullptr;
   std::optional<std::int64_t> fixed_batch_;
+  bool any_size_;
 };
 
 // A name of letters, digits and '_'.

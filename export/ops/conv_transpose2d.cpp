@@ -112,7 +112,12 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
   const auto numbers = [&](const std::string& name, const std::vector<std::int64_t>& values) {
     return onnx.int64s(phases.name + "/" + name, values, {std::ssize(values)});
   };
-  if (apart) {
+  if (apart && h.stride == w.stride) {  // of any size
+    const std::string together = larger ? phases.name + "/together" : output;
+    onnx.add("DepthToSpace", {pixels}, together,
+             {{"blocksize", h.stride}, {"mode", std::string("CRD")}});
+    pixels = together;
+  } else if (apart) {
     const std::string each = phases.name + "/each", rows = phases.name + "/rows";
     const std::string together = larger ? phases.name + "/together" : output;
     onnx.add("Reshape",
@@ -126,9 +131,14 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
     pixels = together;
   }
   if (!larger) return;
+  // Ends are counted from the end, so that the image may have any size.
+  const auto end = [](const auto& side, std::int64_t all) {
+    const std::int64_t behind = all - side.first() - side.out;
+    return behind == 0 ? INT64_MAX : -behind;
+  };
   onnx.add("Slice",
            {pixels, numbers("first", {h.first(), w.first()}),
-            numbers("end", {h.first() + h.out, w.first() + w.out}), numbers("axes", {2, 3})},
+            numbers("end", {end(h, whole[0]), end(w, whole[1])}), numbers("axes", {2, 3})},
            output);
 }
 

@@ -80,10 +80,14 @@ Tensor repeated_gradient(const Tensor& grad, std::int64_t rows, std::int64_t col
 
 Variable resize(const Variable& x, const ResizedAxis& height, const ResizedAxis& width) {
   ops::require_defined("resize", "images", x);
-  if (x.shape().size() != 4 || x.dim(1) != height.inputs || x.dim(2) != width.inputs) {
-    ops::fail("resize",
-              "images of " + std::to_string(height.inputs) + " x " + std::to_string(width.inputs),
-              shape_string(x.shape()));
+  const auto fits = [&](const ResizedAxis& axis, std::int64_t dimension) {
+    return axis.repeats > 0 || x.dim(dimension) == axis.inputs;
+  };
+  if (x.shape().size() != 4 || !fits(height, 1) || !fits(width, 2)) {
+    const auto size = [](const ResizedAxis& axis) {
+      return axis.repeats > 0 ? std::string("any size") : std::to_string(axis.inputs);
+    };
+    ops::fail("resize", "images of " + size(height) + " x " + size(width), shape_string(x.shape()));
   }
   const Axes axes{height, width};
   Tensor y = resized(x.value(), axes);

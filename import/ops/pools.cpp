@@ -246,10 +246,11 @@ void set_axis(Options& options, const std::string& prefix, const ResizeRule& rul
     weight(to, static_cast<std::int64_t>(low) + 1) += x - low;
     repeats = repeats && outputs == inputs && weight(to, to) == 1;
   }
+  options[prefix + "_repeats"] = repeats ? outputs / inputs : std::int64_t{0};
+  if (repeats) return;  // of an image of any size
   options[prefix + "_in"] = inputs;
   options[prefix + "_out"] = outputs;
-  options[prefix + "_repeats"] = repeats ? outputs / inputs : std::int64_t{0};
-  if (!repeats) options[prefix + "_weights"] = weights;
+  options[prefix + "_weights"] = weights;
 }
 
 std::vector<double> reals_of(const Constant& constant, const char* what) {

@@ -69,7 +69,8 @@ ImportedModel read_imported_model(const std::filesystem::path& path,
   imports::OnnxModel model = imports::read_onnx(path);
   imports::choose_output(model, output);
   imports::Imported imported = imports::translate(model, sample);
-  return {std::move(imported.graph), std::move(imported.weights), model.sha256};
+  return {std::move(imported.graph), std::move(imported.weights), model.sha256,
+          std::move(imported.notes)};
 }
 
 std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,

@@ -20,6 +20,7 @@ struct ImportedModel {
   imports::GraphSpec graph;
   std::vector<NamedTensor> weights = {};  // of an ONNX file; empty for a checkpoint
   std::string sha256 = {};                // of the ONNX file
+  std::vector<std::string> notes = {};
 };
 
 // Reads an ONNX file for such samples, or the network of a checkpoint of a run that began

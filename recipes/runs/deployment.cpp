@@ -1,6 +1,8 @@
 #include "steelyard/recipes/runs/deployment.h"
 
+#include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -84,7 +86,7 @@ deploy::Port port_of(const imports::PortSpec& spec) {
   const DType dtype = spec.type == "int32"   ? DType::kI32
                       : spec.type == "int64" ? DType::kI64
                                              : DType::kF32;
-  return {spec.name, spec.batch, spec.channels_last, dtype};
+  return {spec.name, spec.batch, spec.channels_last, dtype, spec.free};
 }
 
 std::vector<deploy::InputPort> input_ports(const imports::GraphSpec& network) {
@@ -120,11 +122,12 @@ deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
 
 namespace {
 
-// The graph of a sample that gives the quantizers no fault.
-deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantizer>& quantizers) {
+// The graph of a sample of that shape that gives the quantizers no fault.
+deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantizer>& quantizers,
+                     const Shape& batch) {
   std::optional<std::string> first;
   for (const float value : kTrialValues) {
-    const Tensor one = Tensor::full(experiment.input().batch(1), value);
+    const Tensor one = Tensor::full(batch, value);
     deploy::Graph graph =
         deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
     const auto fault = qat::take_fault(quantizers);
@@ -134,18 +137,20 @@ deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantiz
   throw InputError("export: " + *first);
 }
 
-}  // namespace
-
-deploy::Graph deployed_graph(Experiment& experiment) {
-  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
-  for (const qat::NamedQuantizer& entry : quantizers) {
-    if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
-    if (!entry.quantizer->observed()) {
-      throw InputError("export: the quantizer " + entry.name + " never observed anything");
-    }
-    entry.quantizer->take_faults();
+// Of samples twice as large where the network leaves their sizes free; null where it has none.
+std::shared_ptr<deploy::Graph> resized(Experiment& experiment,
+                                       const std::vector<qat::NamedQuantizer>& quantizers) {
+  const auto& network = experiment.network();
+  if (!network || network->input.free.empty()) return nullptr;
+  Shape batch = experiment.input().batch(1);
+  for (const auto& [axis, name] : network->input.free) {
+    batch.at(static_cast<std::size_t>(axis) + 1) *= 2;
   }
-  deploy::Graph graph = traced(experiment, quantizers);
+  return std::make_shared<deploy::Graph>(traced(experiment, quantizers, batch));
+}
+
+// What the graph says besides its operations.
+void describe(deploy::Graph& graph, const Experiment& experiment) {
   graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
   graph.preprocessing.transforms = transforms_of(experiment);
   graph.target = experiment.target_kind();
@@ -160,7 +165,35 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     graph.input_ports = input_ports(*network);
     graph.output_port = port_of(network->output);
   }
+}
+
+}  // namespace
+
+deploy::Graph deployed_graph(Experiment& experiment) {
+  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
+  for (const qat::NamedQuantizer& entry : quantizers) {
+    if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
+    if (!entry.quantizer->observed()) {
+      throw InputError("export: the quantizer " + entry.name + " never observed anything");
+    }
+    entry.quantizer->take_faults();
+  }
+  deploy::Graph graph = traced(experiment, quantizers, experiment.input().batch(1));
+  describe(graph, experiment);
+  if (const auto larger = resized(experiment, quantizers)) {
+    describe(*larger, experiment);
+    graph.resized = larger;
+  }
   return graph;
+}
+
+std::optional<std::string> note_of_fixed_sizes(const deploy::Graph& graph,
+                                               const std::vector<std::string>& formats,
+                                               const deploy::OnnxOptions& options) {
+  if (std::find(formats.begin(), formats.end(), "onnx") == formats.end()) return std::nullopt;
+  const std::string why = deploy::why_sizes_are_fixed(graph, options);
+  if (why.empty()) return std::nullopt;
+  return "the ONNX file has fixed sizes of its input: on them depends " + why;
 }
 
 deploy::Graph deployed_graph(const LoadedRun& run) {

@@ -21,6 +21,11 @@ deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
 
+// Where the network leaves sizes of its input free and an ONNX file among the formats cannot.
+std::optional<std::string> note_of_fixed_sizes(const deploy::Graph& graph,
+                                               const std::vector<std::string>& formats,
+                                               const deploy::OnnxOptions& options);
+
 // The inputs and the output of the ONNX file of the run's model.
 deploy::OnnxPorts onnx_ports(const Experiment& experiment);
 

@@ -161,6 +161,7 @@ void Experiment::load_network(const std::string& text) {
   network_ = std::move(imported.graph);
   imported_weights_ = std::move(imported.weights);
   if (!imported.sha256.empty()) sources_["model.onnx"] = imported.sha256;
+  for (std::string& note : imported.notes) notes_.push_back(std::move(note));
   require_whole_numbers();
 }
 

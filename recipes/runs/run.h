@@ -22,6 +22,7 @@ struct RunResult {
   bool interrupted = false;                         // saved, and nothing else was written
   Metrics final = {};                               // on the test set, after the last epoch
   std::vector<std::filesystem::path> exports = {};  // written for the recipe's export.formats
+  std::vector<std::string> notes = {};              // on them
 };
 
 // Throws InputError for a recipe without quantization or without trained weights.

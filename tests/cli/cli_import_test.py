@@ -29,7 +29,8 @@ class Import(Case):
         self.assertIn("output_activation  Softmax <- fc\n", listed)
 
         data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
-        self.succeed("import", path, "--run-dir", "float", *data)
+        told = self.notes_of("import", path, "--run-dir", "float", *data)
+        self.assertIn("the height of 'pixels' is free in model.onnx, but fixed in exports: on it depends ", told)
         evaluated = self.succeed("eval", "float")
         predicted = self.succeed("predict", "float", os.path.join(self.data, "test.safetensors"))
         self.assertRegex(predicted, r"^0  class [0-3]  [01]\.\d{3}\n")
@@ -169,6 +170,64 @@ class Import(Case):
         self.fail_with(1, "mse_loss", arguments=["import", "model.onnx", *data])
         self.write(model(nodes, tensors, *ports))
         self.succeed("import", "model.onnx", *data)
+
+    def test_sizes_that_stay_free(self):
+        generator = random.Random(4)
+
+        def weights(name, *shape):
+            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
+
+        three = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+        nodes = [node("Conv", ["x", "a.weight"], "a", **three),
+                 node("MaxPool", ["a"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+                 node("Mul", ["pool", "scale"], "scaled"), node("Sub", ["scaled", "offset"], "shifted"),
+                 node("GlobalAveragePool", ["shifted"], "mean"), node("Conv", ["mean", "gate.weight"], "gate"),
+                 node("Sigmoid", ["gate"], "share"), node("Mul", ["shifted", "share"], "gated"),
+                 node("Add", ["gated", "gate"], "raised")]
+
+        def network(strides):
+            up = node("ConvTranspose", ["raised", "up.weight"], "map", kernel_shape=[2, 2], strides=strides)
+            return model([*nodes, up], tensors, [port("x", ["n", 1, "high", "wide"])], [port("map", ["n", 2, "tall", "broad"])])
+
+        tensors = [weights("a.weight", 4, 1, 3, 3), weights("scale", 4, 1, 1), weights("offset", 1, 4, 1, 1),
+                   weights("gate.weight", 4, 4, 1, 1), weights("up.weight", 4, 2, 2, 2)]
+        self.write(network([2, 2]))
+        listed = self.succeed("import", "model.onnx", "--dry-run", "--sample", "6,4,1")
+        self.assertIn("exports leave dimension 1 of samples free: high\nexports leave dimension 2 of samples free: wide\n", listed)
+        for split, count in (("train", 60), ("test", 12)):
+            write_split(self.data, split, f32([count, 6, 4, 1], [generator.uniform(-1, 1) for _ in range(count * 24)]),
+                        f32([count, 6, 4, 2], [generator.uniform(-1, 1) for _ in range(count * 48)]))
+        recipe = self.recipe("model: {onnx: model.onnx}\n" + TRAIN.replace("epochs: 2", "epochs: 1, loss: mse") +
+                             QUANTIZE.replace("Linear, ", "ConvTranspose2d, ") + "export: {formats: [safetensors, onnx]}\n")
+        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        self.assertRegex(trained, r"node_of_scaled +output +float +- +quantized behind node_of_shifted\n")
+        self.assertRegex(trained, r"node_of_shifted +output .* in float between quantizers\n")
+        self.assertRegex(trained, r"node_of_raised +output .* of the sum\n")
+        with open(self.path("run", "export", "model.onnx"), "rb") as file:
+            exported = file.read()
+        for name in (b"high", b"wide", b"tall", b"broad"):
+            self.assertIn(name, exported)
+        judged = self.succeed("verify", "run")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertRegex(judged, r"\nat \[12, 8, 1\]: 0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertIn(" 0 of 576 outputs differ", judged)
+            self.assertRegex(judged, r"\nONNX Runtime [\d.]+ at that size: .* 0 of 2304 outputs differ")
+        # What is trained in float is exported for all sizes, too.
+        self.succeed("import", "model.onnx", "--run-dir", "float", "--recipe", recipe, "--set", "data.augment=[]")
+        self.assertNotIn("fixed sizes", self.notes_of("export", "float"))
+        self.assertRegex(self.succeed("verify", "float"), r"\nat \[12, 8, 1\]: ")
+
+        # What is quantized may depend on a size where the float network does not.
+        self.write(network([2, 1]))
+        for split, count in (("train", 60), ("test", 12)):
+            write_split(self.data, split, f32([count, 6, 4, 1], [generator.uniform(-1, 1) for _ in range(count * 24)]),
+                        f32([count, 6, 3, 2], [generator.uniform(-1, 1) for _ in range(count * 36)]))
+        told = self.notes_of("train", recipe, "--run-dir", "strided", "--set", "data.augment=[]")
+        self.assertIn("the ONNX file has fixed sizes of its input: on them depends up/phases/", told)
+        judged = self.succeed("verify", "strided")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertNotIn("\nat [", judged)
 
     def test_from_images_to_texts(self):
         """Attention over the columns of an image, whose queries, keys and values come from one tensor; a Softmax over the

@@ -406,6 +406,8 @@ def networks():
             "width_weights": {"reals": [1, 1]}}
     network.update(sample=[2, 1, 1], output_sample=[4, 2, 1], head="", nodes=[{**node, "type": "Resize", "options": axis}])
     write("network", "resize", json.dumps(network))
+    network.update(input={**port, "free": [[0, "height"], [1, ""]]}, output={**port, "free": [[0, ""]]})
+    write("network", "free_sizes", json.dumps(network))
 
 
 if __name__ == "__main__":

@@ -61,12 +61,13 @@ OnnxModel squeeze_excite() {
 
 TEST(Translate, ASqueezeExciteNetworkNeedsNoPermutation) {
   const Imported imported = translate(squeeze_excite(), {6, 5, 3});
-  EXPECT_THAT(types_of(imported),
-              ElementsAre("Conv2d", "BatchNorm2d", "Hardswish", "AvgPool2d", "Conv2d", "ReLU",
-                          "Conv2d", "HardSigmoid", "Mul", "GlobalAvgPool", "Linear"));
+  EXPECT_THAT(types_of(imported), ElementsAre("Conv2d", "BatchNorm2d", "Hardswish", "GlobalAvgPool",
+                                              "Reshape", "Conv2d", "ReLU", "Conv2d", "HardSigmoid",
+                                              "Mul", "GlobalAvgPool", "Linear"));
   EXPECT_EQ(imported.graph.head, "Softmax");
   EXPECT_EQ(imported.graph.output_sample, Shape{2});
-  EXPECT_EQ(imported.graph.input, (PortSpec{"x", "batch", false}));
+  EXPECT_EQ(imported.graph.input,
+            (PortSpec{.name = "x", .batch = "batch", .free = {{0, "h"}, {1, "w"}}}));
   EXPECT_EQ(imported.graph.nodes[0].name, "stem");
   EXPECT_EQ(imported.graph.nodes.back().name, "fc");
 }

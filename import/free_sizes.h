@@ -1,0 +1,20 @@
+// Sizes of images and sequences that a file leaves free, and on which nothing in the network
+// depends.
+#pragma once
+
+#include <functional>
+
+#include "steelyard/import/translate.h"
+
+namespace steelyard::imports {
+
+// Enters the free sizes in the ports of `imported`, which is a translation of the model for samples
+// of one shape: those that leave every module and weight as it is when they are doubled. The notes
+// say what depends on the others. `translated` translates for samples of another shape.
+void find_free_sizes(Imported& imported, const OnnxModel& model,
+                     const std::function<Imported(const Shape&)>& translated);
+
+// Whether the file leaves a size besides the batch free.
+bool has_free_sizes(const OnnxModel& model);
+
+}  // namespace steelyard::imports

@@ -1,0 +1,124 @@
+// Sizes of images that a file leaves free: on which modules they depend.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::random_tensor;
+
+using Ints = std::vector<std::int64_t>;
+using Free = std::map<std::int64_t, std::string>;
+
+std::string conv(ModelMaker& m, const std::string& x, std::int64_t in, std::int64_t out,
+                 std::int64_t stride = 1) {
+  const std::string name = "conv" + std::to_string(m.model().nodes.size());
+  return m.node("Conv", {x, m.weight(name, {out, in, 3, 3})},
+                {{"kernel_shape", Ints{3, 3}},
+                 {"pads", Ints{1, 1, 1, 1}},
+                 {"strides", Ints{stride, stride}}});
+}
+
+// Two halves of channels, of which one is halved in size and doubled again, and a gate of both.
+OnnxModel of_any_size() {
+  ModelMaker m(images(3));
+  const std::string x = conv(m, "x", 3, 4);
+  const auto half = [&](std::int64_t first) {
+    return m.node("Slice", {x, m.integers({first}), m.integers({first + 2}), m.integers({1})});
+  };
+  std::string low =
+      m.node("MaxPool", {half(0)}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  low = m.node("Resize", {conv(m, low, 2, 2), "", m.reals("scales", {4}, {1, 1, 2, 2})},
+               {{"mode", std::string("nearest")},
+                {"coordinate_transformation_mode", std::string("asymmetric")},
+                {"nearest_mode", std::string("floor")}});
+  const std::string both = m.node("Concat", {low, half(2)}, {{"axis", std::int64_t{1}}});
+  const std::string mean = m.node("GlobalAveragePool", {both});
+  const std::string gate =
+      m.node("Sigmoid", {m.node("Conv", {mean, m.weight("gate", {4, 4, 1, 1})})});
+  OnnxModel model = m.ending_in(conv(m, m.node("Mul", {both, gate}), 4, 2, 2));
+  model.outputs[0].dims = {{std::nullopt, "batch"}, {2}, {std::nullopt, "half_h"}, {std::nullopt}};
+  return model;
+}
+
+TEST(FreeSizes, NothingInANetworkOfConvolutionsDependsOnThem) {
+  const Imported imported = translate(of_any_size(), {6, 4, 3});
+  EXPECT_EQ(imported.graph.input.free, (Free{{0, "h"}, {1, "w"}}));
+  EXPECT_EQ(imported.graph.output.free, (Free{{0, "half_h"}, {1, ""}}));
+  EXPECT_THAT(imported.notes, IsEmpty());
+  const GraphSpec read = graph_from(text_of(imported.graph), "test");
+  EXPECT_EQ(read.input, imported.graph.input);
+  EXPECT_EQ(read.output, imported.graph.output);
+  // The modules compute what those of an import at another size do.
+  const Tensor x = random_tensor({2, 8, 10, 3}, 3, DType::kF32);
+  EXPECT_TRUE(all_close(output_of(imported, x), output_of(translate(of_any_size(), {8, 10, 3}), x),
+                        1e-6, 1e-6));
+}
+
+TEST(FreeSizes, OnesThatTheFileFixesStayFixed) {
+  OnnxModel model = of_any_size();
+  model.inputs[0].dims[2] = {6};
+  const Imported imported = translate(model, {6, 4, 3});
+  EXPECT_EQ(imported.graph.input.free, (Free{{1, "w"}}));
+  EXPECT_EQ(imported.graph.output.free, (Free{{1, ""}}));
+  EXPECT_THAT(imported.notes, IsEmpty());
+}
+
+// Equal names would say equal sizes.
+TEST(FreeSizes, NamesThatOthersHaveAreLeftOut) {
+  OnnxModel model = of_any_size();
+  for (OnnxDim& dim : model.inputs[0].dims) {
+    if (!dim.size) dim.name = "?";
+  }
+  EXPECT_EQ(translate(model, {6, 4, 3}).graph.input.free, (Free{{0, ""}, {1, ""}}));
+}
+
+TEST(FreeSizes, SaysWhatDependsOnThem) {
+  ModelMaker m(images(3));
+  const std::string rows = m.node("Flatten", {conv(m, "x", 3, 2)});
+  const Imported rowed =
+      translate(m.ending_in(m.node("MatMul", {rows, m.weight("fc.weight", {48, 5})})), {6, 4, 3});
+  EXPECT_THAT(rowed.graph.input.free, IsEmpty());
+  EXPECT_THAT(rowed.notes,
+              ElementsAre("the height of 'x' is free in test.onnx, but fixed in exports: on it "
+                          "depends MatMul_2 (Linear)",
+                          "the width of 'x' is free in test.onnx, but fixed in exports: on it "
+                          "depends MatMul_2 (Linear)"));
+  // An output of one size, whatever the input's is.
+  ModelMaker n(images(3));
+  const Imported resized = translate(
+      n.ending_in(n.node("Resize", {conv(n, "x", 3, 2), "", "", n.integers({1, 2, 12, 4})},
+                         {{"mode", std::string("nearest")},
+                          {"coordinate_transformation_mode", std::string("asymmetric")},
+                          {"nearest_mode", std::string("floor")}})),
+      {6, 4, 3});
+  EXPECT_THAT(resized.graph.input.free, IsEmpty());
+  EXPECT_THAT(resized.notes[0], ::testing::EndsWith("on it depends Resize_1 (Resize)"));
+}
+
+TEST(FreeSizes, DamagedOnesAreRefused) {
+  GraphSpec graph = translate(of_any_size(), {6, 4, 3}).graph;
+  graph.input.free = {{3, "h"}};
+  EXPECT_EQ(testing::message_of<InputError>([&] { graph_from(text_of(graph), "test"); }),
+            "test: graph: a free dimension 3 of [6, 4, 3]");
+}
+
+// The length of sequences.
+TEST(FreeSizes, OfSequences) {
+  ModelMaker m({{std::nullopt, "batch"}, {3}, {std::nullopt, "length"}});
+  const Imported imported = translate(
+      m.ending_in(m.node("Relu", {m.node("Conv", {"x", m.weight("w", {2, 3, 3})},
+                                         {{"kernel_shape", Ints{3}}, {"pads", Ints{1, 1}}})})),
+      {3, 8});
+  EXPECT_EQ(imported.graph.input.free, (Free{{1, "length"}}));
+  EXPECT_EQ(imported.graph.output.free, (Free{{1, ""}}));
+}
+
+}  // namespace
+}  // namespace steelyard::imports
