@@ -185,7 +185,7 @@ bool same_class(std::span<const float> ours, std::span<const float> theirs) {
   constexpr float kRounding = 1e-5F;
   std::int64_t at = 0;
   kernels::run(kernels::ArgmaxRows<float>{.rows = 1,
-                                          .classes = static_cast<std::int64_t>(theirs.size()),
+                                          .columns = static_cast<std::int64_t>(theirs.size()),
                                           .logits = theirs.data(),
                                           .predictions = &at});
   const auto [lo, hi] = std::minmax_element(ours.begin(), ours.end());

@@ -21,7 +21,7 @@ void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count
   visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
     using T = decltype(zero);
     run(logits.device(), kernels::AddCorrectRows<T>{.rows = logits.dim(0),
-                                                    .classes = logits.dim(1),
+                                                    .columns = logits.dim(1),
                                                     .logits = logits.data<T>(),
                                                     .labels = labels.data<std::int64_t>(),
                                                     .correct = count.data<std::int64_t>()});

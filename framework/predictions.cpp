@@ -23,16 +23,16 @@ void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* cl
     using T = decltype(zero);
     const std::int64_t count = outputs.dim(0), columns = outputs.dim(1);
     run(outputs.device(), kernels::ArgmaxRows<T>{.rows = count,
-                                                 .classes = columns,
+                                                 .columns = columns,
                                                  .logits = outputs.data<T>(),
                                                  .predictions = classes});
-    run(outputs.device(), kernels::RankOfLabel<T>{.n = count,
-                                                  .classes = columns,
+    run(outputs.device(), kernels::RankOfLabel<T>{.rows = count,
+                                                  .columns = columns,
                                                   .logits = outputs.data<T>(),
                                                   .labels = labels.data<std::int64_t>(),
                                                   .ranks = ranks});
-    run(outputs.device(), kernels::CrossEntropyRows<T>{.n = count,
-                                                       .classes = columns,
+    run(outputs.device(), kernels::CrossEntropyRows<T>{.rows = count,
+                                                       .columns = columns,
                                                        .logits = outputs.data<T>(),
                                                        .labels = labels.data<std::int64_t>(),
                                                        .targets = nullptr,
@@ -60,7 +60,7 @@ void write_characters(const Tensor& frames, std::int64_t* characters) {
   visit_floating(frames.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
     run(frames.device(), kernels::ArgmaxRows<T>{.rows = frames.dim(0) * frames.dim(1),
-                                                .classes = frames.dim(2),
+                                                .columns = frames.dim(2),
                                                 .logits = frames.data<T>(),
                                                 .predictions = characters});
   });

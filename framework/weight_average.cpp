@@ -11,7 +11,14 @@ namespace steelyard {
 namespace {
 
 void swap_elements(const Tensor& a, const Tensor& b) {
-  run(a.device(), kernels::SwapBytes{.bytes = a.bytes(), .a = a.raw(), .b = b.raw()});
+  const auto swap = [&]<typename T>(T) {
+    run(a.device(), kernels::Swap<T>{.n = a.bytes() / static_cast<std::int64_t>(sizeof(T)),
+                                     .a = static_cast<T*>(a.raw()),
+                                     .b = static_cast<T*>(b.raw())});
+  };
+  if (a.dtype() == DType::kF32) return swap(float{});
+  if (a.dtype() == DType::kF64) return swap(double{});
+  swap(std::uint8_t{});  // byte by byte
 }
 
 }  // namespace

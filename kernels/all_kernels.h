@@ -3,26 +3,23 @@
 
 #include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/conv/conv.h"
-#include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
-#include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/kernels/norm/norm.h"
-#include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
 #include "steelyard/kernels/percentile/percentile.h"
 #include "steelyard/kernels/pool/pool.h"
+#include "steelyard/kernels/quant_kernels.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/shared_bodies.h"
 #include "steelyard/kernels/shrunken_range/shrunken_range.h"
-#include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/kernels/weight_codes/weight_codes.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
@@ -30,13 +27,12 @@
 namespace steelyard::kernels {
 
 using AllCpuKernels =
-    JoinedKernels<BlockScalesKernels, ConvKernels, ElementwiseKernels, EmbeddingKernels,
-                  FakeQuantizeKernels, HistogramKernels, HistogramRangesKernels,
-                  IntegerGroupsKernels, IntegerProductKernels, LayerNormKernels, MatmulKernels,
-                  NormKernels, NormFoldKernels, OptimizerStepKernels, PercentileKernels,
-                  PoolKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-                  SharedBodies, ShrunkenRangeKernels, SoftmaxKernels, TransposeKernels,
-                  WeightCodesKernels, WideCodesKernels>;
+    JoinedKernels<BlockScalesKernels, ConvKernels, EmbeddingKernels, FakeQuantizeKernels,
+                  HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
+                  IntegerProductKernels, MatmulKernels, NormKernels, OptimizerStepKernels,
+                  PercentileKernels, PoolKernels, QuantKernels, QuantizerStateKernels,
+                  ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
+                  TransposeKernels, WeightCodesKernels, WideCodesKernels>;
 using AllCudaKernels = JoinedKernels<AllCpuKernels, ConvOfCodesKernels>;
 
 }  // namespace steelyard::kernels

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/quant_kernels.h"
 #include "steelyard/kernels/quant_names.h"
 #include "steelyard/kernels/quant_sums.h"
 #include "steelyard/kernels/watch.h"
@@ -77,7 +77,7 @@ QuantProblem resolve(const QuantDescriptor& d) {
 std::size_t workspace_of(const QuantProblem& problem, DeviceType device) {
   if (problem.parameter_gradients) return parameter_gradient_workspace(problem);
   if (device == DeviceType::kCuda && problem.statistics != Statistics::kGiven) {
-    return statistics_workspace_cuda(problem);
+    return statistics_workspace(problem);
   }
   return 0;
 }
@@ -215,6 +215,11 @@ std::int64_t first_invalid(const QuantProblem& p, const QuantArgs& args, DeviceT
              : first_invalid_set(p, static_cast<const float*>(args.scale), args.zero_point);
 }
 
+template <class K>
+void run_on(DeviceType device, Stream stream, const K& kernel) {
+  device == DeviceType::kCuda ? run(CudaQueue{.stream = stream}, kernel) : run(kernel);
+}
+
 }  // namespace
 
 QuantPlan QuantPlan::select(const QuantDescriptor& descriptor, DeviceType device,
@@ -290,20 +295,20 @@ void QuantPlan::run(Stream stream, void* workspace, const QuantArgs& args) const
 }
 
 void QuantPlan::launch(Stream stream, void* workspace, const QuantArgs& args) const {
-  const bool cuda = device_ == DeviceType::kCuda;
   if (problem_.direction == QuantDirection::kForward) {
-    cuda ? quant_forward_cuda(problem_, workspace, args, stream)
-         : quant_forward_cpu(problem_, args);
-  } else if (problem_.parameter_gradients) {
-    cuda ? quant_parameter_gradients_cuda(problem_, workspace, args, stream)
-         : quant_parameter_gradients_cpu(problem_, workspace, args);
-  } else {
-    cuda ? quant_backward_cuda(problem_, args, stream) : quant_backward_cpu(problem_, args);
+    if (problem_.statistics == Statistics::kGiven) {
+      return run_on(device_, stream, QuantForward{problem_, args});
+    }
+    return run_on(device_, stream, QuantWithStatistics{problem_, args, workspace});
   }
+  if (problem_.parameter_gradients) {
+    return run_on(device_, stream, QuantParameterGradients{problem_, args, workspace});
+  }
+  run_on(device_, stream, QuantBackward{problem_, args});
 }
 
 void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
-  std::vector<QuantCall> calls;
+  std::vector<QuantForward> calls;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string where = "[quant_batch] item " + std::to_string(i) + ": ";
     if (items[i].plan == nullptr) throw std::invalid_argument(where + "expected a plan, got null");
@@ -327,14 +332,9 @@ void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
     if (const std::string problem = plan.can_implement(items[i].args); !problem.empty()) {
       throw std::invalid_argument(where + problem);
     }
-    calls.push_back({&plan.problem(), items[i].args});
+    calls.push_back({plan.problem(), items[i].args});
   }
-  if (calls.empty()) return;
-  if (items[0].plan->device() == DeviceType::kCuda) {
-    quant_batch_cuda(calls, stream);
-  } else {
-    quant_batch_cpu(calls);
-  }
+  if (!calls.empty()) run_on(items[0].plan->device(), stream, QuantBatch{calls});
 }
 
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric) {

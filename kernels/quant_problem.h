@@ -125,10 +125,4 @@ std::int64_t first_invalid_set(const QuantProblem& problem, const T* scale,
   return -1;
 }
 
-// One call of a batch.
-struct QuantCall {
-  const QuantProblem* problem;
-  QuantArgs args;
-};
-
 }  // namespace steelyard::kernels

@@ -17,6 +17,7 @@
 // KernelList: every device emits run() for the whole list.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <tuple>
@@ -74,13 +75,63 @@ concept SumKernel = requires(const K& kernel, std::int64_t i) {
   kernel.finish(0.0);
 };
 
-// finish(c, the sum of term(i, c) over the rows of [rows, channels], in double) for every c.
+// finish(c, sums) for every c: the sums of term<0>(i, c) ... term<kTerms - 1>(i, c) over the rows
+// of [rows, channels], in double. per_channel(), where there is one, as above.
 template <class K>
-concept ChannelSumKernel = requires(const K& kernel, std::int64_t i) {
+concept ChannelSumKernel = requires(const K& kernel, std::int64_t i,
+                                    const double (&sums)[K::kTerms]) {
   kernel.rows;
   kernel.channels;
-  kernel.term(i, i);
-  kernel.finish(i, 0.0);
+  kernel.template term<0>(i, i);
+  kernel.finish(i, sums);
+};
+
+// The threads that share a row: one on the CPU, a team on a GPU (cuda/row_team.h). A team may have
+// no row of its own: it joins values of another one, and writes nothing.
+struct OneThread {
+  // Calls f(c) for every c in [0, n), each by one thread.
+  template <class F>
+  STEELYARD_HOST_DEVICE void each(std::int64_t n, const F& f) const {
+    for (std::int64_t c = 0; c < n; ++c) f(c);
+  }
+  // The largest value(c), -infinity of none; NaNs may be skipped.
+  template <typename T, class F>
+  STEELYARD_HOST_DEVICE T largest(std::int64_t n, const F& value) const {
+    T best = -static_cast<T>(INFINITY);
+#ifdef _OPENMP
+#pragma omp simd reduction(max : best)
+#endif
+    for (std::int64_t c = 0; c < n; ++c) {
+      const T v = value(c);
+      best = v > best ? v : best;
+    }
+    return best;
+  }
+  // What join(a, b) makes of the threads' values, for all of them.
+  template <typename T, class Join>
+  STEELYARD_HOST_DEVICE T joined(const T& value, const Join&) const {
+    return value;
+  }
+  // True for one thread of a team that has a row: it writes what is not written in each().
+  STEELYARD_HOST_DEVICE bool leads() const { return true; }
+};
+
+template <class Team, typename T>
+STEELYARD_HOST_DEVICE T sum_of(const Team& team, T value) {
+  return team.joined(value, [](T a, T b) { return a + b; });
+}
+
+// kernel.row(r, team) for every row of [rows, columns].
+template <class K>
+concept TeamKernel = requires(const K& kernel, const OneThread& team) {
+  kernel.rows;
+  kernel.columns;
+  kernel.row(0, team);
+};
+// And then finish(the sum of what the rows returned, in double), once.
+template <class K>
+concept TeamSumKernel = TeamKernel<K> && requires(const K& kernel) {
+  kernel.finish(0.0);
 };
 
 // kernel(i, channel) for every element i of a ChannelLayout, K::kGrain of them at least to a

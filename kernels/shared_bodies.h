@@ -6,18 +6,24 @@
 #include "steelyard/kernels/convert/convert.h"
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/dropout/dropout.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/losses/losses.h"
 #include "steelyard/kernels/lstm/lstm.h"
+#include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transposed_conv/transposed_conv.h"
 #include "steelyard/kernels/unary/unary.h"
 
 namespace steelyard::kernels {
 
-// Two lists: nvcc stops at a table of about a hundred kernels.
-using SharedArithmetic = JoinedKernels<ActivationKernels, BroadcastKernels, UnaryKernels>;
+// Several lists: nvcc stops at a table of about a hundred kernels.
+using SharedArithmetic =
+    JoinedKernels<ActivationKernels, BroadcastKernels, ElementwiseKernels, UnaryKernels>;
 using SharedBookkeeping = JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, LossKernels,
                                         LstmKernels, OscillationKernels, TransposedConvKernels>;
-using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping>;
+using SharedRows = JoinedKernels<LayerNormKernels, NormFoldKernels, SoftmaxKernels>;
+using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping, SharedRows>;
 
 }  // namespace steelyard::kernels

@@ -32,8 +32,8 @@ class FoldWeightFunction : public Function {
     const Device device = grad_output.device();
     Tensor grad_weight = Tensor::empty(weight.shape(), weight.dtype(), device);
     Tensor grad_gamma = Tensor::empty(gamma.shape(), gamma.dtype(), device);
-    run(device, kernels::FoldWeightBackward<T>{.channels = gamma.size(),
-                                               .inner = inner_size(weight, gamma.size()),
+    run(device, kernels::FoldWeightBackward<T>{.rows = gamma.size(),
+                                               .columns = inner_size(weight, gamma.size()),
                                                .weight = weight.data<T>(),
                                                .gamma = gamma.data<T>(),
                                                .std_dev = std_dev_.data<double>(),

@@ -20,13 +20,11 @@ Tensor per_channel(const Tensor& like) {
 template <typename T>
 Tensor channel_map(const Tensor& x, const Tensor& mean, const Tensor& slope, const Tensor& shift) {
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  const Tensor ones = Tensor::full(mean.shape(), 1.0, x.dtype(), x.device());
   run(x.device(), kernels::BatchNorm<T>{.rows = rows_of(x),
                                         .channels = x.dim(-1),
                                         .x = x.data<T>(),
                                         .mean = mean.data<T>(),
-                                        .inv_std = slope.data<T>(),
-                                        .gamma = ones.data<T>(),
+                                        .slope = slope.data<T>(),
                                         .beta = shift.data<T>(),
                                         .y = y.data<T>()});
   return y;
@@ -221,25 +219,19 @@ Variable recovered_batch_norm(const Variable& product, const Tensor& factor, con
     const std::int64_t channels = x.dim(-1);
     const Moments hidden = batch_moments<T>(x);
     const Moments moments{per_channel(x), per_channel(x)};
-    const Tensor inv_std = per_channel(x);
-    Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+    const Tensor inv_std = per_channel(x), slope = per_channel(x);
     run(x.device(), kernels::RecoveredNormTerms<T>{.n = channels,
                                                    .factor = factor.data<double>(),
                                                    .product_mean = hidden.mean.data<T>(),
                                                    .product_variance = hidden.variance.data<T>(),
                                                    .eps = state.eps,
                                                    .offset = data_or_null<T>(offset),
+                                                   .gamma = gamma.value().data<T>(),
                                                    .mean = moments.mean.data<T>(),
                                                    .variance = moments.variance.data<T>(),
-                                                   .inv_std = inv_std.data<T>()});
-    run(x.device(), kernels::BatchNorm<T>{.rows = rows_of(x),
-                                          .channels = channels,
-                                          .x = x.data<T>(),
-                                          .mean = hidden.mean.data<T>(),
-                                          .inv_std = inv_std.data<T>(),
-                                          .gamma = gamma.value().data<T>(),
-                                          .beta = beta.value().data<T>(),
-                                          .y = y.data<T>()});
+                                                   .inv_std = inv_std.data<T>(),
+                                                   .slope = slope.data<T>()});
+    Tensor y = channel_map<T>(x, hidden.mean, slope, beta.value());
     update_running_statistics(state, moments.mean, moments.variance, rows_of(x));
     if (!should_record({product, gamma, beta})) return Variable(y);
     return record(

@@ -19,7 +19,7 @@ class SoftmaxCodesFunction : public Function {
     const Tensor shares = dequantized(y_);
     Tensor grad_x = Tensor::empty(shares.shape(), DType::kF32, shares.device());
     if (shares.size() == 0) return {grad_x};
-    run(grad_x.device(), kernels::SoftmaxBackward<float>{.n = shares.size() / shares.dim(-1),
+    run(grad_x.device(), kernels::SoftmaxBackward<float>{.rows = shares.size() / shares.dim(-1),
                                                          .columns = shares.dim(-1),
                                                          .y = shares.data<float>(),
                                                          .grad_y = grad_output.data<float>(),
@@ -50,7 +50,7 @@ Variable softmax_codes(const Variable& x, ActivationQuantizer& output, ForwardCo
         using In = CodeOf<decltype(in_tag)>;
         using Code = CodeOf<decltype(tag)>;
         run(device,
-            kernels::SoftmaxCodes<In, Code>{.n = y.codes.size() / x.dim(-1),
+            kernels::SoftmaxCodes<In, Code>{.rows = y.codes.size() / x.dim(-1),
                                             .columns = x.dim(-1),
                                             .x = in->codes.data<In>(),
                                             .table = exponentials,

@@ -8,18 +8,18 @@ namespace {
 
 struct Moments {
   Tensor mean;
-  Tensor inv_std;
+  Tensor variance;
 };
 
 class BatchNormFunction : public Function {
  public:
   BatchNormFunction(const BatchNormState& state, const Tensor& x, const Tensor& gamma,
-                    const Moments& moments)
+                    const Tensor& mean, const Tensor& inv_std)
       : eps_(state.eps), momentum_(state.momentum), batch_statistics_(state.batch_statistics) {
     save(x);
     save(gamma);
-    save(moments.mean);
-    save(moments.inv_std);
+    save(mean);
+    save(inv_std);
   }
 
   std::string name() const override { return "batch_norm"; }
@@ -63,16 +63,6 @@ class BatchNormFunction : public Function {
 };
 
 template <typename T>
-Tensor inverse_std(const Tensor& variance, double eps) {
-  Tensor inv_std = Tensor::empty(variance.shape(), variance.dtype(), variance.device());
-  run(variance.device(), kernels::InverseStd<T>{.n = variance.size(),
-                                                .variance = variance.data<T>(),
-                                                .eps = eps,
-                                                .inv_std = inv_std.data<T>()});
-  return inv_std;
-}
-
-template <typename T>
 Moments batch_moments(const Tensor& x, const BatchNormState& state) {
   const std::int64_t channels = x.dim(-1);
   const std::int64_t rows = x.size() / channels;
@@ -84,14 +74,7 @@ Moments batch_moments(const Tensor& x, const BatchNormState& state) {
                                            .mean = mean.data<T>(),
                                            .variance = variance.data<T>()});
   update_running_statistics(state, mean, variance, rows);
-  return {mean, inverse_std<T>(variance, state.eps)};
-}
-
-// Copies: the running tensors change in place, and a recorded operation must not.
-template <typename T>
-Moments running_moments(const BatchNormState& state) {
-  return {state.running_mean.to(DTypeOf<T>::value),
-          inverse_std<T>(state.running_var.to(DTypeOf<T>::value), state.eps)};
+  return {mean, variance};
 }
 
 void require_running(const char* what, const Tensor& running, std::int64_t channels) {
@@ -174,23 +157,31 @@ Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& be
   const Tensor& input = x.value();
   const std::int64_t channels = input.dim(-1);
   Tensor y = Tensor::empty(input.shape(), input.dtype(), input.device());
-  const Moments moments = visit_floating(x.dtype(), "batch_norm", [&](auto zero) {
+  const Tensor inv_std = Tensor::empty({channels}, input.dtype(), input.device());
+  // Copies: the running tensors change in place, and a recorded operation must not.
+  Moments moments{state.running_mean.to(input.dtype()), state.running_var.to(input.dtype())};
+  visit_floating(x.dtype(), "batch_norm", [&](auto zero) {
     using T = decltype(zero);
-    const Moments used =
-        state.batch_statistics ? batch_moments<T>(input, state) : running_moments<T>(state);
+    if (state.batch_statistics) moments = batch_moments<T>(input, state);
+    const Tensor slope = Tensor::empty({channels}, input.dtype(), input.device());
+    run(y.device(), kernels::InverseStd<T>{.n = channels,
+                                           .variance = moments.variance.data<T>(),
+                                           .gamma = gamma.value().data<T>(),
+                                           .eps = state.eps,
+                                           .inv_std = inv_std.data<T>(),
+                                           .slope = slope.data<T>()});
     run(y.device(), kernels::BatchNorm<T>{.rows = input.size() / channels,
                                           .channels = channels,
                                           .x = input.data<T>(),
-                                          .mean = used.mean.template data<T>(),
-                                          .inv_std = used.inv_std.template data<T>(),
-                                          .gamma = gamma.value().data<T>(),
+                                          .mean = moments.mean.data<T>(),
+                                          .slope = slope.data<T>(),
                                           .beta = beta.value().data<T>(),
                                           .y = y.data<T>()});
-    return used;
   });
   if (!should_record({x, gamma, beta})) return Variable(y);
-  return record(y, std::make_shared<BatchNormFunction>(state, input, gamma.value(), moments),
-                {x, gamma, beta});
+  return record(
+      y, std::make_shared<BatchNormFunction>(state, input, gamma.value(), moments.mean, inv_std),
+      {x, gamma, beta});
 }
 
 }  // namespace steelyard

@@ -26,16 +26,25 @@ class LayerNormFunction : public Function, public Describes<double> {
     visit_floating(x.dtype(), "layer_norm", [&](auto zero) {
       using T = decltype(zero);
       const auto data = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
-      run(x.device(), kernels::LayerNormBackward<T>{.rows = x.size() / x.dim(-1),
-                                                    .columns = x.dim(-1),
-                                                    .x = x.data<T>(),
-                                                    .grad_y = grad_output.data<T>(),
-                                                    .mean = data(saved()[2]),
-                                                    .inv_std = data(saved()[3]),
-                                                    .gamma = data(saved()[1]),
-                                                    .grad_x = data(grads[0]),
-                                                    .grad_gamma = data(grads[1]),
-                                                    .grad_beta = data(grads[2])});
+      if (needs_grad(0)) {
+        run(x.device(), kernels::LayerNormBackward<T>{.rows = x.size() / x.dim(-1),
+                                                      .columns = x.dim(-1),
+                                                      .x = x.data<T>(),
+                                                      .grad_y = grad_output.data<T>(),
+                                                      .mean = data(saved()[2]),
+                                                      .inv_std = data(saved()[3]),
+                                                      .gamma = data(saved()[1]),
+                                                      .grad_x = data(grads[0])});
+      }
+      if (!needs_grad(1) && !needs_grad(2)) return;
+      run(x.device(), kernels::LayerNormParameterGradients<T>{.rows = x.size() / x.dim(-1),
+                                                              .channels = x.dim(-1),
+                                                              .x = x.data<T>(),
+                                                              .grad_y = grad_output.data<T>(),
+                                                              .mean = data(saved()[2]),
+                                                              .inv_std = data(saved()[3]),
+                                                              .grad_gamma = data(grads[1]),
+                                                              .grad_beta = data(grads[2])});
     });
     return grads;
   }

@@ -103,8 +103,8 @@ void weighted_cross_entropy(const Tensor& logits, const Tensor& targets, double 
   }
   const Tensor losses = Tensor::empty({rows}, DType::kF64, logits.device());
   run(logits.device(),
-      kernels::CrossEntropyRows<T>{.n = rows,
-                                   .classes = logits.dim(1),
+      kernels::CrossEntropyRows<T>{.rows = rows,
+                                   .columns = logits.dim(1),
                                    .logits = logits.data<T>(),
                                    .labels = soft ? nullptr : targets.data<std::int64_t>(),
                                    .targets = soft ? targets.data<T>() : nullptr,
@@ -175,7 +175,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
       return;
     }
     run(loss.device(), kernels::SoftmaxCrossEntropy<T>{.rows = logits.dim(0),
-                                                       .classes = logits.dim(1),
+                                                       .columns = logits.dim(1),
                                                        .logits = logits.value().data<T>(),
                                                        .labels = targets.data<std::int64_t>(),
                                                        .label_smoothing = label_smoothing,
@@ -217,7 +217,7 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
     using T = decltype(zero);
     run(loss.device(),
         kernels::SoftmaxDivergence<T>{.rows = logits.dim(0),
-                                      .classes = logits.dim(1),
+                                      .columns = logits.dim(1),
                                       .logits = logits.value().data<T>(),
                                       .teacher = teacher.data<T>(),
                                       .temperature = temperature,
@@ -286,7 +286,7 @@ Variable cosine_loss(const Variable& x, const Tensor& target) {
     const std::int64_t rows = target.dim(0);
     const double factor = 1.0 / static_cast<double>(rows);
     const Tensor losses = Tensor::empty({rows}, DType::kF64, target.device());
-    run(target.device(), kernels::CosineRows<T>{.n = rows,
+    run(target.device(), kernels::CosineRows<T>{.rows = rows,
                                                 .columns = target.dim(1),
                                                 .x = x.value().data<T>(),
                                                 .y = target.data<T>(),

@@ -17,7 +17,7 @@ class SoftmaxFunction : public Function {
     if (y.size() == 0) return {grad_x};
     visit_floating(y.dtype(), "softmax", [&](auto zero) {
       using T = decltype(zero);
-      run(y.device(), kernels::SoftmaxBackward<T>{.n = y.size() / y.dim(-1),
+      run(y.device(), kernels::SoftmaxBackward<T>{.rows = y.size() / y.dim(-1),
                                                   .columns = y.dim(-1),
                                                   .y = y.data<T>(),
                                                   .grad_y = grad_output.data<T>(),
@@ -36,7 +36,7 @@ Variable softmax(const Variable& x) {
   if (y.size() > 0) {
     visit_floating(x.dtype(), "softmax", [&](auto zero) {
       using T = decltype(zero);
-      run(y.device(), kernels::Softmax<T>{.n = y.size() / y.dim(-1),
+      run(y.device(), kernels::Softmax<T>{.rows = y.size() / y.dim(-1),
                                           .columns = y.dim(-1),
                                           .x = x.value().data<T>(),
                                           .y = y.data<T>()});

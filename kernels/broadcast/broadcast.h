@@ -56,47 +56,26 @@ struct Combine {
   }
 };
 struct Difference {
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return a - b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a - b; }
 };
 struct Product {
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return a * b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a * b; }
 };
 struct Quotient {
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return a / b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a / b; }
 };
 struct QuotientOrZero {  // 0 where the divisor is 0
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return b == T(0) ? T(0) : a / b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return b == 0 ? decltype(a)(0) : a / b; }
 };
 struct Total {
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return a + b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a + b; }
 };
 // The larger and the smaller one; a NaN wins.
 struct Largest {
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return a > b || a != a ? a : b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a > b || a != a ? a : b; }
 };
 struct Smallest {
-  template <typename T>
-  STEELYARD_HOST_DEVICE static T of(T a, T b) {
-    return a < b || a != a ? a : b;
-  }
+  STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a < b || a != a ? a : b; }
 };
 
 // The gradient of the larger (or smaller) of a[i] and b[i] that reaches a: all of it, or half where

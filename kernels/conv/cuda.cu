@@ -213,6 +213,10 @@ void compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& given) {
   weights.unpack(nullptr, given.grad_w);
 }
 
+// Emitted by kernels/fake_quantize.
+extern template void run(const CudaQueue&, const Dequantize<float, std::int8_t>&);
+extern template void run(const CudaQueue&, const Dequantize<float, std::uint8_t>&);
+
 template <typename Code>
 void compute(const CudaQueue& queue, const CodesBackwardWeight<Code>& k) {
   if (k.shape.output_size() == 0) {
@@ -225,8 +229,11 @@ void compute(const CudaQueue& queue, const CodesBackwardWeight<Code>& k) {
   const auto by_cudnn = [&] {
     if constexpr (cuda::kHasCudnn) {
       const cuda::Scratch<float> floats(queue, k.shape.input_size());
-      dequantize(queue, ChannelLayout::per_tensor(k.shape.input_size()), k.x, k.scale, k.zero_point,
-                 floats.data());
+      run(queue, Dequantize<float, Code>{.layout = ChannelLayout::per_tensor(k.shape.input_size()),
+                                         .codes = k.x,
+                                         .scale = k.scale,
+                                         .zero_point = k.zero_point,
+                                         .y = floats.data()});
       return cuda::cudnn_computes(
           queue, Conv2dBackwardWeight<float>{k.shape, floats.data(), k.grad_y, packed});
     }

@@ -16,13 +16,6 @@ const Erased* run_of_each(KernelList<K...>) {
 
 }  // namespace
 
-LevelKernels STEELYARD_LEVEL_KERNELS() {
-  return {.run = run_of_each(AllCpuKernels()),
-          .quant_forward = quant_forward_cpu,
-          .quant_forward_with_statistics = quant_forward_with_statistics_cpu,
-          .quant_backward = quant_backward_cpu,
-          .quant_parameter_gradients = quant_parameter_gradients_cpu,
-          .quant_batch = quant_batch_cpu};
-}
+LevelKernels STEELYARD_LEVEL_KERNELS() { return run_of_each(AllCpuKernels()); }
 
 }  // namespace steelyard::kernels

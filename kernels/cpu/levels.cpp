@@ -1,4 +1,4 @@
-// run() and QuantPlan's functions on the CPU: those of the level that was chosen.
+// run() on the CPU: that of the level that was chosen.
 #include "steelyard/kernels/cpu/levels.h"
 
 #include "steelyard/kernels/all_kernels.h"
@@ -35,39 +35,23 @@ LevelKernels kernels_of(InstructionLevel level) {
   }
 }
 
-const LevelKernels& chosen() {
-  static const LevelKernels kernels = [] {
+void choose() {
+  [[maybe_unused]] static const bool chosen = [] {
     const LevelKernels of_level = kernels_of(instruction_level());
     onednn::hold_to_limit();
-    set_run(AllCpuKernels(), of_level.run);
-    return of_level;
+    set_run(AllCpuKernels(), of_level);
+    return true;
   }();
-  return kernels;
 }
 
 }  // namespace
 
 template <class K>
 void run(const K& kernel) {
-  chosen();
+  choose();
   if (kernel_watcher == nullptr) return run_at_level<K>(kernel);
   run_watched(kernel, [&] { run_at_level<K>(kernel); });
 }
 template struct CpuKernels<AllCpuKernels>;
-
-void quant_forward_cpu(const QuantProblem& problem, const QuantArgs& args) {
-  chosen().quant_forward(problem, args);
-}
-void quant_forward_with_statistics_cpu(const QuantProblem& problem, const QuantArgs& args) {
-  chosen().quant_forward_with_statistics(problem, args);
-}
-void quant_backward_cpu(const QuantProblem& problem, const QuantArgs& args) {
-  chosen().quant_backward(problem, args);
-}
-void quant_parameter_gradients_cpu(const QuantProblem& problem, void* workspace,
-                                   const QuantArgs& args) {
-  chosen().quant_parameter_gradients(problem, workspace, args);
-}
-void quant_batch_cpu(const std::vector<QuantCall>& calls) { chosen().quant_batch(calls); }
 
 }  // namespace steelyard::kernels

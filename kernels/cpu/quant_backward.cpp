@@ -1,7 +1,8 @@
 #include "steelyard/kernels/cpu/mask.h"
-#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/value_io.h"
+#include "steelyard/kernels/quant_kernels.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -139,10 +140,11 @@ void run_backward(const QuantProblem& problem, const QuantArgs& args) {
 
 }  // namespace
 
-void quant_backward_cpu(const QuantProblem& problem, const QuantArgs& args) {
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    run_backward<std::remove_pointer_t<decltype(tag)>>(problem, args);
-  });
+static void compute(const QuantBackward& k) {
+  visit_value_type(k.problem.value_type,
+                   [&]<typename V>(V*) { run_backward<V>(k.problem, k.args); });
 }
+
+template struct CpuKernels<KernelList<QuantBackward>>;
 
 }  // namespace steelyard::kernels

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <type_traits>
 
-#include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/run.h"
+#include "steelyard/kernels/quant_kernels.h"
 
 namespace steelyard::kernels {
 namespace {
 
 template <typename V>
-void run_forward(const QuantProblem& problem, const QuantArgs& args) {
+void run_forward(const QuantForward& k) {
+  const auto& [problem, args] = k;
   const Forward<V> forward(problem, args);
   std::atomic<std::int64_t> nan{0};
   parallel_blocks(problem.map.elements, [&](std::int64_t begin, std::int64_t end) {
@@ -22,12 +22,12 @@ void run_forward(const QuantProblem& problem, const QuantArgs& args) {
 }
 
 template <typename V>
-void run_batch(const std::vector<QuantCall>& calls) {
+void run_batch(std::span<const QuantForward> calls) {
   std::vector<Forward<V>> forwards;
   std::vector<std::int64_t> first_block{0};  // of each call, then the end
-  for (const QuantCall& call : calls) {
-    forwards.emplace_back(*call.problem, call.args);
-    const std::int64_t blocks = (call.problem->map.elements + kBlockElements - 1) / kBlockElements;
+  for (const auto& [problem, args] : calls) {
+    forwards.emplace_back(problem, args);
+    const std::int64_t blocks = (problem.map.elements + kBlockElements - 1) / kBlockElements;
     first_block.push_back(first_block.back() + blocks);
   }
   std::vector<std::atomic<std::int64_t>> nan(calls.size());
@@ -37,7 +37,7 @@ void run_batch(const std::vector<QuantCall>& calls) {
     for (std::int64_t block = begin; block < end; ++block) {
       while (block >= first_block[call + 1]) ++call;
       const std::int64_t at = (block - first_block[call]) * kBlockElements;
-      const std::int64_t stop = std::min(calls[call].problem->map.elements, at + kBlockElements);
+      const std::int64_t stop = std::min(calls[call].problem.map.elements, at + kBlockElements);
       const std::int64_t found = forwards[call].block_or_pass(at, stop);
       if (found != 0) nan[call].fetch_add(found, std::memory_order_relaxed);
     }
@@ -50,20 +50,16 @@ void run_batch(const std::vector<QuantCall>& calls) {
 
 }  // namespace
 
-void quant_batch_cpu(const std::vector<QuantCall>& calls) {
-  if (calls.empty()) return;
-  visit_value_type(calls.front().problem->value_type,
-                   [&](auto* tag) { run_batch<std::remove_pointer_t<decltype(tag)>>(calls); });
+static void compute(const QuantForward& k) {
+  visit_value_type(k.problem.value_type, [&]<typename V>(V*) { run_forward<V>(k); });
 }
 
-void quant_forward_cpu(const QuantProblem& problem, const QuantArgs& args) {
-  if (problem.statistics != Statistics::kGiven) {
-    quant_forward_with_statistics_cpu(problem, args);
-    return;
-  }
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    run_forward<std::remove_pointer_t<decltype(tag)>>(problem, args);
-  });
+static void compute(const QuantBatch& k) {
+  if (k.calls.empty()) return;
+  visit_value_type(k.calls.front().problem.value_type,
+                   [&]<typename V>(V*) { run_batch<V>(k.calls); });
 }
+
+template struct CpuKernels<KernelList<QuantForward, QuantBatch>>;
 
 }  // namespace steelyard::kernels

@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <vector>
 
-#include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/kernels/cpu/quant_cpu.h"
+#include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/set_walker.h"
 #include "steelyard/kernels/cpu/value_io.h"
+#include "steelyard/kernels/quant_kernels.h"
 #include "steelyard/kernels/quant_sums.h"
 
 namespace steelyard::kernels {
+
+extern template void run(const QuantBackward&);  // emitted in a file of its own
+
 namespace {
 
 // Where the terms of a run go, and how: written for a sum that follows, or added to lanes.
@@ -340,7 +343,7 @@ class ParameterGradients {
 
 template <typename V>
 void pass_without_gradients(const QuantProblem& problem, const QuantArgs& args) {
-  quant_backward_cpu(problem, args);
+  run(QuantBackward{problem, args});
   using T = ComputeType<V>;
   std::fill_n(static_cast<T*>(args.grad_scale), problem.map.sets, T(0));
   if (args.grad_zero_point == nullptr) return;
@@ -349,18 +352,18 @@ void pass_without_gradients(const QuantProblem& problem, const QuantArgs& args) 
 
 }  // namespace
 
-void quant_parameter_gradients_cpu(const QuantProblem& problem, void* workspace,
-                                   const QuantArgs& args) {
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    using V = std::remove_pointer_t<decltype(tag)>;
-    if (!is_on(args.quantizing)) {
-      pass_without_gradients<V>(problem, args);
-    } else if (args.grad_zero_point == nullptr) {
-      ParameterGradients<V, false>(problem, workspace, args).run();
+static void compute(const QuantParameterGradients& k) {
+  visit_value_type(k.problem.value_type, [&]<typename V>(V*) {
+    if (!is_on(k.args.quantizing)) {
+      pass_without_gradients<V>(k.problem, k.args);
+    } else if (k.args.grad_zero_point == nullptr) {
+      ParameterGradients<V, false>(k.problem, k.workspace, k.args).run();
     } else {
-      ParameterGradients<V, true>(problem, workspace, args).run();
+      ParameterGradients<V, true>(k.problem, k.workspace, k.args).run();
     }
   });
 }
+
+template struct CpuKernels<KernelList<QuantParameterGradients>>;
 
 }  // namespace steelyard::kernels

@@ -3,10 +3,10 @@
 #include <mutex>
 
 #include "steelyard/kernels/backend.h"
-#include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cpu/quant_forward.h"
+#include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/set_walker.h"
+#include "steelyard/kernels/quant_kernels.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -170,10 +170,11 @@ class StatisticsPass {
 
 }  // namespace
 
-void quant_forward_with_statistics_cpu(const QuantProblem& problem, const QuantArgs& args) {
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    StatisticsPass<std::remove_pointer_t<decltype(tag)>>(problem, args).run();
-  });
+static void compute(const QuantWithStatistics& k) {
+  visit_value_type(k.problem.value_type,
+                   [&]<typename V>(V*) { StatisticsPass<V>(k.problem, k.args).run(); });
 }
+
+template struct CpuKernels<KernelList<QuantWithStatistics>>;
 
 }  // namespace steelyard::kernels

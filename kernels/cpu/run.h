@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -48,15 +49,24 @@ std::vector<T> widen_member(const RowChunks& layout, const T*& values) {
   return wide;
 }
 
+// Calls use(the kernel with its channels' values repeated).
+template <class K, class Use>
+void with_wide_members(const RowChunks& layout, K kernel, const Use& use) {
+  if constexpr (requires { K::per_channel(); }) {
+    const auto arrays = std::apply(
+        [&](auto... member) { return std::tuple{widen_member(layout, kernel.*member)...}; },
+        K::per_channel());
+    use(kernel);
+  } else {
+    use(kernel);
+  }
+}
+
 template <class K>
 void run_channels(const K& kernel) {
   if (kernel.rows * kernel.channels == 0) return;
   const RowChunks layout(kernel.rows, kernel.channels);
-  K wide = kernel;
-  const auto arrays =
-      std::apply([&](auto... member) { return std::tuple{widen_member(layout, wide.*member)...}; },
-                 K::per_channel());
-  map_rows(layout, wide);
+  with_wide_members(layout, kernel, [&](const K& wide) { map_rows(layout, wide); });
 }
 
 template <class K>
@@ -86,12 +96,40 @@ void run_sum(const K& kernel) {
   kernel.finish(row_sums(RowChunks(kernel.n, 1), term)[0]);
 }
 
-template <class K>
-void run_channel_sums(const K& kernel) {
+template <class K, int... n>
+void run_channel_sums(const K& kernel, std::integer_sequence<int, n...>) {
   if (kernel.channels == 0) return;
-  const auto term = [own = kernel](std::int64_t i, std::int64_t c) { return own.term(i, c); };
-  const std::vector<double> sums = row_sums(RowChunks(kernel.rows, kernel.channels), term);
-  for (std::int64_t c = 0; c < kernel.channels; ++c) kernel.finish(c, sums[c]);
+  const RowChunks layout(kernel.rows, kernel.channels);
+  std::vector<double> sums;
+  with_wide_members(layout, kernel, [&](const K& wide) {
+    sums = row_sums(layout, [own = wide](std::int64_t i, std::int64_t c) {
+      return own.template term<n>(i, c);
+    }...);
+  });
+  for (std::int64_t c = 0; c < kernel.channels; ++c) {
+    const double of_channel[] = {sums[n * kernel.channels + c]...};
+    kernel.finish(c, of_channel);
+  }
+}
+
+template <class K>
+void run_teams(const K& kernel) {
+  constexpr std::int64_t kGrain = 4096;  // elements per thread that pay for waking it
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (kernel.columns + 1));
+  std::vector<double> values(TeamSumKernel<K> ? kernel.rows : 0);
+  parallel_for(kernel.rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    const K own = kernel;
+    for (std::int64_t row = begin; row < end; ++row) {
+      if constexpr (TeamSumKernel<K>) {
+        values[row] = own.row(row, OneThread());
+      } else {
+        own.row(row, OneThread());
+      }
+    }
+  });
+  if constexpr (TeamSumKernel<K>) {
+    kernel.finish(std::accumulate(values.begin(), values.end(), 0.0));
+  }
 }
 
 template <class K>
@@ -111,7 +149,9 @@ void run_by_kind(const K& kernel) {
   } else if constexpr (SumKernel<K>) {
     run_sum(kernel);
   } else if constexpr (ChannelSumKernel<K>) {
-    run_channel_sums(kernel);
+    run_channel_sums(kernel, std::make_integer_sequence<int, K::kTerms>());
+  } else if constexpr (TeamKernel<K>) {
+    run_teams(kernel);
   } else {
     compute(kernel);
   }

@@ -4,3 +4,4 @@
 
 template struct steelyard::kernels::CpuKernels<steelyard::kernels::SharedArithmetic>;
 template struct steelyard::kernels::CpuKernels<steelyard::kernels::SharedBookkeeping>;
+template struct steelyard::kernels::CpuKernels<steelyard::kernels::SharedRows>;

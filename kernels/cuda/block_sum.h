@@ -45,22 +45,19 @@ __device__ inline double block_sum(double value, double* lanes) {
   return block_reduce(value, lanes, Plus());
 }
 
-// *total = sum of the parts / divisor * factor, by one block.
-template <typename T>
-__global__ void total_kernel(std::int64_t count, const double* parts, double divisor, double factor,
-                             T* total) {
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += parts[i];
-  sum = block_sum(sum, shared_memory<double>());
-  if (threadIdx.x == 0) *total = static_cast<T>(sum / divisor * factor);
-}
-
-template <typename T>
-void launch_total(const CudaQueue& queue, std::int64_t count, const double* parts, double divisor,
-                  double factor, T* total) {
-  launch(total_kernel<T>,
-         {.blocks = 1, .threads = kThreads, .shared_bytes = reduce_bytes(kThreads)},
-         stream_of(queue), count, parts, divisor, factor, total);
+// What groups of `lanes` neighbouring threads found, joined in halves, in the first of each.
+// `lanes` is a power of two; `all` is shared memory, one for each thread of the block, which calls
+// together.
+template <typename T, class Join>
+__device__ T join_lanes(int lanes, const T& mine, T* all, const Join& join) {
+  const int thread = static_cast<int>(threadIdx.x);
+  __syncthreads();  // until the last values have been read
+  all[thread] = mine;
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread % lanes < half) all[thread] = join(all[thread], all[thread + half]);
+  }
+  return all[thread];
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/last_block.h"
 
 namespace steelyard::kernels::cuda {
@@ -62,21 +63,30 @@ __device__ inline RowsOfThread rows_of_thread(const RowChunks& r) {
           column < r.columns};
 }
 
-// Lane 0's sums become those of its column's lanes, added in halves; needs N * kThreads doubles of
-// shared memory. All threads of the block call it.
-template <int N>
-__device__ inline void add_lanes(const RowChunks& r, double (&sums)[N]) {
-  double* shared = shared_memory<double>();
+// What the lanes of a column found, joined in halves, for lane 0; needs kThreads T of shared
+// memory. All threads of the block call it.
+template <typename T, class Join>
+__device__ inline T join_columns(const RowChunks& r, const T& mine, const Join& join) {
+  T* shared = shared_memory<T>();
   const int thread = static_cast<int>(threadIdx.x);
-  for (int n = 0; n < N; ++n) shared[n * kThreads + thread] = sums[n];
+  shared[thread] = mine;
   for (int half = kThreads / 2; half >= r.width; half /= 2) {
     __syncthreads();
-    if (thread >= half) continue;
-    for (int n = 0; n < N; ++n) {
-      shared[n * kThreads + thread] += shared[n * kThreads + thread + half];
-    }
+    if (thread < half) shared[thread] = join(shared[thread], shared[thread + half]);
   }
-  for (int n = 0; n < N; ++n) sums[n] = shared[n * kThreads + thread];
+  return shared[thread];
+}
+
+template <int N>
+struct Sums {
+  double of[N];
+};
+template <int N>
+__device__ inline Sums<N> add_lanes(const RowChunks& r, const Sums<N>& sums) {
+  return join_columns(r, sums, [](Sums<N> a, const Sums<N>& b) {
+    for (int n = 0; n < N; ++n) a.of[n] += b.of[n];
+    return a;
+  });
 }
 
 // Whether the running block is the last of its columns' chunks, for all of its threads, which call
@@ -94,32 +104,32 @@ __global__ void __launch_bounds__(kThreads)
     sum_columns_kernel(RowChunks r, Term term, Finish finish, double* partials,
                        std::uint32_t* arrivals) {
   const RowsOfThread mine = rows_of_thread(r);
-  double sums[N] = {};
+  Sums<N> sums{};
   if (mine.has_column) {
     for (std::int64_t row = mine.first; row < mine.last; row += r.lanes()) {
-      term(mine.batch, row, mine.column, sums);
+      term(mine.batch, row, mine.column, sums.of);
     }
   }
-  add_lanes(r, sums);
+  sums = add_lanes(r, sums);
   const bool has_sums = mine.lane == 0 && mine.has_column;
   if (r.chunks > 1) {
     for (int n = 0; n < N && has_sums; ++n) {
       partials[((n * r.batches + mine.batch) * r.chunks + mine.chunk) * r.columns + mine.column] =
-          sums[n];
+          sums.of[n];
     }
     if (!is_last_chunk(r, mine, arrivals)) return;
     for (int n = 0; n < N; ++n) {
-      sums[n] = 0;
+      sums.of[n] = 0;
       if (!mine.has_column) continue;
       const double* column =
           partials + (n * r.batches + mine.batch) * r.chunks * r.columns + mine.column;
       for (std::int64_t chunk = mine.lane; chunk < r.chunks; chunk += r.lanes()) {
-        sums[n] += column[chunk * r.columns];
+        sums.of[n] += column[chunk * r.columns];
       }
     }
-    add_lanes(r, sums);
+    sums = add_lanes(r, sums);
   }
-  if (has_sums) finish(r, mine.batch * r.columns + mine.column, sums);
+  if (has_sums) finish(r, mine.batch * r.columns + mine.column, sums.of);
 }
 
 template <int N, typename Term, typename Finish>

@@ -1,8 +1,7 @@
 // Straight-through gradients, from the values of the forward or from its mask.
-#include <type_traits>
-
 #include "steelyard/kernels/cuda/eight.h"
-#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/quant_kernels.h"
 
 namespace steelyard::kernels {
 namespace cuda {
@@ -62,10 +61,10 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
 }  // namespace
 }  // namespace cuda
 
-void quant_backward_cuda(const QuantProblem& problem, const QuantArgs& args, void* stream) {
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    using V = std::remove_pointer_t<decltype(tag)>;
+static void compute(const CudaQueue& queue, const QuantBackward& k) {
+  visit_value_type(k.problem.value_type, [&]<typename V>(V*) {
     using T = ComputeType<V>;
+    const auto& [problem, args] = k;
     const cuda::BackwardCall<V> call{
         problem.operation,
         problem.map.elements,
@@ -77,8 +76,10 @@ void quant_backward_cuda(const QuantProblem& problem, const QuantArgs& args, voi
         {static_cast<const T*>(args.scale), args.zero_point, problem.range},
         args.quantizing};
     cuda::launch(cuda::backward_kernel<V>, cuda::shape_for_eights(problem.map.elements),
-                 static_cast<cudaStream_t>(stream), call, cuda::make_sets(problem.map));
+                 cuda::stream_of(queue), call, cuda::make_sets(problem.map));
   });
 }
+
+template struct CudaKernels<KernelList<QuantBackward>>;
 
 }  // namespace steelyard::kernels

@@ -1,11 +1,10 @@
 // Quantize, dequantize and fake-quantize with given scales: one tensor, or many in one launch.
 #include "steelyard/kernels/cuda/quant_forward.h"
 
-#include <type_traits>
 #include <vector>
 
-#include "steelyard/kernels/cuda/quant_cuda.h"
-#include "steelyard/kernels/cuda/tensor_list.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/quant_kernels.h"
 
 namespace steelyard::kernels {
 namespace cuda {
@@ -29,35 +28,29 @@ __global__ void __launch_bounds__(kThreads) batch_kernel(TensorList<BatchTensor<
 }  // namespace
 }  // namespace cuda
 
-void quant_forward_cuda(const QuantProblem& problem, void* workspace, const QuantArgs& args,
-                        void* stream) {
-  if (problem.statistics != Statistics::kGiven) {
-    quant_forward_with_statistics_cuda(problem, workspace, args, stream);
-    return;
-  }
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    using V = std::remove_pointer_t<decltype(tag)>;
-    cuda::launch(cuda::forward_kernel<V>, cuda::shape_for_eights(problem.map.elements),
-                 static_cast<cudaStream_t>(stream), cuda::forward_call<V>(problem, args),
-                 cuda::make_sets(problem.map));
+static void compute(const CudaQueue& queue, const QuantForward& k) {
+  visit_value_type(k.problem.value_type, [&]<typename V>(V*) {
+    cuda::launch(cuda::forward_kernel<V>, cuda::shape_for_eights(k.problem.map.elements),
+                 cuda::stream_of(queue), cuda::forward_call<V>(k.problem, k.args),
+                 cuda::make_sets(k.problem.map));
   });
 }
 
-void quant_batch_cuda(const std::vector<QuantCall>& calls, void* stream) {
-  if (calls.empty()) return;
-  visit_value_type(calls.front().problem->value_type, [&](auto* tag) {
-    using V = std::remove_pointer_t<decltype(tag)>;
+static void compute(const CudaQueue& queue, const QuantBatch& k) {
+  if (k.calls.empty()) return;
+  visit_value_type(k.calls.front().problem.value_type, [&]<typename V>(V*) {
     std::vector<cuda::BatchTensor<V>> tensors;
-    for (const QuantCall& call : calls) {
-      tensors.push_back({call.problem->map.elements,
-                         cuda::forward_call<V>(*call.problem, call.args),
-                         cuda::make_sets(call.problem->map)});
+    for (const auto& [problem, args] : k.calls) {
+      tensors.push_back({problem.map.elements, cuda::forward_call<V>(problem, args),
+                         cuda::make_sets(problem.map)});
     }
     cuda::for_each_list(std::span<const cuda::BatchTensor<V>>(tensors), [&](const auto& list) {
-      cuda::launch(cuda::batch_kernel<V>, {list.blocks(), cuda::kThreads},
-                   static_cast<cudaStream_t>(stream), list);
+      cuda::launch(cuda::batch_kernel<V>, {list.blocks(), cuda::kThreads}, cuda::stream_of(queue),
+                   list);
     });
   });
 }
+
+template struct CudaKernels<KernelList<QuantForward, QuantBatch>>;
 
 }  // namespace steelyard::kernels

@@ -1,8 +1,7 @@
 // Gradients of x, scale and zero point in one pass, summed in the order of kernels/quant_sums.h.
-#include <type_traits>
-
 #include "steelyard/kernels/cuda/eight.h"
-#include "steelyard/kernels/cuda/quant_cuda.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/quant_kernels.h"
 #include "steelyard/kernels/quant_sums.h"
 
 namespace steelyard::kernels {
@@ -73,9 +72,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename V>
-void parameter_gradients(const QuantProblem& problem, void* workspace, const QuantArgs& args,
-                         cudaStream_t stream) {
+void parameter_gradients(const QuantParameterGradients& k, cudaStream_t stream) {
   using T = ComputeType<V>;
+  const auto& [problem, args, workspace] = k;
   const std::int64_t chunks = sum_chunks_per_set(problem.map);
   const std::int64_t warps = problem.map.sets * chunks;
   double* sums = static_cast<double*>(workspace);
@@ -91,12 +90,12 @@ void parameter_gradients(const QuantProblem& problem, void* workspace, const Qua
 }  // namespace
 }  // namespace cuda
 
-void quant_parameter_gradients_cuda(const QuantProblem& problem, void* workspace,
-                                    const QuantArgs& args, void* stream) {
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    cuda::parameter_gradients<std::remove_pointer_t<decltype(tag)>>(
-        problem, workspace, args, static_cast<cudaStream_t>(stream));
+static void compute(const CudaQueue& queue, const QuantParameterGradients& k) {
+  visit_value_type(k.problem.value_type, [&]<typename V>(V*) {
+    cuda::parameter_gradients<V>(k, cuda::stream_of(queue));
   });
 }
+
+template struct CudaKernels<KernelList<QuantParameterGradients>>;
 
 }  // namespace steelyard::kernels

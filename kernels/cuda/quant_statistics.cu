@@ -1,12 +1,13 @@
 // Quantization with a scale that follows from the values of the call itself, or from a moving
 // average over calls. Switches, averages and scales stay on the device: every call launches the
 // same kernels.
-#include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/cuda/extremes.h"
 #include "steelyard/kernels/cuda/quant_cuda.h"
 #include "steelyard/kernels/cuda/quant_forward.h"
+#include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/quant_kernels.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels {
@@ -42,9 +43,9 @@ __global__ void update_kernel(QuantProblem problem, QuantArgs args, const std::u
 }
 
 template <typename V>
-void forward_with_statistics(const QuantProblem& problem, void* workspace, const QuantArgs& args,
-                             cudaStream_t stream) {
+void forward_with_statistics(const QuantWithStatistics& k, cudaStream_t stream) {
   using T = ComputeType<V>;
+  const auto& [problem, args, workspace] = k;
   const bool dynamic = problem.statistics == Statistics::kDynamic;
   const std::uint8_t* observing = dynamic ? nullptr : args.observing;
   const Sets sets = make_sets(problem.map);
@@ -64,21 +65,15 @@ void forward_with_statistics(const QuantProblem& problem, void* workspace, const
 }
 
 }  // namespace
-
 }  // namespace cuda
 
-void quant_forward_with_statistics_cuda(const QuantProblem& problem, void* workspace,
-                                        const QuantArgs& args, void* stream) {
-  visit_value_type(problem.value_type, [&](auto* tag) {
-    cuda::forward_with_statistics<std::remove_pointer_t<decltype(tag)>>(
-        problem, workspace, args, static_cast<cudaStream_t>(stream));
+static void compute(const CudaQueue& queue, const QuantWithStatistics& k) {
+  visit_value_type(k.problem.value_type, [&]<typename V>(V*) {
+    cuda::forward_with_statistics<V>(k, cuda::stream_of(queue));
   });
 }
 
-std::size_t statistics_workspace_cuda(const QuantProblem& problem) {
-  const std::size_t key = problem.value_type == ValueType::kF64 ? 8 : 4;
-  return static_cast<std::size_t>(problem.map.sets) * (8 + 2 * key);
-}
+template struct CudaKernels<KernelList<QuantWithStatistics>>;
 
 void require_cuda() { cuda::require_device(); }
 

@@ -3,24 +3,20 @@
 
 #include <algorithm>
 
+#include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/last_block.h"
 #include "steelyard/kernels/quantizer_state/formulas.h"
 
 namespace steelyard::kernels::cuda {
 
-// What groups of `lanes` neighbouring threads found, in the first of each. `lanes` is a power of
-// two; `all` is shared memory, one for each thread of the block, which calls together.
-template <typename Extremes>
-__device__ Extremes join_lanes(int lanes, const Extremes& mine, Extremes* all) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread & (lanes - 1);
-  all[thread] = mine;
-  for (int half = lanes / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (lane < half) all[thread].join(all[thread + half]);
+// Joins extremes of either kind.
+struct JoinExtremes {
+  template <typename Extremes>
+  __device__ Extremes operator()(Extremes a, const Extremes& b) const {
+    a.join(b);
+    return a;
   }
-  return all[thread];
-}
+};
 
 // The values are term(i).
 template <typename Extremes, typename Term>
@@ -31,12 +27,12 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   Extremes mine;
   for (std::int64_t i = element_index(); i < n; i += step) mine.take(term(i));
-  mine = join_lanes(kThreads, mine, shared);
+  mine = join_lanes(kThreads, mine, shared, JoinExtremes());
   if (threadIdx.x == 0) partial[blockIdx.x] = mine;
   if (!is_last_block(gridDim.x, arrivals)) return;
   mine = Extremes();
   for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) mine.join(partial[i]);
-  mine = join_lanes(kThreads, mine, shared);
+  mine = join_lanes(kThreads, mine, shared, JoinExtremes());
   if (threadIdx.x != 0) return;
   const Extremes learned = mine.learned(n);
   *to.non_finite += learned.skipped;

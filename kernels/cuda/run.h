@@ -4,6 +4,7 @@
 #include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/column_sums.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/cuda/row_team.h"
 #include "steelyard/kernels/cuda/tensor_list.h"
 #include "steelyard/kernels/run.h"
 #include "steelyard/kernels/watch.h"
@@ -82,14 +83,45 @@ __global__ void finish_kernel(K kernel, std::int64_t count, const double* parts)
 }
 
 template <class K>
+void finish(const CudaQueue& queue, const K& kernel, std::int64_t count, const double* parts) {
+  launch(finish_kernel<K>, {1, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel, count,
+         parts);
+}
+
+template <class K>
 void run_sum(const CudaQueue& queue, const K& kernel) {
   const std::int64_t blocks = sum_blocks(kernel.n);
   const Scratch<double> parts(queue, blocks);
   launch(sum_kernel<K>, {blocks, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel,
          parts.data());
-  if (blocks == 1) return;
-  launch(finish_kernel<K>, {1, kThreads, reduce_bytes(kThreads)}, stream_of(queue), kernel, blocks,
-         parts.data());
+  if (blocks != 1) finish(queue, kernel, blocks, parts.data());
+}
+
+// A team without a row joins the values of the last one.
+template <class K>
+__global__ void __launch_bounds__(kThreads) team_kernel(int lanes, K kernel, double* sums) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads / lanes) + thread / lanes;
+  const RowTeam team{lanes, thread % lanes, row < kernel.rows, shared_memory<double>()};
+  const std::int64_t read = team.has_row ? row : kernel.rows - 1;
+  if constexpr (TeamSumKernel<K>) {
+    const double sum = kernel.row(read, team);
+    if (team.leads()) sums[row] = sum;
+  } else {
+    kernel.row(read, team);
+  }
+}
+
+template <class K>
+void run_teams(const CudaQueue& queue, const K& kernel) {
+  const int lanes = lanes_of_row(kernel.columns);
+  const std::int64_t rows_of_block = kThreads / lanes;
+  const Scratch<double> sums(queue, TeamSumKernel<K> ? kernel.rows : 0);
+  launch(team_kernel<K>,
+         {(kernel.rows + rows_of_block - 1) / rows_of_block, kThreads, RowTeam::kSharedBytes},
+         stream_of(queue), lanes, kernel, sums.data());
+  if constexpr (TeamSumKernel<K>) finish(queue, kernel, kernel.rows, sums.data());
 }
 
 // A ChannelSumKernel as sum_columns() takes it.
@@ -97,17 +129,20 @@ template <class K>
 struct ChannelTerm {
   K kernel;
 
-  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t c,
-                             double (&sums)[1]) const {
-    sums[0] += static_cast<double>(kernel.term(row * kernel.channels + c, c));
+  template <int n = 0>
+  __device__ void operator()(std::int64_t batch, std::int64_t row, std::int64_t c,
+                             double (&sums)[K::kTerms]) const {
+    sums[n] += static_cast<double>(kernel.template term<n>(row * kernel.channels + c, c));
+    if constexpr (n + 1 < K::kTerms) operator()<n + 1>(batch, row, c, sums);
   }
 };
 template <class K>
 struct FinishChannel {
   K kernel;
 
-  __device__ void operator()(const RowChunks&, std::int64_t c, const double (&sums)[1]) const {
-    kernel.finish(c, sums[0]);
+  __device__ void operator()(const RowChunks&, std::int64_t c,
+                             const double (&sums)[K::kTerms]) const {
+    kernel.finish(c, sums);
   }
 };
 
@@ -133,8 +168,10 @@ void run_by_kind(const CudaQueue& queue, const K& kernel) {
   } else if constexpr (SumKernel<K>) {
     run_sum(queue, kernel);
   } else if constexpr (ChannelSumKernel<K>) {
-    sum_columns<1>(queue, make_row_chunks(1, kernel.rows, kernel.channels), ChannelTerm<K>{kernel},
-                   FinishChannel<K>{kernel});
+    sum_columns<K::kTerms>(queue, make_row_chunks(1, kernel.rows, kernel.channels),
+                           ChannelTerm<K>{kernel}, FinishChannel<K>{kernel});
+  } else if constexpr (TeamKernel<K>) {
+    run_teams(queue, kernel);
   } else {
     compute(queue, kernel);
   }

@@ -4,3 +4,4 @@
 
 template struct steelyard::kernels::CudaKernels<steelyard::kernels::SharedArithmetic>;
 template struct steelyard::kernels::CudaKernels<steelyard::kernels::SharedBookkeeping>;
+template struct steelyard::kernels::CudaKernels<steelyard::kernels::SharedRows>;

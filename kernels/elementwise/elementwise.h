@@ -97,12 +97,16 @@ struct AddBias {
 // sums[c] = sum over rows of x[r, c], in an order that does not depend on the thread count.
 template <typename T>
 struct ColumnSums {
+  static constexpr int kTerms = 1;
   std::int64_t rows, channels;
   const T* x;
   T* sums;
-  STEELYARD_HOST_DEVICE T term(std::int64_t i, std::int64_t) const { return x[i]; }
-  STEELYARD_HOST_DEVICE void finish(std::int64_t c, double sum) const {
-    sums[c] = static_cast<T>(sum);
+  template <int>
+  STEELYARD_HOST_DEVICE T term(std::int64_t i, std::int64_t) const {
+    return x[i];
+  }
+  STEELYARD_HOST_DEVICE void finish(std::int64_t c, const double (&sum)[1]) const {
+    sums[c] = static_cast<T>(sum[0]);
   }
 };
 
@@ -143,16 +147,22 @@ struct AddWeighted {
   STEELYARD_HOST_DEVICE void operator()() const { *sum += weight * static_cast<double>(*x); }
 };
 
-// Exchanges the bytes of a and b.
-struct SwapBytes {
-  std::int64_t bytes;
-  void *a, *b;
+// Exchanges the elements of a and b; T is std::uint8_t too.
+template <typename T>
+struct Swap {
+  std::int64_t n;
+  T *a, *b;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const T old = a[i];
+    a[i] = b[i];
+    b[i] = old;
+  }
 };
 
 using ElementwiseKernels =
     JoinedKernels<ForFloats<Add, Scale, ScaleBy, Mix, Fill, Relu, ReluBackward, AddBias, ColumnSums,
-                            CopyColumns, CountNonFinite, AddWeighted>,
+                            CopyColumns, CountNonFinite, AddWeighted, Swap>,
                   ForTypes<Fill, std::int64_t, std::int32_t, std::int8_t, std::uint8_t>,
-                  KernelList<SwapBytes>>;
+                  KernelList<Swap<std::uint8_t>>>;
 
 }  // namespace steelyard::kernels

@@ -3,31 +3,19 @@
 
 #include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/mask.h"
-#include "steelyard/kernels/cpu/quant_cpu.h"
 #include "steelyard/kernels/cpu/row_sums.h"
 #include "steelyard/kernels/cpu/run.h"
-#include "steelyard/kernels/elementwise/elementwise.h"
-#include "steelyard/kernels/typed_quant.h"
+#include "steelyard/kernels/fake_quantize/quant_kernel.h"
 
 namespace steelyard::kernels {
 
-template <typename T, typename Code>
-void compute(const Quantize<T, Code>& k) {
-  quant_forward_cpu(problem_of(k), args_of(k));
-}
+// Emitted in files of their own.
+extern template void run(const QuantForward&);
+extern template void run(const QuantBackward&);
 
-template <typename T, typename Code>
-void compute(const Dequantize<T, Code>& k) {
-  quant_forward_cpu(problem_of(k), args_of(k));
-}
-
-template <typename T>
-void compute(const ApplyMask<T>& k) {
-  const T one = 1;  // with a mask the scale does not matter
-  QuantArgs args = args_of(k);
-  args.scale = const_cast<T*>(&one);
-  quant_backward_cpu(problem_of(k), args);
-}
+template <class K>
+requires requires(const K& k) { quant_kernel(k); }
+void compute(const K& k) { run(quant_kernel(k)); }
 
 // Chunk by chunk, so that what passes is added while it is in the cache; in the order of
 // ColumnSums.
@@ -42,11 +30,10 @@ void compute(const ApplyMaskAndSum<T>& k) {
       pass_flagged(count, passes, k.grad_y + begin, k.grad_x + begin);
     }
   };
-  const ColumnSums<T> of{.rows = k.rows, .channels = k.channels, .x = k.grad_x, .sums = k.sums};
-  const auto term = [of](std::int64_t i, std::int64_t c) { return of.term(i, c); };
+  const auto passed = [x = k.grad_x](std::int64_t i, std::int64_t) { return x[i]; };
   const std::vector<double> sums =
-      prepared_row_sums(RowChunks(k.rows, k.channels), apply_mask, term);
-  for (std::int64_t c = 0; c < k.channels; ++c) of.finish(c, sums[c]);
+      prepared_row_sums(RowChunks(k.rows, k.channels), apply_mask, passed);
+  for (std::int64_t c = 0; c < k.channels; ++c) k.sums[c] = static_cast<T>(sums[c]);
 }
 
 template struct CpuKernels<FakeQuantizeKernels>;

@@ -1,8 +1,7 @@
 // Most of these run the kernels of QuantPlan.
 #include "steelyard/kernels/cuda/column_sums.h"
-#include "steelyard/kernels/cuda/quant_cuda.h"
 #include "steelyard/kernels/cuda/run.h"
-#include "steelyard/kernels/typed_quant.h"
+#include "steelyard/kernels/fake_quantize/quant_kernel.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -26,20 +25,13 @@ struct MaskedTerm {
 
 }  // namespace
 
-template <typename T, typename Code>
-void compute(const CudaQueue& queue, const Quantize<T, Code>& k) {
-  quant_forward_cuda(problem_of(k), nullptr, args_of(k), queue.stream);
-}
+// Emitted in files of their own.
+extern template void run(const CudaQueue&, const QuantForward&);
+extern template void run(const CudaQueue&, const QuantBackward&);
 
-template <typename T, typename Code>
-void compute(const CudaQueue& queue, const Dequantize<T, Code>& k) {
-  quant_forward_cuda(problem_of(k), nullptr, args_of(k), queue.stream);
-}
-
-template <typename T>
-void compute(const CudaQueue& queue, const ApplyMask<T>& k) {
-  quant_backward_cuda(problem_of(k), args_of(k), queue.stream);
-}
+template <class K>
+requires requires(const K& k) { quant_kernel(k); }
+void compute(const CudaQueue& queue, const K& k) { run(queue, quant_kernel(k)); }
 
 template <typename T>
 void compute(const CudaQueue& queue, const ApplyMaskAndSum<T>& k) {

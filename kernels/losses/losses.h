@@ -12,8 +12,6 @@
 
 namespace steelyard::kernels {
 
-inline constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
-
 // *total = the sum of the labels' class weights; a label outside [0, classes) makes it NaN.
 struct SumLabelWeights {
   std::int64_t n, classes;
@@ -40,16 +38,14 @@ struct SumOfRows {
   }
 };
 
-// losses[row] = sum over c of a[c] * -log softmax(logits[row])[c], of n rows, where a[c] =
-// weight[c]
-// * ((1 - label_smoothing) * q[c] + label_smoothing / classes), and q is the row of `targets`, or
+// losses[row] = sum over c of a[c] * -log softmax(logits[row])[c], where a[c] = weight[c]
+// * ((1 - label_smoothing) * q[c] + label_smoothing / columns), and q is the row of `targets`, or
 // `labels` as one-hot rows where there are no targets. No class weights are weights of 1. Writes
 // grad = d losses / d logits * factor / *total (a null total: 1) unless it is null. A label outside
-// [0, classes) gives NaN.
+// [0, columns) gives NaN.
 template <typename T>
 struct CrossEntropyRows {
-  static constexpr std::int64_t kGrain = 64;
-  std::int64_t n, classes;
+  std::int64_t rows, columns;
   const T* logits;
   const std::int64_t* labels;
   const T* targets;
@@ -60,81 +56,84 @@ struct CrossEntropyRows {
   double* losses;
   T* grad;
 
-  STEELYARD_HOST_DEVICE double share(std::int64_t row, std::int64_t c) const {
-    const double q = targets != nullptr ? static_cast<double>(targets[row * classes + c])
-                     : labels[row] == c ? 1.0
+  STEELYARD_HOST_DEVICE double share(std::int64_t r, std::int64_t c) const {
+    const double q = targets != nullptr ? static_cast<double>(targets[r * columns + c])
+                     : labels[r] == c   ? 1.0
                                         : 0.0;
     const double smoothed =
-        (1 - label_smoothing) * q + label_smoothing / static_cast<double>(classes);
+        (1 - label_smoothing) * q + label_smoothing / static_cast<double>(columns);
     return class_weights == nullptr ? smoothed : class_weights[c] * smoothed;
   }
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
-    const T* x = logits + row * classes;
-    double largest = static_cast<double>(x[0]);
-    for (std::int64_t c = 1; c < classes; ++c) {
-      const auto value = static_cast<double>(x[c]);
-      if (value > largest) largest = value;
-    }
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const T* x = logits + r * columns;
+    const auto largest = static_cast<double>(largest_of_row(team, columns, x));
+    const auto shifted = [&](std::int64_t c) { return static_cast<double>(x[c]) - largest; };
     double sum = 0;
-    for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(x[c]) - largest);
-    const bool known = targets != nullptr || (labels[row] >= 0 && labels[row] < classes);
+    team.each(columns, [&](std::int64_t c) { sum += std::exp(shifted(c)); });
+    sum = sum_of(team, sum);
+    const bool known = targets != nullptr || (labels[r] >= 0 && labels[r] < columns);
     const double log_sum = known ? std::log(sum) : kNotANumber;
     double loss = 0, shares = 0;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      const double a = share(row, c);
+    team.each(columns, [&](std::int64_t c) {
+      const double a = share(r, c);
       shares += a;
       // 0 times the infinity of a logit of -infinity is nothing.
-      if (a != 0) loss += a * (log_sum - (static_cast<double>(x[c]) - largest));
-    }
-    losses[row] = known ? loss : log_sum;
+      if (a != 0) loss += a * (log_sum - shifted(c));
+    });
+    loss = sum_of(team, loss);
+    shares = sum_of(team, shares);
+    if (team.leads()) losses[r] = known ? loss : log_sum;
     if (grad == nullptr) return;
     const double scale = total == nullptr ? factor : factor / *total;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      const double p = std::exp(static_cast<double>(x[c]) - largest - log_sum);
-      grad[row * classes + c] = static_cast<T>((p * shares - share(row, c)) * scale);
-    }
+    team.each(columns, [&](std::int64_t c) {
+      const double p = std::exp(shifted(c) - log_sum);
+      grad[r * columns + c] = static_cast<T>((p * shares - share(r, c)) * scale);
+    });
   }
 };
 
-// ranks[row] = how many logits come before the label's of n rows: larger ones, and equal ones at
-// smaller places; a NaN counts as largest. A label outside [0, classes) comes last.
+// ranks[row] = how many logits come before the label's: larger ones, and equal ones at smaller
+// places; a NaN counts as largest. A label outside [0, columns) comes last.
 template <typename T>
 struct RankOfLabel {
-  static constexpr std::int64_t kGrain = 64;
-  std::int64_t n, classes;
+  std::int64_t rows, columns;
   const T* logits;
   const std::int64_t* labels;
   std::int64_t* ranks;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
-    const std::int64_t label = labels[row];
-    if (label < 0 || label >= classes) {
-      ranks[row] = classes;
-      return;
-    }
-    const T* x = logits + row * classes;
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const T* x = logits + r * columns;
+    const std::int64_t label = labels[r];
+    const bool known = label >= 0 && label < columns;
     std::int64_t before = 0;
-    for (std::int64_t c = 0; c < classes; ++c) {
-      const bool larger = is_larger(x[c], x[label]);
+    team.each(columns, [&](std::int64_t c) {
+      const bool larger = !known || is_larger(x[c], x[label]);
       const bool equal = !larger && !is_larger(x[label], x[c]);
       before += larger || (equal && c < label) ? 1 : 0;
-    }
-    ranks[row] = before;
+    });
+    before = sum_of(team, before);
+    if (team.leads()) ranks[r] = before;
   }
 };
 
 // sums[c] = the sum of (x - y)^2 over column c of [rows, channels].
 template <typename T>
 struct SquaredErrors {
+  static constexpr int kTerms = 1;
   std::int64_t rows, channels;
   const T *x, *y;
   double* sums;
+  template <int>
   STEELYARD_HOST_DEVICE double term(std::int64_t i, std::int64_t) const {
     const double d = static_cast<double>(x[i]) - static_cast<double>(y[i]);
     return d * d;
   }
-  STEELYARD_HOST_DEVICE void finish(std::int64_t c, double sum) const { sums[c] = sum; }
+  STEELYARD_HOST_DEVICE void finish(std::int64_t c, const double (&sum)[1]) const {
+    sums[c] = sum[0];
+  }
 };
 
 // *mean = the mean over n elements of loss.value(a[i], b[i], i), summed in double.
@@ -211,36 +210,37 @@ struct BinaryCrossEntropy {
   }
 };
 
-// losses[row] = 1 - cos(x[row], y[row]), of n rows; 1e-12 is added to both squared lengths, so that
-// a row of zeros has a cosine of 0. Writes grad_x = d losses / d x * factor unless it is null.
+// losses[row] = 1 - cos(x[row], y[row]); 1e-12 is added to both squared lengths, so that a row of
+// zeros has a cosine of 0. Writes grad_x = d losses / d x * factor unless it is null.
 template <typename T>
 struct CosineRows {
-  static constexpr std::int64_t kGrain = 64;
-  static constexpr double kTiny = 1e-12;
-  std::int64_t n, columns;
+  std::int64_t rows, columns;
   const T *x, *y;
   double factor;
   double* losses;
   T* grad_x;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
-    const T *a = x + row * columns, *b = y + row * columns;
-    double product = 0, own = kTiny, other = kTiny;
-    for (std::int64_t c = 0; c < columns; ++c) {
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const T *a = x + r * columns, *b = y + r * columns;
+    const double tiny = team.leads() ? 1e-12 : 0;
+    double product = 0, own = tiny, other = tiny;
+    team.each(columns, [&](std::int64_t c) {
       const auto u = static_cast<double>(a[c]), v = static_cast<double>(b[c]);
       product += u * v;
       own += u * u;
       other += v * v;
-    }
-    const double lengths = std::sqrt(own) * std::sqrt(other);
-    const double cosine = product / lengths;
-    losses[row] = 1 - cosine;
+    });
+    own = sum_of(team, own);
+    const double lengths = std::sqrt(own) * std::sqrt(sum_of(team, other));
+    const double cosine = sum_of(team, product) / lengths;
+    if (team.leads()) losses[r] = 1 - cosine;
     if (grad_x == nullptr) return;
-    for (std::int64_t c = 0; c < columns; ++c) {
+    team.each(columns, [&](std::int64_t c) {
       const double slope =
           static_cast<double>(b[c]) / lengths - cosine * static_cast<double>(a[c]) / own;
-      grad_x[row * columns + c] = static_cast<T>(-slope * factor);
-    }
+      grad_x[r * columns + c] = static_cast<T>(-slope * factor);
+    });
   }
 };
 
@@ -339,17 +339,7 @@ struct CtcRows {
 
   STEELYARD_HOST_DEVICE void sum_frames(const T* x, std::int64_t last, double* log_sums) const {
     for (std::int64_t t = 0; t < last; ++t) {
-      const T* row = x + t * classes;
-      double largest = static_cast<double>(row[0]);
-      for (std::int64_t c = 1; c < classes; ++c) {
-        const auto value = static_cast<double>(row[c]);
-        if (value > largest) largest = value;
-      }
-      double sum = 0;
-      for (std::int64_t c = 0; c < classes; ++c) {
-        sum += std::exp(static_cast<double>(row[c]) - largest);
-      }
-      log_sums[t] = largest + std::log(sum);
+      log_sums[t] = log_sum_exp(OneThread(), classes, x + t * classes, 1.0);
     }
   }
 

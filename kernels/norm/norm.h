@@ -16,16 +16,17 @@ struct BatchMoments {
   T *mean, *variance;
 };
 
-// inv_std = 1 / sqrt(variance + eps), in double, of n channels.
+// inv_std = 1 / sqrt(variance + eps), in double, and slope = inv_std * gamma of n channels.
 template <typename T>
 struct InverseStd {
   std::int64_t n;
-  const T *variance;
+  const T *variance, *gamma;
   double eps;
-  T *inv_std;
+  T *inv_std, *slope;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
     inv_std[c] = static_cast<T>(inverse_std_of(static_cast<double>(variance[c]), eps));
+    slope[c] = inv_std[c] * gamma[c];
   }
 };
 
@@ -83,16 +84,23 @@ struct MoveByGatheredMoments {
   }
 };
 
-// y = (x - mean) * inv_std * gamma + beta, per channel.
+// y = (x - mean) * slope + beta, per channel; slope = inv_std * gamma.
 template <typename T>
 struct BatchNorm {
   std::int64_t rows, channels;
-  const T *x, *mean, *inv_std, *gamma, *beta;
+  const T *x, *mean, *slope, *beta;
   T *y;
+
+  static constexpr auto per_channel() {
+    return std::tuple{&BatchNorm::mean, &BatchNorm::slope, &BatchNorm::beta};
+  }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
+    y[i] = (x[i] - mean[c]) * slope[c] + beta[c];
+  }
 };
 
 // Gradients with batch statistics (mean and variance depend on x) or with fixed ones. grad_gamma
-// and grad_beta are overwritten; grad_x may be null.
+// and grad_beta are overwritten; grad_x may be null. Made of the three kernels below.
 template <typename T>
 struct BatchNormBackward {
   std::int64_t rows, channels;
@@ -100,6 +108,74 @@ struct BatchNormBackward {
   const T *x, *grad_y, *mean, *inv_std, *gamma;
   T *grad_x, *grad_gamma, *grad_beta;
 };
+
+// grad_gamma, grad_beta, slope and, where they are not null, what InputOfBatchStatistics subtracts.
+template <typename T>
+struct BatchNormSums {
+  static constexpr int kTerms = 2;
+  std::int64_t rows, channels;
+  const T *x, *grad_y, *mean, *inv_std, *gamma;
+  T *grad_gamma, *grad_beta, *slope, *shift, *factor;
+
+  static constexpr auto per_channel() { return std::tuple{&BatchNormSums::mean}; }
+  template <int n>
+  STEELYARD_HOST_DEVICE T term(std::int64_t i, std::int64_t c) const {
+    return n == 0 ? grad_y[i] : grad_y[i] * (x[i] - mean[c]);
+  }
+  STEELYARD_HOST_DEVICE void finish(std::int64_t c, const double (&sums)[2]) const {
+    const auto inverse = static_cast<double>(inv_std[c]);
+    grad_beta[c] = static_cast<T>(sums[0]);
+    grad_gamma[c] = static_cast<T>(sums[1] * inverse);
+    slope[c] = inv_std[c] * gamma[c];
+    if (shift == nullptr) return;
+    const auto count = static_cast<double>(rows);
+    shift[c] = static_cast<T>(sums[0] / count);
+    factor[c] = static_cast<T>(sums[1] / count * inverse * inverse);
+  }
+};
+// grad_x = slope * (grad_y - mean(grad_y) - xhat * mean(grad_y * xhat)).
+template <typename T>
+struct InputOfBatchStatistics {
+  std::int64_t rows, channels;
+  const T *x, *grad_y, *mean, *slope, *shift, *factor;
+  T *grad_x;
+
+  static constexpr auto per_channel() {
+    using K = InputOfBatchStatistics;
+    return std::tuple{&K::mean, &K::slope, &K::shift, &K::factor};
+  }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
+    grad_x[i] = slope[c] * ((grad_y[i] - shift[c]) - (x[i] - mean[c]) * factor[c]);
+  }
+};
+// grad_x = slope * grad_y.
+template <typename T>
+struct InputOfFixedStatistics {
+  std::int64_t rows, channels;
+  const T *grad_y, *slope;
+  T *grad_x;
+
+  static constexpr auto per_channel() { return std::tuple{&InputOfFixedStatistics::slope}; }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
+    grad_x[i] = grad_y[i] * slope[c];
+  }
+};
+
+// Runs the parts of a backward pass by run(part); `memory` is 3 * channels T.
+template <typename T, class Run>
+void run_parts(const BatchNormBackward<T> &k, T *memory, const Run &run) {
+  T *const slope = memory, *const factor = slope + 2 * k.channels;
+  T *const shift = k.batch_statistics ? slope + k.channels : nullptr;
+  run(BatchNormSums<T>{k.rows, k.channels, k.x, k.grad_y, k.mean, k.inv_std, k.gamma, k.grad_gamma,
+                       k.grad_beta, slope, shift, factor});
+  if (k.grad_x == nullptr) return;
+  if (k.batch_statistics) {
+    run(InputOfBatchStatistics<T>{k.rows, k.channels, k.x, k.grad_y, k.mean, slope, shift, factor,
+                                  k.grad_x});
+  } else {
+    run(InputOfFixedStatistics<T>{k.rows, k.channels, k.grad_y, slope, k.grad_x});
+  }
+}
 
 using NormKernels = JoinedKernels<
     ForFloats<BatchMoments, InverseStd, BatchNorm, BatchNormBackward, MoveByGatheredMoments>,

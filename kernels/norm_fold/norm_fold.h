@@ -51,11 +51,25 @@ struct FoldWeight {
 };
 template <typename T>
 struct FoldWeightBackward {
-  std::int64_t channels, inner;
+  std::int64_t rows, columns;  // channels, inner
   const T *weight, *gamma;
   const double* std_dev;
   const T* grad_folded;
   T *grad_weight, *grad_gamma;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t c, const Team& team) const {
+    const double factor = static_cast<double>(gamma[c]) / std_dev[c];
+    double sum = 0;
+    team.each(columns, [&](std::int64_t k) {
+      const std::int64_t i = c * columns + k;
+      const double grad = static_cast<double>(grad_folded[i]);
+      grad_weight[i] = static_cast<T>(grad * factor);
+      sum += grad * static_cast<double>(weight[i]);
+    });
+    sum = sum_of(team, sum);
+    if (team.leads()) grad_gamma[c] = static_cast<T>(sum / std_dev[c]);
+  }
 };
 
 // centred = bias - mean, folded = beta + centred * gamma / std_dev; bias may be null: 0.
@@ -139,16 +153,16 @@ struct CorrectedNormBackward {
   }
 };
 
-// The statistics of product / factor + offset from those of the product, and inv_std = 1 / (factor
-// * sqrt(variance + eps)); offset may be null: 0.
+// The statistics of product / factor + offset from those of the product, inv_std = 1 / (factor *
+// sqrt(variance + eps)) and slope = inv_std * gamma; offset may be null: 0.
 template <typename T>
 struct RecoveredNormTerms {
   std::int64_t n;
   const double* factor;
   const T *product_mean, *product_variance;
   double eps;
-  const T* offset;
-  T *mean, *variance, *inv_std;
+  const T *offset, *gamma;
+  T *mean, *variance, *inv_std, *slope;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
     const double f = factor[c];
@@ -156,6 +170,7 @@ struct RecoveredNormTerms {
                              (offset == nullptr ? 0.0 : static_cast<double>(offset[c])));
     variance[c] = static_cast<T>(static_cast<double>(product_variance[c]) / (f * f));
     inv_std[c] = static_cast<T>(1.0 / (f * std::sqrt(static_cast<double>(variance[c]) + eps)));
+    slope[c] = inv_std[c] * gamma[c];
   }
 };
 

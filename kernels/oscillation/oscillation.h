@@ -65,19 +65,21 @@ struct TrackOscillations {
 // counts[0] = how many of `rows` weights are frozen, counts[1] = how many others have a frequency
 // above `frequency`.
 struct CountOscillations {
-  static constexpr std::int64_t channels = 2;
+  static constexpr std::int64_t channels = 1;
+  static constexpr int kTerms = 2;
   std::int64_t rows;
   float frequency;
   OscillationState state;
   std::int64_t* counts;
-  STEELYARD_HOST_DEVICE float term(std::int64_t i, std::int64_t) const {
-    const std::int64_t weight = i / 2;
+  template <int n>
+  STEELYARD_HOST_DEVICE float term(std::int64_t weight, std::int64_t) const {
     const bool frozen = state.frozen[weight] != 0;
     const bool others = !frozen && state.frequency[weight] > frequency;
-    return (i % 2 == 0 ? frozen : others) ? 1.0F : 0.0F;
+    return (n == 0 ? frozen : others) ? 1.0F : 0.0F;
   }
-  STEELYARD_HOST_DEVICE void finish(std::int64_t c, double sum) const {
-    counts[c] = static_cast<std::int64_t>(sum);
+  STEELYARD_HOST_DEVICE void finish(std::int64_t, const double (&sums)[2]) const {
+    counts[0] = static_cast<std::int64_t>(sums[0]);
+    counts[1] = static_cast<std::int64_t>(sums[1]);
   }
 };
 

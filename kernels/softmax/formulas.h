@@ -1,12 +1,15 @@
-// What the softmax kernels compute of a row's sums, for CPU and GPU.
+// What the kernels of softmax and of losses compute of a row, host and device.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
-#include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
+
+inline constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 // The target distribution of a label: (1 - smoothing) * onehot + smoothing / classes.
 struct SmoothedTarget {
@@ -40,10 +43,47 @@ struct Divergence {
   double p, q, term;
 };
 
-// The order of argmax_rows: a NaN is largest.
+// The largest value of a row that a team shares. NaNs are skipped here; the sums that follow
+// contain them.
+template <class Team, typename T>
+STEELYARD_HOST_DEVICE T largest_of_row(const Team& team, std::int64_t n, const T* row) {
+  return team.template largest<T>(n, [row](std::int64_t c) { return row[c]; });
+}
+
+// log(sum of exp(row / temperature)).
+template <class Team, typename T>
+STEELYARD_HOST_DEVICE double log_sum_exp(const Team& team, std::int64_t n, const T* row,
+                                         double temperature) {
+  const double largest = static_cast<double>(largest_of_row(team, n, row)) / temperature;
+  double sum = 0;
+  team.each(n, [&](std::int64_t c) {
+    sum += std::exp(static_cast<double>(row[c]) / temperature - largest);
+  });
+  return largest + std::log(sum_of(team, sum));
+}
+
+// The order of ArgmaxRows: a NaN is largest.
 template <typename T>
 STEELYARD_HOST_DEVICE inline bool is_larger(T a, T b) {
   return a > b || (std::isnan(a) && !std::isnan(b));
+}
+
+// The first place of a row's largest value in this order.
+template <class Team, typename T>
+STEELYARD_HOST_DEVICE std::int64_t place_of_largest(const Team& team, std::int64_t n,
+                                                    const T* row) {
+  struct Place {
+    T value;
+    std::int64_t at;  // n: none yet
+  };
+  const auto better = [n](const Place& a, const Place& b) {
+    if (a.at == n || b.at == n) return a.at == n ? b : a;
+    if (is_larger(a.value, b.value)) return a;
+    return is_larger(b.value, a.value) || b.at < a.at ? b : a;
+  };
+  Place best{T(0), n};
+  team.each(n, [&](std::int64_t c) { best = better(best, {row[c], c}); });
+  return team.joined(best, better).at;
 }
 
 }  // namespace steelyard::kernels

@@ -6,97 +6,161 @@
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/exponential.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/softmax/formulas.h"
 
 namespace steelyard::kernels {
 
-// *loss = mean over rows of the cross-entropy of logits[rows, classes] against labels[rows], label
-// smoothing eps in [0, 1) (Szegedy et al. 2016: target = (1-eps) * onehot + eps / classes).
-// Writes grad_logits[rows, classes] = d loss / d logits when not null. Stable for large logits; a
-// NaN logit gives a NaN loss, as do zero rows. Labels must lie in [0, classes): on the CPU the
+// *loss = mean over rows of the cross-entropy of logits[rows, columns] against labels[rows], label
+// smoothing eps in [0, 1) (Szegedy et al. 2016: target = (1-eps) * onehot + eps / columns).
+// Writes grad_logits[rows, columns] = d loss / d logits when not null. Stable for large logits; a
+// NaN logit gives a NaN loss, as do zero rows. Labels must lie in [0, columns): on the CPU the
 // caller checks it; on a GPU, where nobody looks at them, one outside gives a NaN loss and
 // gradients of NaN in its row.
 template <typename T>
 struct SoftmaxCrossEntropy {
-  std::int64_t rows, classes;
+  std::int64_t rows, columns;
   const T* logits;
   const std::int64_t* labels;
   double label_smoothing;
   T *loss, *grad_logits;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE double row(std::int64_t r, const Team& team) const {
+    const T* from = logits + r * columns;
+    T* grad = grad_logits == nullptr ? nullptr : grad_logits + r * columns;
+    const T largest = largest_of_row(team, columns, from);
+    double sum = 0, shifted = 0;  // of exp(row - largest), of row - largest
+    team.each(columns, [&](std::int64_t c) {
+      const T d = from[c] - largest;
+      const T e = std::exp(d);
+      sum += static_cast<double>(e);
+      shifted += static_cast<double>(d);
+      if (grad != nullptr) grad[c] = e;
+    });
+    sum = sum_of(team, sum);
+    shifted = sum_of(team, shifted);
+    const std::int64_t label = labels[r];
+    const bool known = label >= 0 && label < columns;
+    const SmoothedTarget target(columns, label, label_smoothing);
+    if (grad != nullptr) {
+      const double scale = 1.0 / static_cast<double>(rows);
+      team.each(columns, [&](std::int64_t c) {
+        const double slope = (static_cast<double>(grad[c]) / sum - target.at(c)) * scale;
+        grad[c] = static_cast<T>(known ? slope : kNotANumber);
+      });
+    }
+    const double at_label =
+        known ? static_cast<double>(from[label]) - static_cast<double>(largest) : kNotANumber;
+    return target.loss(sum, at_label, shifted);
+  }
+  STEELYARD_HOST_DEVICE void finish(double sum) const {
+    *loss = static_cast<T>(sum / static_cast<double>(rows));
+  }
 };
 
 // *loss = mean over rows of T^2 * KL(softmax(teacher / T) || softmax(logits / T)), T = temperature
-// > 0, both [rows, classes]; the factor T^2 keeps gradients of one size for every T (Hinton et al.
-// 2015, arXiv:1503.02531). Writes grad_logits[rows, classes] = T * (softmax(logits / T) -
+// > 0, both [rows, columns]; the factor T^2 keeps gradients of one size for every T (Hinton et al.
+// 2015, arXiv:1503.02531). Writes grad_logits[rows, columns] = T * (softmax(logits / T) -
 // softmax(teacher / T)) / rows when not null. A NaN anywhere gives a NaN loss, as do zero rows.
 template <typename T>
 struct SoftmaxDivergence {
-  std::int64_t rows, classes;
+  std::int64_t rows, columns;
   const T *logits, *teacher;
   double temperature;
   T *loss, *grad_logits;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE double row(std::int64_t r, const Team& team) const {
+    const T *ours = logits + r * columns, *theirs = teacher + r * columns;
+    const double our_sum = log_sum_exp(team, columns, ours, temperature);
+    const double their_sum = log_sum_exp(team, columns, theirs, temperature);
+    double divergence = 0;
+    team.each(columns, [&](std::int64_t c) {
+      const Divergence at(static_cast<double>(theirs[c]) / temperature - their_sum,
+                          static_cast<double>(ours[c]) / temperature - our_sum);
+      divergence += at.term;
+      if (grad_logits == nullptr) return;
+      grad_logits[r * columns + c] =
+          static_cast<T>(at.slope() * (temperature / static_cast<double>(rows)));
+    });
+    return sum_of(team, divergence);
+  }
+  STEELYARD_HOST_DEVICE void finish(double sum) const {
+    *loss = static_cast<T>(sum / static_cast<double>(rows) * temperature * temperature);
+  }
 };
 
 // predictions[rows] = index of the largest logit, the first of equals; a NaN counts as largest.
 template <typename T>
 struct ArgmaxRows {
-  std::int64_t rows, classes;
+  std::int64_t rows, columns;
   const T* logits;
   std::int64_t* predictions;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const std::int64_t best = place_of_largest(team, columns, logits + r * columns);
+    if (team.leads()) predictions[r] = best;
+  }
 };
 
 // *correct += number of rows whose largest logit, in the sense of ArgmaxRows, is that of the label.
 template <typename T>
 struct AddCorrectRows {
-  std::int64_t rows, classes;
+  std::int64_t rows, columns;
   const T* logits;
   const std::int64_t* labels;
   std::int64_t* correct;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE double row(std::int64_t r, const Team& team) const {
+    return place_of_largest(team, columns, logits + r * columns) == labels[r] ? 1 : 0;
+  }
+  STEELYARD_HOST_DEVICE void finish(double sum) const {
+    *correct += static_cast<std::int64_t>(sum);
+  }
 };
 
-// y[row, c] = exp(x[row, c]) / sum of exp(x[row, ...]), of n rows, computed in double from
-// differences to the row's largest: stable for large x. A NaN makes its row NaN.
+// y[row, c] = exp(x[row, c]) / sum of exp(x[row, ...]), computed in double from differences to the
+// row's largest: stable for large x. A NaN makes its row NaN.
 template <typename T>
 struct Softmax {
-  static constexpr std::int64_t kGrain = 64;
-  std::int64_t n, columns;
+  std::int64_t rows, columns;
   const T* x;
   T* y;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
-    const T* from = x + row * columns;
-    T* to = y + row * columns;
-    double largest = static_cast<double>(from[0]);
-    for (std::int64_t c = 1; c < columns; ++c) {
-      const auto value = static_cast<double>(from[c]);
-      if (value > largest) largest = value;
-    }
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const T* from = x + r * columns;
+    const auto largest = static_cast<double>(largest_of_row(team, columns, from));
+    const auto share = [&](std::int64_t c) {
+      return std::exp(static_cast<double>(from[c]) - largest);
+    };
     double sum = 0;
-    for (std::int64_t c = 0; c < columns; ++c) {
-      sum += std::exp(static_cast<double>(from[c]) - largest);
-    }
-    for (std::int64_t c = 0; c < columns; ++c) {
-      to[c] = static_cast<T>(std::exp(static_cast<double>(from[c]) - largest) / sum);
-    }
+    team.each(columns, [&](std::int64_t c) { sum += share(c); });
+    sum = sum_of(team, sum);
+    team.each(columns,
+              [&](std::int64_t c) { y[r * columns + c] = static_cast<T>(share(c) / sum); });
   }
 };
 // grad_x = y * (grad_y - sum over the row of y * grad_y).
 template <typename T>
 struct SoftmaxBackward {
-  static constexpr std::int64_t kGrain = 64;
-  std::int64_t n, columns;
+  std::int64_t rows, columns;
   const T *y, *grad_y;
   T* grad_x;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
-    const std::int64_t first = row * columns;
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const std::int64_t first = r * columns;
+    const auto shares = [&](std::int64_t c) { return static_cast<double>(y[first + c]); };
+    const auto grads = [&](std::int64_t c) { return static_cast<double>(grad_y[first + c]); };
     double sum = 0;
-    for (std::int64_t i = first; i < first + columns; ++i) {
-      sum += static_cast<double>(y[i]) * static_cast<double>(grad_y[i]);
-    }
-    for (std::int64_t i = first; i < first + columns; ++i) {
-      grad_x[i] =
-          static_cast<T>(static_cast<double>(y[i]) * (static_cast<double>(grad_y[i]) - sum));
-    }
+    team.each(columns, [&](std::int64_t c) { sum += shares(c) * grads(c); });
+    sum = sum_of(team, sum);
+    team.each(columns, [&](std::int64_t c) {
+      grad_x[first + c] = static_cast<T>(shares(c) * (grads(c) - sum));
+    });
   }
 };
 
@@ -116,11 +180,10 @@ struct SoftmaxTable {
     table[d] = static_cast<std::uint32_t>(round_half_even(one * exp_of_negative(exponent)));
   }
 };
-// n rows: codes = (table[d] * floor(1 / scale) + sum / 2) / sum + zero point, in integers.
+// codes = (table[d] * floor(1 / scale) + sum / 2) / sum + zero point, in integers.
 template <typename In, typename Code>
 struct SoftmaxCodes {
-  static constexpr std::int64_t kGrain = 64;
-  std::int64_t n, columns;
+  std::int64_t rows, columns;
   const In* x;
   const std::uint32_t* table;
   const float* scale;  // of the output
@@ -128,19 +191,20 @@ struct SoftmaxCodes {
   CodeRange range;
   Code* codes;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t row) const {
-    const In* from = x + row * columns;
-    Code* to = codes + row * columns;
-    In largest = from[0];
-    for (std::int64_t c = 1; c < columns; ++c) largest = from[c] > largest ? from[c] : largest;
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const In* from = x + r * columns;
+    const auto value = [from](std::int64_t c) { return static_cast<float>(from[c]); };
+    const auto largest = static_cast<std::int32_t>(team.template largest<float>(columns, value));
     std::uint64_t sum = 0;
-    for (std::int64_t c = 0; c < columns; ++c) sum += table[largest - from[c]];
+    team.each(columns, [&](std::int64_t c) { sum += table[largest - from[c]]; });
+    sum = sum_of(team, sum);
     const auto steps = static_cast<std::uint64_t>(1.0F / *scale);
-    for (std::int64_t c = 0; c < columns; ++c) {
+    team.each(columns, [&](std::int64_t c) {
       const std::uint64_t share = (table[largest - from[c]] * steps + sum / 2) / sum;
       const std::int32_t code = static_cast<std::int32_t>(share) + *zero_point;
-      to[c] = static_cast<Code>(code > range.qmax ? range.qmax : code);
-    }
+      codes[r * columns + c] = static_cast<Code>(code > range.qmax ? range.qmax : code);
+    });
   }
 };
 

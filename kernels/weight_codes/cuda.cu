@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kThreads)
       const float* values = given.weight + row * op.row_size;
       for (std::int64_t i = lane; i < op.row_size; i += lanes) seen.take(values[i]);
     }
-    seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction));
+    seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction),
+                            cuda::JoinExtremes());
   }
   const float bias = largest_bias(op, given.behind, row, memory.reduction);
   const bool leads = lane == 0 && row < op.rows;

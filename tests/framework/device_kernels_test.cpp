@@ -110,11 +110,11 @@ TEST_F(KernelOnCuda, ArgmaxTakesTheFirstOfEqualsAndNan) {
     const Tensor places = Tensor::empty({41}, DType::kI64, kCudaDevice);
     const Tensor expected = Tensor::empty({41}, DType::kI64);
     kernels::run(queue(), kernels::ArgmaxRows<float>{.rows = 41,
-                                                     .classes = classes,
+                                                     .columns = classes,
                                                      .logits = there.data<float>(),
                                                      .predictions = places.data<std::int64_t>()});
     kernels::run(kernels::ArgmaxRows<float>{.rows = 41,
-                                            .classes = classes,
+                                            .columns = classes,
                                             .logits = logits.data<float>(),
                                             .predictions = expected.data<std::int64_t>()});
     EXPECT_EQ(values(places.to(kCpuDevice)), values(expected)) << classes;
@@ -136,7 +136,6 @@ TEST_F(KernelOnCuda, CountsNonFinite) {
   }
 }
 
-// Words where both sides lie on words, bytes elsewhere and at the end.
 TEST_F(KernelOnCuda, SwapsBytesThatLieAnywhere) {
   for (const std::int64_t at_a : {0, 8, 3}) {
     for (const std::int64_t at_b : {0, 16, 4}) {
@@ -147,10 +146,10 @@ TEST_F(KernelOnCuda, SwapsBytesThatLieAnywhere) {
           b.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i * 11 % 241);
         }
         const Tensor there_a = a.to(kCudaDevice), there_b = b.to(kCudaDevice);
-        run(kCudaDevice, kernels::SwapBytes{bytes, there_a.data<std::uint8_t>() + at_a,
-                                            there_b.data<std::uint8_t>() + at_b});
-        run(kCpuDevice, kernels::SwapBytes{bytes, a.data<std::uint8_t>() + at_a,
-                                           b.data<std::uint8_t>() + at_b});
+        run(kCudaDevice, kernels::Swap<std::uint8_t>{bytes, there_a.data<std::uint8_t>() + at_a,
+                                                     there_b.data<std::uint8_t>() + at_b});
+        run(kCpuDevice, kernels::Swap<std::uint8_t>{bytes, a.data<std::uint8_t>() + at_a,
+                                                    b.data<std::uint8_t>() + at_b});
         EXPECT_EQ(values(there_a.to(kCpuDevice)), values(a)) << at_a << " " << at_b << " " << bytes;
         EXPECT_EQ(values(there_b.to(kCpuDevice)), values(b)) << at_a << " " << at_b << " " << bytes;
       }

@@ -227,7 +227,7 @@ TYPED_TEST(Elementwise, ScalesMixesAndSwaps) {
       ASSERT_EQ(scaled[i], a[i] * factor);
       ASSERT_EQ(mixed_values[i], T(0.75 * double(a[i]) + 0.25 * double(b[i])));
     }
-    run(SwapBytes{n * static_cast<std::int64_t>(sizeof(T)), first.data(), second.data()});
+    run(Swap<T>{n, first.data(), second.data()});
     EXPECT_EQ(first, b);
     EXPECT_EQ(second, a);
     double sum = 1;

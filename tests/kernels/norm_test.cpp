@@ -105,9 +105,10 @@ struct Example {
     for (std::int64_t c = 0; c < channels; ++c) inv_std[c] = 1 / std::sqrt(variance[c] + 1e-2);
   }
   std::vector<double> forward() const {
-    std::vector<double> y(x.size());
-    run(BatchNorm<double>{rows, channels, x.data(), mean.data(), inv_std.data(), gamma.data(),
-                          beta.data(), y.data()});
+    std::vector<double> y(x.size()), slope(channels);
+    for (std::int64_t c = 0; c < channels; ++c) slope[c] = inv_std[c] * gamma[c];
+    run(BatchNorm<double>{rows, channels, x.data(), mean.data(), slope.data(), beta.data(),
+                          y.data()});
     return y;
   }
   double loss() const {
@@ -222,9 +223,11 @@ TEST_P(BatchNormKernels, DoesNotDependOnTheThreadCount) {
 
 TEST(BatchNormStatistics, MoveAndInvertInDouble) {
   const std::vector<float> variance{0.0F, 3.0F, 1e-30F};
-  std::vector<float> inverse(3);
-  run(InverseStd<float>{3, variance.data(), 1.0, inverse.data()});
+  const std::vector<float> gamma{3.0F, -2.0F, 0.0F};
+  std::vector<float> inverse(3), slope(3);
+  run(InverseStd<float>{3, variance.data(), gamma.data(), 1.0, inverse.data(), slope.data()});
   EXPECT_EQ(inverse, (std::vector<float>{1.0F, 0.5F, 1.0F}));
+  EXPECT_EQ(slope, (std::vector<float>{3.0F, -1.0F, 0.0F}));
   const std::vector<float> mean{4.0F, -8.0F, 0.0F};
   std::vector<double> running_mean{8.0, -4.0, 0.0}, running_variance = running_mean;
   run(MoveRunningStatistics<float, double>{3, 0.25, 2.0, mean.data(), variance.data(),
