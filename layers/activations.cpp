@@ -1,7 +1,7 @@
 #include "steelyard/layers/activations.h"
 
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
 
 namespace steelyard {

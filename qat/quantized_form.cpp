@@ -13,8 +13,8 @@
 #include "steelyard/qat/qat_mul.h"
 #include "steelyard/qat/qat_pool.h"
 #include "steelyard/qat/qat_reduce_mean.h"
-#include "steelyard/qat/qat_smooth.h"
 #include "steelyard/qat/qat_softmax.h"
+#include "steelyard/qat/qat_table_activation.h"
 
 namespace steelyard::qat {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/kernels/affine.h"
 

@@ -1,4 +1,4 @@
-// Smooth activations on dense arrays. T is float or double.
+// Functions of one number that activate, on dense arrays. T is float or double.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace steelyard::kernels {
 
-enum class SmoothActivation {
+enum class ActivationFunction {
   kSigmoid,      // 1 / (1 + exp(-x))
   kGelu,         // x * Phi(x), Phi by erf (Hendrycks and Gimpel, arXiv:1606.08415)
   kTanhGelu,     // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), the same paper
@@ -61,24 +61,24 @@ STEELYARD_HOST_DEVICE inline T gelu_argument_slope(T x) {
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x,
+STEELYARD_HOST_DEVICE inline T activation_value(ActivationFunction activation, T x,
                                                 const Ramp& ramp = {}) {
   switch (activation) {
-    case SmoothActivation::kSigmoid:
+    case ActivationFunction::kSigmoid:
       return sigmoid(x);
-    case SmoothActivation::kGelu:
+    case ActivationFunction::kGelu:
       return x * normal_cdf(x);
-    case SmoothActivation::kTanhGelu:
+    case ActivationFunction::kTanhGelu:
       return T(0.5) * x * (T(1) + std::tanh(gelu_argument(x)));
-    case SmoothActivation::kSilu:
+    case ActivationFunction::kSilu:
       return x * sigmoid(x);
-    case SmoothActivation::kHardSigmoid:
+    case ActivationFunction::kHardSigmoid:
       return hard_sigmoid(x, ramp);
-    case SmoothActivation::kAffine:
+    case ActivationFunction::kAffine:
       return T(ramp.slope) * x + T(ramp.offset);
-    case SmoothActivation::kLeakyRelu:
+    case ActivationFunction::kLeakyRelu:
       return x > T(0) ? x : T(ramp.slope) * x;
-    case SmoothActivation::kHardswish:
+    case ActivationFunction::kHardswish:
       break;
   }
   if (x <= T(-3)) return T(0);
@@ -86,33 +86,33 @@ STEELYARD_HOST_DEVICE inline T activation_value(SmoothActivation activation, T x
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T activation_slope(SmoothActivation activation, T x,
+STEELYARD_HOST_DEVICE inline T activation_slope(ActivationFunction activation, T x,
                                                 const Ramp& ramp = {}) {
   switch (activation) {
-    case SmoothActivation::kSigmoid: {
+    case ActivationFunction::kSigmoid: {
       const T s = sigmoid(x);
       return s * (T(1) - s);
     }
-    case SmoothActivation::kGelu: {
+    case ActivationFunction::kGelu: {
       const T density =
           std::exp(T(-0.5) * x * x) * (std::numbers::inv_sqrtpi_v<T> / std::numbers::sqrt2_v<T>);
       return normal_cdf(x) + x * density;
     }
-    case SmoothActivation::kTanhGelu: {
+    case ActivationFunction::kTanhGelu: {
       const T y = std::tanh(gelu_argument(x));
       return T(0.5) * (T(1) + y + x * (T(1) - y * y) * gelu_argument_slope(x));
     }
-    case SmoothActivation::kSilu: {
+    case ActivationFunction::kSilu: {
       const T s = sigmoid(x);
       return s * (T(1) + x * (T(1) - s));
     }
-    case SmoothActivation::kHardSigmoid:
+    case ActivationFunction::kHardSigmoid:
       return hard_sigmoid_slope(x, ramp);
-    case SmoothActivation::kAffine:
+    case ActivationFunction::kAffine:
       return T(ramp.slope);
-    case SmoothActivation::kLeakyRelu:
+    case ActivationFunction::kLeakyRelu:
       return x > T(0) ? T(1) : T(ramp.slope);
-    case SmoothActivation::kHardswish:
+    case ActivationFunction::kHardswish:
       break;
   }
   if (x <= T(-3)) return T(0);
@@ -123,7 +123,7 @@ template <typename T>
 struct Activate {
   static constexpr std::int64_t kGrain = 2048;
   std::int64_t n;
-  SmoothActivation activation;
+  ActivationFunction activation;
   const T* x;
   T* y;
   Ramp ramp = {};  // of those that have a line
@@ -137,7 +137,7 @@ template <typename T>
 struct ActivateBackward {
   static constexpr std::int64_t kGrain = 2048;
   std::int64_t n;
-  SmoothActivation activation;
+  ActivationFunction activation;
   const T *x, *grad_y;
   T* grad_x;
   Ramp ramp = {};
@@ -204,27 +204,27 @@ STEELYARD_HOST_DEVICE inline double exact_normal_cdf(double x) {
   const double tail = exact_normal_density(x) / divisor;
   return x < 0 ? tail : 1 - tail;
 }
-STEELYARD_HOST_DEVICE inline float exact_activation(SmoothActivation activation, float x,
+STEELYARD_HOST_DEVICE inline float exact_activation(ActivationFunction activation, float x,
                                                     const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
-  if (activation == SmoothActivation::kSigmoid) return static_cast<float>(exact_sigmoid(v));
-  if (activation == SmoothActivation::kSilu) return static_cast<float>(v * exact_sigmoid(v));
-  if (activation == SmoothActivation::kGelu) return static_cast<float>(v * exact_normal_cdf(v));
-  if (activation == SmoothActivation::kTanhGelu) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
+  if (activation == ActivationFunction::kSigmoid) return static_cast<float>(exact_sigmoid(v));
+  if (activation == ActivationFunction::kSilu) return static_cast<float>(v * exact_sigmoid(v));
+  if (activation == ActivationFunction::kGelu) return static_cast<float>(v * exact_normal_cdf(v));
+  if (activation == ActivationFunction::kTanhGelu) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
     return static_cast<float>(v * exact_sigmoid(2 * gelu_argument(v)));
   }
   return static_cast<float>(activation_value(activation, v, ramp));  // without a function of libm
 }
-STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, float x,
+STEELYARD_HOST_DEVICE inline float exact_slope(ActivationFunction activation, float x,
                                                const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
   const double s = exact_sigmoid(v);
-  if (activation == SmoothActivation::kSigmoid) return static_cast<float>(s * (1 - s));
-  if (activation == SmoothActivation::kSilu) return static_cast<float>(s * (1 + v * (1 - s)));
-  if (activation == SmoothActivation::kGelu) {
+  if (activation == ActivationFunction::kSigmoid) return static_cast<float>(s * (1 - s));
+  if (activation == ActivationFunction::kSilu) return static_cast<float>(s * (1 + v * (1 - s)));
+  if (activation == ActivationFunction::kGelu) {
     return static_cast<float>(exact_normal_cdf(v) + v * exact_normal_density(v));
   }
-  if (activation == SmoothActivation::kTanhGelu) {
+  if (activation == ActivationFunction::kTanhGelu) {
     const double gate = exact_sigmoid(2 * gelu_argument(v));
     return static_cast<float>(gate * (1 + 2 * v * (1 - gate) * gelu_argument_slope(v)));
   }
@@ -237,7 +237,7 @@ STEELYARD_HOST_DEVICE inline float exact_slope(SmoothActivation activation, floa
 struct ActivationTable {
   static constexpr std::int64_t kGrain = 256;
   std::int64_t n;
-  SmoothActivation activation;
+  ActivationFunction activation;
   bool is_signed;  // the input's codes
   const float* in_scale;
   const std::int32_t* in_zero_point;

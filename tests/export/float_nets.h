@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/choose.h"
 #include "steelyard/framework/ops/concat.h"
@@ -18,7 +19,6 @@
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/resize.h"
 #include "steelyard/framework/ops/slice.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/layers/conv_transpose2d.h"

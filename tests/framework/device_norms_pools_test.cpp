@@ -1,8 +1,9 @@
-// Normalizations, pools, smooth activations and a small network on a GPU against the CPU.
+// Normalizations, pools, activations and a small network on a GPU against the CPU.
 #include <cstring>
 #include <limits>
 
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/batch_norm.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -11,7 +12,6 @@
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/kernels/norm/norm.h"
 #include "tests/framework/device_cases.h"
 

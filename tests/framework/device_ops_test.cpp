@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/choose.h"
 #include "steelyard/framework/ops/concat.h"
@@ -22,7 +23,6 @@
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/slice.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "tests/framework/device_cases.h"

@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/batch_norm.h"
 #include "steelyard/framework/ops/choose.h"
@@ -27,7 +28,6 @@
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/pool.h"
 #include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "tests/support/gradcheck.h"

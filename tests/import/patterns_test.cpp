@@ -6,8 +6,8 @@
 #include <cmath>
 #include <functional>
 
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/smooth_activations.h"
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/import/translate.h"

@@ -22,7 +22,7 @@ struct Result {
 };
 
 template <typename T>
-Result<T> run(SmoothActivation activation, const std::vector<T>& x) {
+Result<T> run(ActivationFunction activation, const std::vector<T>& x) {
   const auto n = static_cast<std::int64_t>(x.size());
   Result<T> result{std::vector<T>(x.size()), std::vector<T>(x.size())};
   const std::vector<T> ones(x.size(), T(1));
@@ -38,7 +38,7 @@ struct Point {
 };
 
 template <typename T>
-void expect_points(SmoothActivation activation, const std::vector<Point>& points) {
+void expect_points(ActivationFunction activation, const std::vector<Point>& points) {
   const double tolerance = std::is_same_v<T, float> ? 2e-7 : 1e-14;
   for (const Point& p : points) {
     const auto r = run<T>(activation, {static_cast<T>(p.x)});
@@ -48,43 +48,44 @@ void expect_points(SmoothActivation activation, const std::vector<Point>& points
 }
 
 TYPED_TEST(Activations, KnownValues) {
-  expect_points<TypeParam>(SmoothActivation::kSigmoid,
+  expect_points<TypeParam>(ActivationFunction::kSigmoid,
                            {{-3, 0.0474258731775668, 0.0451766597309121},
                             {-0.5, 0.377540668798145, 0.235003712201594},
                             {0, 0.5, 0.25},
                             {2.5, 0.924141819978757, 0.0701037165451082}});
-  expect_points<TypeParam>(SmoothActivation::kGelu,
+  expect_points<TypeParam>(ActivationFunction::kGelu,
                            {{-3, -0.00404969409489028, -0.0119456472041839},
                             {-0.5, -0.154268769362993, 0.132504875343837},
                             {0, 0, 0.5},
                             {0.75, 0.580029485717349, 0.999225721739235},
                             {2.5, 2.48447583668556, 1.03761108590815}});
   // Tanh of 0.797884560802865 * (x + 0.044715 x^3), to 15 digits.
-  expect_points<TypeParam>(SmoothActivation::kTanhGelu,
+  expect_points<TypeParam>(ActivationFunction::kTanhGelu,
                            {{-3, -0.00363739208177302, -0.0115841666309697},
                             {-0.5, -0.154285990174856, 0.132630096465358},
                             {0, 0, 0.500000000000000},
                             {0.75, 0.579960555165620, 0.998938256137414},
                             {2.5, 2.48491573391000, 1.03795157621267}});
-  expect_points<TypeParam>(SmoothActivation::kSilu, {{-3, -0.1422776195327, -0.0881041060151696},
-                                                     {-0.5, -0.188770334399073, 0.260038812697348},
-                                                     {0, 0, 0.5},
-                                                     {0.75, 0.509384024381545, 0.842599944496753},
-                                                     {2.5, 2.31035454994689, 1.09940111134153}});
-  expect_points<TypeParam>(SmoothActivation::kHardswish, {{-4, 0, 0},
-                                                          {-3, 0, 0},
-                                                          {-1.5, -0.375, 0},
-                                                          {0, 0, 0.5},
-                                                          {1.5, 1.125, 1},
-                                                          {3, 3, 1},
-                                                          {4, 4, 1}});
+  expect_points<TypeParam>(ActivationFunction::kSilu,
+                           {{-3, -0.1422776195327, -0.0881041060151696},
+                            {-0.5, -0.188770334399073, 0.260038812697348},
+                            {0, 0, 0.5},
+                            {0.75, 0.509384024381545, 0.842599944496753},
+                            {2.5, 2.31035454994689, 1.09940111134153}});
+  expect_points<TypeParam>(ActivationFunction::kHardswish, {{-4, 0, 0},
+                                                            {-3, 0, 0},
+                                                            {-1.5, -0.375, 0},
+                                                            {0, 0, 0.5},
+                                                            {1.5, 1.125, 1},
+                                                            {3, 3, 1},
+                                                            {4, 4, 1}});
 }
 
 TYPED_TEST(Activations, ExtremesAndNaN) {
   using T = TypeParam;
   const T nan = std::numeric_limits<T>::quiet_NaN();
-  for (const auto activation : {SmoothActivation::kGelu, SmoothActivation::kTanhGelu,
-                                SmoothActivation::kSilu, SmoothActivation::kHardswish}) {
+  for (const auto activation : {ActivationFunction::kGelu, ActivationFunction::kTanhGelu,
+                                ActivationFunction::kSilu, ActivationFunction::kHardswish}) {
     const auto r = run<T>(activation, {T(-1e4), T(1e4), nan});
     EXPECT_EQ(r.y[0], T(0));
     EXPECT_EQ(r.y[1], T(1e4));
@@ -106,11 +107,13 @@ TEST(ExactActivations, AreGelusFunctions) {
     const double gate = 1 / (1 + std::exp(-2 * u)), other = 1 / (1 + std::exp(2 * u));
     const double gate_slope = 2 * gate * other * factor * (1 + 3 * 0.044715 * v * v);
     EXPECT_NEAR(exact_normal_cdf(v), cdf, 3e-13 * cdf) << x;
-    EXPECT_FLOAT_EQ(exact_activation(SmoothActivation::kGelu, x), static_cast<float>(v * cdf)) << x;
-    EXPECT_FLOAT_EQ(exact_activation(SmoothActivation::kTanhGelu, x), static_cast<float>(v * gate))
+    EXPECT_FLOAT_EQ(exact_activation(ActivationFunction::kGelu, x), static_cast<float>(v * cdf))
         << x;
-    EXPECT_NEAR(exact_slope(SmoothActivation::kGelu, x), cdf + v * density, 2e-7) << x;
-    EXPECT_NEAR(exact_slope(SmoothActivation::kTanhGelu, x), gate + v * gate_slope, 2e-7) << x;
+    EXPECT_FLOAT_EQ(exact_activation(ActivationFunction::kTanhGelu, x),
+                    static_cast<float>(v * gate))
+        << x;
+    EXPECT_NEAR(exact_slope(ActivationFunction::kGelu, x), cdf + v * density, 2e-7) << x;
+    EXPECT_NEAR(exact_slope(ActivationFunction::kTanhGelu, x), gate + v * gate_slope, 2e-7) << x;
   }
 }
 
@@ -118,9 +121,9 @@ TYPED_TEST(Activations, EveryElementOfLongArrays) {
   using T = TypeParam;
   std::vector<T> x(70001);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = T(8) * T(i) / T(x.size()) - T(4);
-  const auto all = run(SmoothActivation::kSilu, x);
+  const auto all = run(ActivationFunction::kSilu, x);
   for (const std::size_t i : {std::size_t{0}, std::size_t{2049}, x.size() - 1}) {
-    const auto one = run<T>(SmoothActivation::kSilu, {x[i]});
+    const auto one = run<T>(ActivationFunction::kSilu, {x[i]});
     EXPECT_EQ(all.y[i], one.y[0]);
     EXPECT_EQ(all.grad[i], one.grad[0]);
   }

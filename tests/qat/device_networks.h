@@ -93,7 +93,7 @@ inline std::shared_ptr<Module> network(const QuantizeConfig& config) {
       .model;
 }
 
-// Two branches joined, ReLU6 on the codes, dropout, a global average, smooth activations by table.
+// Two branches joined, ReLU6 on the codes, dropout, a global average, activations by table.
 inline std::shared_ptr<Module> branches(const QuantizeConfig& config) {
   Rng rng(8);
   const auto joined = std::make_shared<Concat>(

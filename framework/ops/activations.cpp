@@ -1,4 +1,4 @@
-#include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/activations.h"
 
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
@@ -7,33 +7,33 @@
 namespace steelyard {
 namespace {
 
-using kernels::SmoothActivation;
+using kernels::ActivationFunction;
 
-const char* op_name(SmoothActivation activation) {
+const char* op_name(ActivationFunction activation) {
   switch (activation) {
-    case SmoothActivation::kSigmoid:
+    case ActivationFunction::kSigmoid:
       return "sigmoid";
-    case SmoothActivation::kGelu:
+    case ActivationFunction::kGelu:
       return "gelu";
-    case SmoothActivation::kTanhGelu:
+    case ActivationFunction::kTanhGelu:
       return "tanh_gelu";
-    case SmoothActivation::kSilu:
+    case ActivationFunction::kSilu:
       return "silu";
-    case SmoothActivation::kHardswish:
+    case ActivationFunction::kHardswish:
       return "hardswish";
-    case SmoothActivation::kHardSigmoid:
+    case ActivationFunction::kHardSigmoid:
       return "hard_sigmoid";
-    case SmoothActivation::kAffine:
+    case ActivationFunction::kAffine:
       return "affine";
-    case SmoothActivation::kLeakyRelu:
+    case ActivationFunction::kLeakyRelu:
       return "leaky_relu";
   }
   return "unknown";
 }
 
-class SmoothActivationFunction : public Function, public Describes<kernels::Ramp> {
+class ActivateFunction : public Function, public Describes<kernels::Ramp> {
  public:
-  SmoothActivationFunction(SmoothActivation activation, const kernels::Ramp& ramp, Tensor x)
+  ActivateFunction(ActivationFunction activation, const kernels::Ramp& ramp, Tensor x)
       : activation_(activation), ramp_(ramp) {
     save(std::move(x));
   }
@@ -42,9 +42,9 @@ class SmoothActivationFunction : public Function, public Describes<kernels::Ramp
   std::string name() const override { return op_name(activation_); }
   Attributes attributes() const override {
     Attributes line{{"slope", ops::number_text(ramp_.slope)}};
-    if (activation_ == SmoothActivation::kLeakyRelu) return line;
-    const bool has_ramp =
-        activation_ == SmoothActivation::kHardSigmoid || activation_ == SmoothActivation::kAffine;
+    if (activation_ == ActivationFunction::kLeakyRelu) return line;
+    const bool has_ramp = activation_ == ActivationFunction::kHardSigmoid ||
+                          activation_ == ActivationFunction::kAffine;
     if (!has_ramp) return {};
     line.push_back({"offset", ops::number_text(ramp_.offset)});
     return line;
@@ -66,14 +66,13 @@ class SmoothActivationFunction : public Function, public Describes<kernels::Ramp
   }
 
  private:
-  SmoothActivation activation_;
+  ActivationFunction activation_;
   kernels::Ramp ramp_;
 };
 
 }  // namespace
 
-Variable smooth_activation(SmoothActivation activation, const Variable& x,
-                           const kernels::Ramp& ramp) {
+Variable activate(ActivationFunction activation, const Variable& x, const kernels::Ramp& ramp) {
   ops::require_defined(op_name(activation), "a tensor", x);
   const Tensor& value = x.value();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
@@ -86,22 +85,22 @@ Variable smooth_activation(SmoothActivation activation, const Variable& x,
                                          .ramp = ramp});
   });
   if (!should_record({x})) return Variable(y);
-  return record(y, std::make_shared<SmoothActivationFunction>(activation, ramp, value), {x});
+  return record(y, std::make_shared<ActivateFunction>(activation, ramp, value), {x});
 }
 
-Variable sigmoid(const Variable& x) { return smooth_activation(SmoothActivation::kSigmoid, x); }
-Variable gelu(const Variable& x) { return smooth_activation(SmoothActivation::kGelu, x); }
-Variable tanh_gelu(const Variable& x) { return smooth_activation(SmoothActivation::kTanhGelu, x); }
-Variable silu(const Variable& x) { return smooth_activation(SmoothActivation::kSilu, x); }
-Variable hardswish(const Variable& x) { return smooth_activation(SmoothActivation::kHardswish, x); }
+Variable sigmoid(const Variable& x) { return activate(ActivationFunction::kSigmoid, x); }
+Variable gelu(const Variable& x) { return activate(ActivationFunction::kGelu, x); }
+Variable tanh_gelu(const Variable& x) { return activate(ActivationFunction::kTanhGelu, x); }
+Variable silu(const Variable& x) { return activate(ActivationFunction::kSilu, x); }
+Variable hardswish(const Variable& x) { return activate(ActivationFunction::kHardswish, x); }
 Variable hard_sigmoid(const Variable& x, double slope, double offset) {
-  return smooth_activation(SmoothActivation::kHardSigmoid, x, {slope, offset});
+  return activate(ActivationFunction::kHardSigmoid, x, {slope, offset});
 }
 Variable leaky_relu(const Variable& x, double slope) {
-  return smooth_activation(SmoothActivation::kLeakyRelu, x, {.slope = slope});
+  return activate(ActivationFunction::kLeakyRelu, x, {.slope = slope});
 }
 Variable affine(const Variable& x, double slope, double offset) {
-  return smooth_activation(SmoothActivation::kAffine, x, {slope, offset});
+  return activate(ActivationFunction::kAffine, x, {slope, offset});
 }
 
 }  // namespace steelyard

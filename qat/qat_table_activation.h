@@ -12,20 +12,20 @@ namespace steelyard::qat {
 
 // activation(x) quantized by `output`, with the line `ramp` of those that have one, of a value with
 // codes of 8 bits or fewer (docs/numerics.md: activations by table).
-Variable smooth_activation_codes(const Variable& x, kernels::SmoothActivation activation,
-                                 ActivationQuantizer& output, ForwardContext& context,
-                                 const kernels::Ramp& ramp = {});
+Variable table_activation_codes(const Variable& x, kernels::ActivationFunction activation,
+                                ActivationQuantizer& output, ForwardContext& context,
+                                const kernels::Ramp& ramp = {});
 
 // For a float input the activation is computed in float and then quantized.
-class QatSmoothActivation : public Module {
+class QatTableActivation : public Module {
  public:
-  QatSmoothActivation(kernels::SmoothActivation activation, const QuantizerConfig& output,
-                      const kernels::Ramp& ramp = {});
+  QatTableActivation(kernels::ActivationFunction activation, const QuantizerConfig& output,
+                     const kernels::Ramp& ramp = {});
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override;
 
  private:
-  kernels::SmoothActivation activation_;
+  kernels::ActivationFunction activation_;
   kernels::Ramp ramp_;
   std::shared_ptr<ActivationQuantizer> output_;
 };

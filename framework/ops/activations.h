@@ -32,7 +32,7 @@ Variable leaky_relu(const Variable& x, double slope = 0.01);
 Variable affine(const Variable& x, double slope, double offset);
 
 // Any of these, with the line of those that have one.
-Variable smooth_activation(kernels::SmoothActivation activation, const Variable& x,
-                           const kernels::Ramp& ramp = {});
+Variable activate(kernels::ActivationFunction activation, const Variable& x,
+                  const kernels::Ramp& ramp = {});
 
 }  // namespace steelyard

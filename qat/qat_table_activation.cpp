@@ -1,15 +1,15 @@
-#include "steelyard/qat/qat_smooth.h"
+#include "steelyard/qat/qat_table_activation.h"
 
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/smooth_activations.h"
+#include "steelyard/framework/ops/activations.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/qat/quantized_value.h"
 
 namespace steelyard::qat {
 namespace {
 
-using kernels::SmoothActivation;
+using kernels::ActivationFunction;
 
 constexpr std::int64_t kBytes = 256;
 
@@ -34,31 +34,31 @@ struct Names {
   const char* operation;
   const char* layer;
 };
-Names names_of(SmoothActivation activation) {
+Names names_of(ActivationFunction activation) {
   switch (activation) {
-    case SmoothActivation::kSigmoid:
+    case ActivationFunction::kSigmoid:
       return {"quantized_sigmoid", "QatSigmoid"};
-    case SmoothActivation::kSilu:
+    case ActivationFunction::kSilu:
       return {"quantized_silu", "QatSiLU"};
-    case SmoothActivation::kGelu:
+    case ActivationFunction::kGelu:
       return {"quantized_gelu", "QatGELU"};
-    case SmoothActivation::kTanhGelu:
+    case ActivationFunction::kTanhGelu:
       return {"quantized_tanh_gelu", "QatTanhGELU"};
-    case SmoothActivation::kHardSigmoid:
+    case ActivationFunction::kHardSigmoid:
       return {"quantized_hard_sigmoid", "QatHardSigmoid"};
-    case SmoothActivation::kAffine:
+    case ActivationFunction::kAffine:
       return {"quantized_affine", "QatAffine"};
-    case SmoothActivation::kLeakyRelu:
+    case ActivationFunction::kLeakyRelu:
       return {"quantized_leaky_relu", "QatLeakyReLU"};
     default:
       return {"quantized_hardswish", "QatHardswish"};
   }
 }
 
-class SmoothCodesFunction : public Function, public Describes<kernels::Ramp> {
+class TableActivationCodesFunction : public Function, public Describes<kernels::Ramp> {
  public:
-  SmoothCodesFunction(SmoothActivation activation, const kernels::Ramp& ramp, Tensor codes,
-                      Tensor slopes)
+  TableActivationCodesFunction(ActivationFunction activation, const kernels::Ramp& ramp,
+                               Tensor codes, Tensor slopes)
       : activation_(activation), ramp_(ramp) {
     save(std::move(codes));
     save(std::move(slopes));
@@ -70,7 +70,7 @@ class SmoothCodesFunction : public Function, public Describes<kernels::Ramp> {
   }
 
  private:
-  SmoothActivation activation_;
+  ActivationFunction activation_;
   kernels::Ramp ramp_;
 };
 
@@ -85,12 +85,12 @@ kernels::Ramp ramp_of(const LeakyReLU& layer) {
   return {.slope = static_cast<double>(static_cast<float>(layer.slope()))};
 }
 
-template <typename Layer, SmoothActivation activation>
+template <typename Layer, ActivationFunction activation>
 QuantizedForm table_form(const char* type) {
   QuantizedForm form = form_of<Layer>(
       type, FormKind::kComputes,
       [](const Layer& layer, const FormRequest& request) -> std::shared_ptr<Module> {
-        return std::make_shared<QatSmoothActivation>(activation, request.output, ramp_of(layer));
+        return std::make_shared<QatTableActivation>(activation, request.output, ramp_of(layer));
       });
   form.note = "by a table of codes";
   return form;
@@ -98,9 +98,9 @@ QuantizedForm table_form(const char* type) {
 
 }  // namespace
 
-Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
-                                 ActivationQuantizer& output, ForwardContext& context,
-                                 const kernels::Ramp& ramp) {
+Variable table_activation_codes(const Variable& x, ActivationFunction activation,
+                                ActivationQuantizer& output, ForwardContext& context,
+                                const kernels::Ramp& ramp) {
   const auto in = quantized(x);
   const Device device = in->codes.device();
   const Tensor values = Tensor::empty({kBytes}, DType::kF32, device);
@@ -137,43 +137,46 @@ Variable smooth_activation_codes(const Variable& x, SmoothActivation activation,
   const Variable result = make_variable(std::move(y));
   if (!should_record({x})) return result;
   return output.learn_output(
-      record(result, std::make_shared<SmoothCodesFunction>(activation, ramp, in->codes, slopes),
+      record(result,
+             std::make_shared<TableActivationCodesFunction>(activation, ramp, in->codes, slopes),
              {x}),
       real_values, context);
 }
 
-QatSmoothActivation::QatSmoothActivation(SmoothActivation activation, const QuantizerConfig& output,
-                                         const kernels::Ramp& ramp)
+QatTableActivation::QatTableActivation(ActivationFunction activation, const QuantizerConfig& output,
+                                       const kernels::Ramp& ramp)
     : activation_(activation), ramp_(ramp), output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
 }
 
-std::string QatSmoothActivation::type_name() const { return names_of(activation_).layer; }
+std::string QatTableActivation::type_name() const { return names_of(activation_).layer; }
 
-Variable QatSmoothActivation::forward(const Variable& x, ForwardContext& context) {
+Variable QatTableActivation::forward(const Variable& x, ForwardContext& context) {
   const auto codes = quantized(x);
   const bool bytes = codes && !codes->wide() && !output_->scheme().wide();
   if (bytes && output_->quantizing()) {
-    return smooth_activation_codes(x, activation_, *output_, context, ramp_);
+    return table_activation_codes(x, activation_, *output_, context, ramp_);
   }
-  return output_->forward(smooth_activation(activation_, x, ramp_), context);
+  return output_->forward(activate(activation_, x, ramp_), context);
 }
 
-QuantizedForm sigmoid_form() { return table_form<Sigmoid, SmoothActivation::kSigmoid>("Sigmoid"); }
-QuantizedForm silu_form() { return table_form<SiLU, SmoothActivation::kSilu>("SiLU"); }
-QuantizedForm gelu_form() { return table_form<GELU, SmoothActivation::kGelu>("GELU"); }
+QuantizedForm sigmoid_form() {
+  return table_form<Sigmoid, ActivationFunction::kSigmoid>("Sigmoid");
+}
+QuantizedForm silu_form() { return table_form<SiLU, ActivationFunction::kSilu>("SiLU"); }
+QuantizedForm gelu_form() { return table_form<GELU, ActivationFunction::kGelu>("GELU"); }
 QuantizedForm tanh_gelu_form() {
-  return table_form<TanhGELU, SmoothActivation::kTanhGelu>("TanhGELU");
+  return table_form<TanhGELU, ActivationFunction::kTanhGelu>("TanhGELU");
 }
 QuantizedForm hardswish_form() {
-  return table_form<Hardswish, SmoothActivation::kHardswish>("Hardswish");
+  return table_form<Hardswish, ActivationFunction::kHardswish>("Hardswish");
 }
 QuantizedForm hard_sigmoid_form() {
-  return table_form<HardSigmoid, SmoothActivation::kHardSigmoid>("HardSigmoid");
+  return table_form<HardSigmoid, ActivationFunction::kHardSigmoid>("HardSigmoid");
 }
 QuantizedForm leaky_relu_form() {
-  return table_form<LeakyReLU, SmoothActivation::kLeakyRelu>("LeakyReLU");
+  return table_form<LeakyReLU, ActivationFunction::kLeakyRelu>("LeakyReLU");
 }
-QuantizedForm affine_form() { return table_form<Affine, SmoothActivation::kAffine>("Affine"); }
+QuantizedForm affine_form() { return table_form<Affine, ActivationFunction::kAffine>("Affine"); }
 
 }  // namespace steelyard::qat

@@ -1,5 +1,5 @@
-// Smooth activations on codes: the rule, gradients, and where prepare() puts them.
-#include "steelyard/qat/qat_smooth.h"
+// Activations by table on codes: the rule, gradients, and where prepare() puts them.
+#include "steelyard/qat/qat_table_activation.h"
 
 #include <gtest/gtest.h>
 
@@ -17,35 +17,35 @@
 namespace steelyard::qat {
 namespace {
 
-using kernels::SmoothActivation;
+using kernels::ActivationFunction;
 using testing::random_tensor;
 using testing::values;
 
 constexpr kernels::Ramp kRamp{.slope = 0.25, .offset = 0.5};  // a leaky ReLU has the slope alone
 
-double value_of(SmoothActivation activation, double x) {
-  if (activation == SmoothActivation::kHardSigmoid) return std::clamp(0.25 * x + 0.5, 0.0, 1.0);
-  if (activation == SmoothActivation::kAffine) return 0.25 * x + 0.5;
-  if (activation == SmoothActivation::kLeakyRelu) return std::max(x, 0.25 * x);
-  if (activation == SmoothActivation::kSigmoid) return 1 / (1 + std::exp(-x));
-  if (activation == SmoothActivation::kSilu) return x / (1 + std::exp(-x));
-  if (activation == SmoothActivation::kGelu) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
-  if (activation == SmoothActivation::kTanhGelu) {
+double value_of(ActivationFunction activation, double x) {
+  if (activation == ActivationFunction::kHardSigmoid) return std::clamp(0.25 * x + 0.5, 0.0, 1.0);
+  if (activation == ActivationFunction::kAffine) return 0.25 * x + 0.5;
+  if (activation == ActivationFunction::kLeakyRelu) return std::max(x, 0.25 * x);
+  if (activation == ActivationFunction::kSigmoid) return 1 / (1 + std::exp(-x));
+  if (activation == ActivationFunction::kSilu) return x / (1 + std::exp(-x));
+  if (activation == ActivationFunction::kGelu) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+  if (activation == ActivationFunction::kTanhGelu) {
     return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
   }
   return x * std::clamp(x + 3, 0.0, 6.0) / 6;
 }
 
-double slope_of(SmoothActivation activation, double x) {
+double slope_of(ActivationFunction activation, double x) {
   const double h = 1e-5;
   return (value_of(activation, x + h) - value_of(activation, x - h)) / (2 * h);
 }
 
-TEST(SmoothCodes, EachCodeFollowsTheRule) {
+TEST(TableActivationCodes, EachCodeFollowsTheRule) {
   for (const auto activation :
-       {SmoothActivation::kSigmoid, SmoothActivation::kSilu, SmoothActivation::kAffine,
-        SmoothActivation::kHardswish, SmoothActivation::kHardSigmoid, SmoothActivation::kGelu,
-        SmoothActivation::kTanhGelu, SmoothActivation::kLeakyRelu}) {
+       {ActivationFunction::kSigmoid, ActivationFunction::kSilu, ActivationFunction::kAffine,
+        ActivationFunction::kHardswish, ActivationFunction::kHardSigmoid, ActivationFunction::kGelu,
+        ActivationFunction::kTanhGelu, ActivationFunction::kLeakyRelu}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;
@@ -54,7 +54,7 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
       ForwardContext training{.training = true}, evaluation;
       const Variable x = input.forward(leaf, training);
       output.set_qparams(0, 0.0031F, (mix & 2) != 0 ? -100 : 20);
-      const Variable y = smooth_activation_codes(x, activation, output, evaluation, kRamp);
+      const Variable y = table_activation_codes(x, activation, output, evaluation, kRamp);
       const Tensor grad = random_tensor(y.shape(), 3, DType::kF32);
       y.backward(grad);
       const std::vector<double> real = values(x.value()), got = values(quantized(y)->codes);
@@ -65,9 +65,9 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
         const double code = std::nearbyint(f / 0.0031F) + out->host_zero_point();
         EXPECT_EQ(got[i], std::clamp<double>(code, out->range.qmin, out->range.qmax)) << real[i];
         const bool inside = code >= out->range.qmin && code <= out->range.qmax;
-        const double at = activation == SmoothActivation::kHardSigmoid ? 2
-                          : activation == SmoothActivation::kLeakyRelu ? 0
-                                                                       : 3;
+        const double at = activation == ActivationFunction::kHardSigmoid ? 2
+                          : activation == ActivationFunction::kLeakyRelu ? 0
+                                                                         : 3;
         const double kink = std::abs(std::abs(real[i]) - at);
         if (kink < 1e-4) continue;
         EXPECT_NEAR(reached[i], inside ? slope_of(activation, real[i]) * given[i] : 0, 1e-5);
@@ -76,12 +76,12 @@ TEST(SmoothCodes, EachCodeFollowsTheRule) {
   }
 }
 
-TEST(SmoothCodes, FloatInputsAndObservedRanges) {
+TEST(TableActivationCodes, FloatInputsAndObservedRanges) {
   const Variable x(random_tensor({30, 4}, 1, DType::kF32));
   ForwardContext training{.training = true};
-  for (const auto activation : {SmoothActivation::kHardswish, SmoothActivation::kSilu,
-                                SmoothActivation::kGelu, SmoothActivation::kTanhGelu}) {
-    QatSmoothActivation layer(activation, activations(false));
+  for (const auto activation : {ActivationFunction::kHardswish, ActivationFunction::kSilu,
+                                ActivationFunction::kGelu, ActivationFunction::kTanhGelu}) {
+    QatTableActivation layer(activation, activations(false));
     const Variable y = layer.forward(x, training);
     ASSERT_TRUE(quantized(y));
     const auto real = values(x.value()), got = values(y.value());
@@ -91,7 +91,7 @@ TEST(SmoothCodes, FloatInputsAndObservedRanges) {
   }
 }
 
-TEST(PrepareSmooth, HaveQuantizersOfTheirOwnBetweenLayers) {
+TEST(PrepareTableActivations, HaveQuantizersOfTheirOwnBetweenLayers) {
   Rng rng(1);
   const auto linear = [&](std::int64_t in, std::int64_t out) {
     return std::make_shared<Linear>(LinearOptions{in, out}, rng);
