@@ -179,7 +179,8 @@ class Looks : public Module {
   std::int64_t seen_ = 0;
 };
 
-// A module that waits for the GPU trains as ever; the result says why its steps were not recorded.
+// A module that waits for the GPU is trained eagerly; the result says why its steps were not
+// captured.
 TEST_F(CapturedWorkOn, StepsThatCannotBeRecordedRunAllTheSame) {
   std::vector<std::vector<double>> weights;
   for (const bool looks : {false, true}) {
@@ -262,7 +263,7 @@ class HoldsOneStep : public TrainerCallback {
   std::optional<bool> waited_;
 };
 
-// Neither a step run as ever nor a recorded one, with all that the host sends to them; not the
+// Neither an eager step nor a captured one, with all that the host sends to them; not the
 // first one: kernels are loaded then.
 TEST_F(CapturedWorkOn, StepsDoNotWaitForTheDevice) {
   for (const bool recorded : {false, true}) {

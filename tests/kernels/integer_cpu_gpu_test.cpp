@@ -71,7 +71,7 @@ TEST(IntegerProductsOnGpu, MatricesOfAnySize) {
 }
 
 // All terms of one sign and of the largest size: a sum in float that is not cut into parts is wrong
-// (NUMERICS).
+// (docs/numerics.md).
 TEST(IntegerProductsOnGpu, OneSidedDataAreExact) {
   constexpr std::int64_t kTerms = 4608;
   check_matmul(16, 8, kTerms, random_codes<std::uint8_t>(16 * kTerms, 224, 255, 1), 0,

@@ -128,7 +128,7 @@ TEST(CodeOps, DropoutScalesWhatItKeeps) {
   EXPECT_THROW(layer.forward(q.x, no_rng), std::invalid_argument);
 }
 
-// NUMERICS: y = clamp(rint((z_y - (r_a*z_a + r_b*z_b)) + a*r_a + b*r_b)).
+// docs/numerics.md: y = clamp(rint((z_y - (r_a*z_a + r_b*z_b)) + a*r_a + b*r_b)).
 TEST(CodeOps, SumsFollowTheRequantizationFormula) {
   for (const int mix : {0, 1, 2, 3, 4, 5, 6, 7}) {
     const Quantized a({2, 3, 3, 4}, 6, (mix & 1) != 0), b({2, 3, 3, 4}, 7, (mix & 2) != 0, 5);
@@ -165,7 +165,7 @@ TEST(CodeOps, SumsFollowTheRequantizationFormula) {
   }
 }
 
-// NUMERICS: y = clamp(rint(float(sum(q - z_x)) * (s_x / (n * s_y))) + z_y).
+// docs/numerics.md: y = clamp(rint(float(sum(q - z_x)) * (s_x / (n * s_y))) + z_y).
 TEST(CodeOps, AveragesFollowTheRequantizationFormula) {
   for (const bool is_signed : {false, true}) {
     const Quantized q({2, 4, 6, 3}, 8, is_signed);

@@ -25,20 +25,20 @@ struct Expected {
 // The gradients of LSQ, which holds the zero point, or of LSQ+, which holds the real value of the
 // lowest code, for values that share a scale; in double, but t = x / s in float, as quantization
 // divides.
-Expected closed_form(std::span<const float> x, std::span<const float> grad, float scale,
-                     std::int32_t zero_point, kernels::CodeRange range, bool symmetric,
-                     double shared, bool learns_offset = false) {
+Expected closed_form(std::span<const float> x, std::span<const float> grad,
+                     const kernels::Affine<float>& grid, bool symmetric, double shared,
+                     bool learns_offset = false) {
   Expected sums;
-  const std::int32_t held = learns_offset ? range.qmin : zero_point;
+  const double held = learns_offset ? grid.qmin : grid.zero_point;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const float t = x[i] / scale;
-    const double unclamped = std::nearbyint(static_cast<double>(t)) + zero_point;
-    const bool inside = unclamped >= range.qmin && unclamped <= range.qmax;
-    const double code = std::clamp<double>(unclamped, range.qmin, range.qmax);
+    const float t = x[i] / grid.scale;
+    const double unclamped = std::nearbyint(static_cast<double>(t)) + grid.zero_point;
+    const bool inside = unclamped >= grid.qmin && unclamped <= grid.qmax;
+    const double code = std::clamp<double>(unclamped, grid.qmin, grid.qmax);
     sums.scale += grad[i] * (inside ? std::nearbyint(static_cast<double>(t)) - t : code - held);
     sums.offset += inside ? 0.0 : static_cast<double>(grad[i]);
   }
-  const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
+  const double steps = symmetric ? grid.qmax : grid.qmax - grid.qmin;
   const double g = 1 / std::sqrt(shared * steps);
   return {g * sums.scale, g * sums.offset};
 }
@@ -130,10 +130,10 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   bool clipped = false;
   for (std::size_t c = 0; c < channels; ++c) {
     const float s = quantizer.host_scale()[c];
-    const Expected expected =
-        closed_form(w.span<float>().subspan(c * each, each),
-                    grad_w.span<float>().subspan(c * each, each), s, 0, quantizer.code_range(),
-                    /*symmetric=*/true, static_cast<double>(each));
+    const Expected expected = closed_form(w.span<float>().subspan(c * each, each),
+                                          grad_w.span<float>().subspan(c * each, each),
+                                          kernels::make_affine(quantizer.code_range(), s, 0),
+                                          /*symmetric=*/true, static_cast<double>(each));
     const double s0 = latent.value().data<float>()[c] / 0.3F;
     EXPECT_NEAR(latent.grad().data<float>()[c], expected.scale * s / s0,
                 2e-5 * (1 + std::abs(expected.scale)));
@@ -181,8 +181,9 @@ TEST_P(LearnedActivations, GradientsAreLsqs) {
   quantizer.forward(x, context).backward(grad);
 
   const std::int32_t z = quantizer.host_zero_point()[0];
-  const Expected expected = closed_form(values.span<float>(), grad.span<float>(), s, z,
-                                        quantizer.code_range(), symmetric, 15, learns_offset);
+  const Expected expected =
+      closed_form(values.span<float>(), grad.span<float>(),
+                  kernels::make_affine(quantizer.code_range(), s, z), symmetric, 15, learns_offset);
   EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * s / s0,
               2e-5 * (1 + std::abs(expected.scale)));
   if (learns_offset) {
@@ -320,9 +321,10 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
     }
   }
   const FakeQuantize& out = *layer.output_quantizer();
-  const Expected expected =
-      closed_form(real.span<float>(), grad.span<float>(), out.host_scale()[0],
-                  out.host_zero_point()[0], out.code_range(), /*symmetric=*/false, 4);
+  const Expected expected = closed_form(
+      real.span<float>(), grad.span<float>(),
+      kernels::make_affine(out.code_range(), out.host_scale()[0], out.host_zero_point()[0]),
+      /*symmetric=*/false, 4);
   EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * out.host_scale()[0] / s0, 1e-4);
   EXPECT_NE(expected.scale, 0);
 }

@@ -285,7 +285,7 @@ QatLinear linear_layer(const Tensor& weight, const Tensor& bias, const QConfig& 
                    weight, bias, config, Activation::kNone);
 }
 
-// NUMERICS: s = 1 on a dead channel would round its bias to a step of s_x.
+// docs/numerics.md: s = 1 on a dead channel would round its bias to a step of s_x.
 TEST(QuantizedLinear, DeadChannelKeepsItsBias) {
   QatLinear layer = linear_layer(Tensor::from({0.0F, 0.0F, 1.0F, -1.0F}, {2, 2}),
                                  Tensor::from({0.0371F, 0.5F}, {2}), default_w8a8());
