@@ -89,6 +89,15 @@ void set_texts(Dataset& dataset, const Parts& texts, const Vocabulary& names) {
 
 }  // namespace
 
+bool same_target(const std::string& a, const std::string& b, const TargetOptions& options) {
+  if (a == b || options.kind != TargetKind::kMarks) return a == b;
+  const auto labels = [&](const std::string& text) {
+    const std::vector<std::string> parts = split(text, options.separator);
+    return std::set<std::string>(parts.begin(), parts.end());
+  };
+  return labels(a) == labels(b);
+}
+
 void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
                  const TargetOptions& options, const std::vector<std::string>& known,
                  const TextSource& source) {

@@ -25,6 +25,9 @@ struct TargetOptions {
   bool may_be_empty() const { return kind == TargetKind::kMarks || kind == TargetKind::kText; }
 };
 
+// Whether two texts stand for the same target: labels may be in any order.
+bool same_target(const std::string& a, const std::string& b, const TargetOptions& options);
+
 // The longest text of a target in bytes, and in characters.
 inline constexpr std::uint64_t kMaxTargetText = 65536;
 

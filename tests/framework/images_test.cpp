@@ -400,6 +400,12 @@ TEST_F(ImageFolder, ListedInATable) {
     testing::write_bytes(root_ / "test.csv", text);
     EXPECT_THAT(error(request()), HasSubstr(expected));
   }
+  DatasetRequest labels = request(DatasetParts::kTest);
+  labels.targets.kind = TargetKind::kMarks;
+  labels.names = DatasetNames{.classes = {"a", "b"}};
+  testing::write_bytes(root_ / "test.csv",
+                       "path,label\ntrain/cat/0.PNG,a|b\ntrain/cat/0.PNG,b|a\n");
+  EXPECT_EQ(builtin_datasets().load(labels).test.size(), 2) << "labels in any order";
   std::filesystem::create_directory(root_ / "test");
   EXPECT_THAT(error(request()), HasSubstr("test.csv: expected it or test, got both: remove one"));
 }

@@ -48,6 +48,13 @@ TEST(Targets, LabelsBetweenSeparators) {
             "there: all targets are empty");
 }
 
+TEST(Targets, LabelsMayBeInAnyOrder) {
+  const TargetOptions marks{TargetKind::kMarks}, texts{TargetKind::kText};
+  EXPECT_TRUE(same_target("sky|sea", "sea|sky", marks));
+  EXPECT_FALSE(same_target("sky|sea", "sea", marks));
+  EXPECT_FALSE(same_target("sky|sea", "sea|sky", texts));
+}
+
 TEST(Targets, TextsAreNumbersOfCharacters) {
   const TargetOptions options{TargetKind::kText};
   Dataset train;

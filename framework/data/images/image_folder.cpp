@@ -89,7 +89,7 @@ LabelledFiles files_of_folders(const fs::path& folder) {
 }
 
 // The columns path and label, in any order.
-LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
+LabelledFiles files_of_table(const fs::path& table, const TargetOptions& targets) {
   CsvReader reader(table, delimiter_of(table, std::nullopt));
   CsvRecord row;
   const std::vector<std::string> columns{"path", "label"};
@@ -101,7 +101,8 @@ LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
   LabelledFiles files{reader.name()};
   std::unordered_map<std::string, std::size_t> known;  // where each path is
   while (reader.next(row)) {
-    const bool labelled = row.fields.size() == 2 && (may_be_empty || !row.fields[label_at].empty());
+    const bool labelled =
+        row.fields.size() == 2 && (targets.may_be_empty() || !row.fields[label_at].empty());
     if (!labelled || row.fields[path_at].empty()) {
       reader.fail(row.line, "expected a path and a label");
     }
@@ -111,13 +112,14 @@ LabelledFiles files_of_table(const fs::path& table, bool may_be_empty) {
     const auto [found, is_new] =
         known.emplace(path.lexically_normal().string(), files.paths.size());
     // A file that is there twice counts twice: so are rare classes weighed.
-    if (!is_new && files.classes[found->second] != row.fields[label_at]) {
-      reader.fail(row.line, shown(path) + " has the label '" + printable(row.fields[label_at]) +
-                                "' here and '" + printable(files.classes[found->second]) +
-                                "' in line " + std::to_string(files.lines[found->second]));
+    const std::string& label = row.fields[label_at];
+    if (!is_new && !same_target(label, files.classes[found->second], targets)) {
+      reader.fail(row.line, shown(path) + " has the label '" + printable(label) + "' here and '" +
+                                printable(files.classes[found->second]) + "' in line " +
+                                std::to_string(files.lines[found->second]));
     }
     files.paths.push_back(path.string());
-    files.classes.push_back(row.fields[label_at]);
+    files.classes.push_back(label);
     files.lines.push_back(row.line);
   }
   if (files.paths.empty()) reader.fail(1, "expected rows beneath the names of the columns");
@@ -136,10 +138,10 @@ Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
 
 // The folder or the table of a split, one of which may be there; nothing where neither is.
 std::optional<LabelledFiles> find_split(const fs::path& folder, const std::string& split,
-                                        bool may_be_empty) {
+                                        const TargetOptions& targets) {
   const fs::path found = only_one_of(folder, {split, split + ".csv", split + ".tsv"});
   if (found.empty()) return std::nullopt;
-  return is_folder(found) ? files_of_folders(found) : files_of_table(found, may_be_empty);
+  return is_folder(found) ? files_of_folders(found) : files_of_table(found, targets);
 }
 
 }  // namespace
@@ -167,10 +169,9 @@ std::vector<std::string> image_paths(const fs::path& folder) {
 DatasetSplits load_images(const DatasetRequest& request) {
   const fs::path& folder = request.path;
   require_folder(folder, "of images");
-  const bool may_be_empty = request.targets.may_be_empty();
   std::vector<std::string> classes = request.known_classes();
-  std::optional<LabelledFiles> train = find_split(folder, "train", may_be_empty);
-  std::optional<LabelledFiles> test = find_split(folder, "test", may_be_empty);
+  std::optional<LabelledFiles> train = find_split(folder, "train", request.targets);
+  std::optional<LabelledFiles> test = find_split(folder, "test", request.targets);
   if (!train && !test && request.test_samples) train = files_of_folders(folder);
   const bool needs_train = request.parts == DatasetParts::kAll || !test || classes.empty();
   if (!train && needs_train) {
