@@ -8,7 +8,7 @@ namespace steelyard {
 void StepClock::start() {
   begin_ = std::chrono::steady_clock::now();
   before_ = ranks_.stats();
-  loader_before_ = loader_.seconds();
+  if (loader_ != nullptr) loader_before_ = loader_->seconds();
 }
 
 std::vector<StepSeconds> StepClock::of_all_ranks() const {
@@ -18,9 +18,11 @@ std::vector<StepSeconds> StepClock::of_all_ranks() const {
   own.reduce = now.busy_seconds - before_.busy_seconds;
   own.wait = now.waited_seconds - before_.waited_seconds;
   own.compute = passed.count() - own.wait;
-  const LoaderSeconds loader = loader_.seconds();
-  own.batches = loader.waited - loader_before_.waited;
-  own.making = loader.making - loader_before_.making;
+  if (loader_ != nullptr) {
+    const LoaderSeconds loader = loader_->seconds();
+    own.batches = loader.waited - loader_before_.waited;
+    own.making = loader.making - loader_before_.making;
+  }
   std::string bytes(sizeof own, '\0');
   std::memcpy(bytes.data(), &own, sizeof own);
   std::vector<StepSeconds> all;

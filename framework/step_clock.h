@@ -22,7 +22,8 @@ struct StepSeconds {
 
 class StepClock {
  public:
-  StepClock(comm::Communicator& ranks, const DataLoader& loader) : ranks_(ranks), loader_(loader) {
+  // `loader`: null on a GPU, which may still be at work while the host waits for a batch.
+  StepClock(comm::Communicator& ranks, const DataLoader* loader) : ranks_(ranks), loader_(loader) {
     start();
   }
   void start();
@@ -31,7 +32,7 @@ class StepClock {
 
  private:
   comm::Communicator& ranks_;
-  const DataLoader& loader_;
+  const DataLoader* loader_;
   std::chrono::steady_clock::time_point begin_;
   comm::CommStats before_;
   LoaderSeconds loader_before_;

@@ -99,7 +99,7 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       ranks_(options.ranks != nullptr ? *options.ranks : alone_),
       callbacks_(std::move(callbacks)),
       steps_(model, optimizer, options, step_work_of(callbacks_)),
-      clock_(ranks_, loader_) {
+      clock_(ranks_, device_.kind == Device::Kind::kCpu ? &loader_ : nullptr) {
   if (options.average) average_.emplace(model, *options.average);
   zeros_loss_ = training_loss_of_zero_outputs(options.loss, options.distillation, train);
 }

@@ -224,7 +224,7 @@ std::string batch_wait(const MetricsHistory& history) {
       all.making += seconds.making;
     }
   }
-  // Files of earlier versions do not tell.
+  // Runs on a GPU do not tell, nor files of earlier versions.
   return all.making > 0 ? paragraph("In training " + to_string(all) + ".") : "";
 }
 
