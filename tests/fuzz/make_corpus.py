@@ -228,14 +228,16 @@ LINES = [{"type": "step", "step": 10, "epoch": 1, "loss": 2.5, "lr": 0.02},
          {"type": "step", "step": 20, "epoch": 2, "loss": 1.5, "lr": 1e-05},
          {"type": "epoch", "step": 20, "epoch": 2, "train_loss": 1.25, "validation": {"loss": 1.0, "top1": 50.0},
           "oscillating_weights_percent": 0.5, "frozen_weights_percent": 0.0,
-          "rank_seconds": {"compute": [2.5, 2.25], "reduce": [0.5, 0.75], "wait": [0.25, 0.5]}, "seconds": 3.5},
+          "rank_seconds": {"compute": [2.5, 2.25], "reduce": [0.5, 0.75], "wait": [0.25, 0.5],
+                           "batches": [0.125, 0.25], "making": [1.5, 1.75]}, "seconds": 3.5},
          {"type": "test", "step": 20, "loss": 0.75, "top1": 62.5, "seconds": 4.0}]
 DIVERGED = {"type": "diverged", "step": 5, "what": "step 5: loss is nan", "seconds": 1.0}
 SUMMARY = {"name": "run", "device": "cpu", "seed": 0, "epochs": 6, "steps": 20, "seconds": 4.0,
            "final": {"loss": 0.75, "top1": 62.5}, "best": {"epoch": 2, "loss": 1.0, "top1": 50.0}}
 WORK = {"seconds": 0.001, "kernels": 1, "multiply_adds": 1000, "integer_multiply_adds": 0}
 PROFILE = {"run": "run", "device": "cpu", "threads": 1, "batch_size": 10, "first_step": 5, "steps": 2, "seconds": 0.004,
-           "data_seconds": 0.0, "watched_seconds": 0.005, "page_faults": 0.0, "peak_bytes": 1000,
+           "data_seconds": 0.0, "batches": {"seconds": 0.02, "waited": 0.005, "making": 0.001},
+           "watched_seconds": 0.005, "page_faults": 0.0, "peak_bytes": 1000,
            "rates": {"multiply_adds": 1e9, "integer_multiply_adds": 1e9, "bytes": 1e9},
            "layers": [{"layer": "fc", "type": "Linear", "forward_bound": 1e-6, "backward_bound": 1e-6, "saved_bytes": 40,
                        "forward_bytes": 80, "backward_bytes": 90, "work": {"product": WORK, "update": WORK}}]}
