@@ -136,9 +136,7 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
                          const std::filesystem::path& path) {
   const auto runtime = deploy::find_onnx_runtime();
   if (!runtime) {
-    throw InputError(
-        "no Python with onnxruntime: scripts/python_env makes one, and "
-        "$STEELYARD_PYTHON may name another");
+    throw InputError(deploy::kNoOnnxRuntime);
   }
   const deploy::OnnxPorts ports = onnx_ports(*experiment);
   // A row for each sample; a sequence keeps its frames.

@@ -141,7 +141,7 @@ ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRun
   }
   if (!is_of_checkpoint(path, deploy::onnx_model_sha256(path), options, run)) return kMismatch;
   if (!runtime) {
-    fmt::print("ONNX: skipped, no Python with onnxruntime (scripts/python_env makes one)\n");
+    fmt::print("ONNX: skipped, {}\n", deploy::kNoOnnxRuntime);
     return kDone;
   }
   const Dataset& test = run.experiment->test();

@@ -21,6 +21,11 @@ struct OnnxRuntime {
 // environment that scripts/python_env makes (relative to the current folder), and python3.
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python = "");
 
+// What to tell the user if there is none.
+inline constexpr const char* kNoOnnxRuntime =
+    "no Python with onnxruntime: scripts/python_env makes one and prints its path, for "
+    "$STEELYARD_PYTHON";
+
 // How ONNX Runtime adds products of u8 and s8 on x86 without VNNI. Elsewhere both are exact.
 enum class Session {
   kExact,   // session.x64quantprecision = "1"
