@@ -10,6 +10,7 @@
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/schedule.h"
+#include "tests/export/export_support.h"
 #include "tests/qat/device_networks.h"
 #include "tests/support/attention_net.h"
 
@@ -348,6 +349,14 @@ TEST_F(QuantizersOnCuda, MoveAndMultiplyCodesAsTheCpuDoes) {
     return prepare(testing::attention_net(rng), config_).model;
   };
   expect_same_training(*attention(), *attention(), {4, 9, 8, 3});
+}
+
+TEST_F(QuantizersOnCuda, ComputeWithConstantsAndShapesThatBroadcastAsTheCpuDoes) {
+  const auto model = [&] {
+    Rng rng(9);
+    return prepare(testing::arithmetic_net(rng), config_).model;
+  };
+  expect_same_training(*model(), *model(), {4, 9, 8, 3});
 }
 
 // Two of them, with and without phases; codes, zero points and groups of weights, wide codes.
