@@ -66,6 +66,16 @@ TEST_F(Shards, HiddenFilesAreLeftOutAndExtensionsMayBeUpperCase) {
   EXPECT_EQ(splits.train.targets.data<std::int64_t>()[0], 1);
 }
 
+TEST_F(Shards, NoArchiveIsPassedOver) {
+  write("train-0.tar", sample("a", "rose") + kEnd);
+  write("train-1.TAR", sample("b", "lily") + kEnd);
+  write("train-1.tar.idx", "an index");
+  write("test.tar", sample("c", "rose") + kEnd);
+  EXPECT_EQ(load().train.size(), 2);
+  write("train-2.Tar.gz", "?");
+  EXPECT_THAT(error(), HasSubstr("train-2.Tar.gz: expected an archive without compression"));
+}
+
 TEST_F(Shards, OtherFilesOfASampleArePassedOver) {
   write("train.tar", member("a.json", "{}") + member("a.cls", "rose") + member("a.bmp", bmp()) +
                          member("a.mask.bmp", "?") + sample("b", "lily") + member("b.txt", "x") +

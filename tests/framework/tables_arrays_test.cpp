@@ -142,6 +142,9 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
       {"a,b,c\n", "train.csv:1: expected rows"},
       {"a,b,c\n1,2,x\n1,oops,y\n", "train.csv:3: column 'b': expected a finite number, got 'oops'"},
       {"a,b,c\n1,nan,x\n", "train.csv:2: column 'b': expected a finite number, got 'nan'"},
+      {"a,b,c\n1,1700000001,x\n",
+       "train.csv:2: column 'b': expected a finite number, got '1700000001' (float32 would round "
+       "it"},
       {"a,b,c\n1,1e39,x\n", "train.csv:2: column 'b': expected a finite number"},
       {"a,b,c\n1,,x\n", "data.table.missing what stands for a missing value"},
       {"a,b,c\n\"1\n\n\",2,x\n", "train.csv:2: column 'a'"},

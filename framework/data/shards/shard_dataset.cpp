@@ -152,11 +152,20 @@ void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shard
   }
 }
 
+// The archives of a part of the data; an index beside them is passed over.
 std::vector<fs::path> shard_paths(const fs::path& folder, const std::string& split) {
-  std::vector<fs::path> paths = folder_entries(folder);
-  std::erase_if(paths, [&](const fs::path& path) {
-    return !path.filename().string().starts_with(split) || path.extension() != ".tar";
-  });
+  std::vector<fs::path> paths;
+  for (const fs::path& path : folder_entries(folder)) {
+    const std::string name = in_lower_case(path.filename().string());
+    if (!path.filename().string().starts_with(split)) continue;
+    for (const char* packed : {".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4"}) {
+      if (!name.ends_with(packed)) continue;
+      throw InputError(printable(path.string()) +
+                       ": expected an archive without compression, in which samples are found by "
+                       "their place: unpack it to .tar");
+    }
+    if (name.ends_with(".tar")) paths.push_back(path);
+  }
   return paths;
 }
 

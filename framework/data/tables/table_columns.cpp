@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kAdvice =
     " (data.table.categories names columns of words, data.table.missing what stands for a missing "
     "value)";
+constexpr const char* kBeyondFloat32 = " (float32 would round it: subtract an offset in the file)";
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -73,6 +74,20 @@ TableColumn column_of(const CsvReader& reader, const std::string& name,
   return column;
 }
 
+// As a float, times in seconds and long numbers of customers would become equal.
+bool is_whole_and_rounded(std::string_view digits, double value) {
+  if (digits.starts_with('-')) digits.remove_prefix(1);
+  return digits.find_first_not_of("0123456789") == std::string_view::npos &&
+         static_cast<double>(static_cast<float>(value)) != value;
+}
+
+// A field without spaces around it and without a plus sign.
+std::string_view bare_number(std::string_view text) {
+  text = trimmed(text);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  return text;
+}
+
 }  // namespace
 
 std::string quoted_field(const std::string& text) {
@@ -80,8 +95,7 @@ std::string quoted_field(const std::string& text) {
 }
 
 std::optional<float> number_in_field(std::string_view text) {
-  text = trimmed(text);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  text = bare_number(text);
   double value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -90,14 +104,17 @@ std::optional<float> number_in_field(std::string_view text) {
   if (error == std::errc::result_out_of_range)
     value = std::strtod(std::string(text).c_str(), nullptr);
   const bool holds = is_number && stop == end && !text.empty() &&
-                     std::abs(value) <= std::numeric_limits<float>::max();
+                     std::abs(value) <= std::numeric_limits<float>::max() &&
+                     !is_whole_and_rounded(text, value);
   return holds ? std::optional(static_cast<float>(value)) : std::nullopt;
 }
 
 void fail_no_number(const CsvReader& reader, std::int64_t line, const std::string& column,
                     const std::string& text, const std::string& advice) {
+  const bool is_rounded =
+      is_whole_and_rounded(bare_number(text), std::strtod(text.c_str(), nullptr));
   reader.fail(line, "column " + quoted_field(column) + ": expected a finite number, got " +
-                        quoted_field(text) + advice);
+                        quoted_field(text) + (is_rounded ? kBeyondFloat32 : advice));
 }
 
 TableHeader::TableHeader(CsvReader& reader) {
