@@ -38,8 +38,9 @@ std::string warning_of_ranges(Experiment& experiment) {
   for (const qat::DoubtfulRange& range : doubtful) {
     text += (text.empty() ? "" : "; ") + to_string(range);
   }
-  return "warning: ranges that look wrong: " + text +
-         " (another observer may help: docs/reports.md)\n";
+  const bool learned = experiment.recipe().quantize->algorithm != qat::Learning::kNothing;
+  return "warning: ranges that look wrong: " + text + " (another " +
+         (learned ? "quantize.algorithm.scale_lr" : "observer") + " may help: docs/reports.md)\n";
 }
 
 }  // namespace

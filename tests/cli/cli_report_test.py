@@ -162,7 +162,8 @@ class Report(WithRuns):
         # Ranges that clip two values in five are named in the log and on the page.
         clipping = QUANTIZE.replace(", Conv2d", "").replace("moving_average", "percentile, percentile: 60")
         page, printed = self.page(self.regression("plain", clipping))
-        self.assertRegex(self.trained, r"\nwarning: ranges that look wrong: .*: too narrow, \d+\.\d\d % clipped, SQNR .*\n")
+        self.assertRegex(self.trained, r"\nwarning: ranges that look wrong: .*: too narrow, \d+\.\d\d % clipped, SQNR .* "
+                         r"\(another observer may help: docs/reports.md\)\n")
         self.assertRegex(printed, r"\nwarning: range of \S+: too narrow, .* dB at 8 bits\n")
         self.assertIn("Ranges that look wrong", page.words())
         self.assertEqual(printed.count("missing"), 1)
