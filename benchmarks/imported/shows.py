@@ -30,8 +30,8 @@ class Show:
 
 OBSERVERS = ("min_max", "histogram", "percentile", "mse")
 CORRECTIONS = {"": "{batches: 16}", "equalized": "{batches: 16, equalize: true}",
-               "corrected": "{batches: 16, bias_correction: 512}",
-               "both": "{batches: 16, equalize: true, bias_correction: 512}"}
+               "corrected": "{batches: 16, bias_correction: SAMPLES}",
+               "both": "{batches: 16, equalize: true, bias_correction: SAMPLES}"}
 RANGES = "calibrate={batches: 16, freeze: true}"  # measured before training, and kept
 
 
@@ -46,16 +46,17 @@ def four_bits(observer):
             f"{{targets: [Conv2d, Linear], weights: {{num_bits: 4, observer: mse}}, {activations}}}]",)
 
 
-def calibrated(width, observer, correction=""):
+def calibrated(width, observer, correction="", samples=512):
     name = "-".join(part for part in (f"ptq-{width}", observer, correction) if part)
     widths = {"w8a8": eight_bits, "w4a8": four_bits}
-    return Cell(name, "calibrate", (*widths[width](observer), f"calibrate={CORRECTIONS[correction]}"))
+    correct = CORRECTIONS[correction].replace("SAMPLES", str(samples))
+    return Cell(name, "calibrate", (*widths[width](observer), f"calibrate={correct}"))
 
 
-def every_observer(best):
-    """Calibrated to W8A8 with each observer; the corrections with one of them."""
+def every_observer(best, samples=512):
+    """Calibrated to W8A8 with each observer; the corrections with one of them, of biases by so many samples."""
     return (*(calibrated("w8a8", observer) for observer in OBSERVERS),
-            *(calibrated("w8a8", best, correction) for correction in CORRECTIONS if correction))
+            *(calibrated("w8a8", best, correction, samples) for correction in CORRECTIONS if correction))
 
 
 # Batch norms stay as they are, as in quantized training, which folds them; or are trained with the rest.
@@ -82,5 +83,5 @@ SHOWS = {show.name: show for show in (
           dataclasses.replace(TUNED, sets=("quantize=null",)),  # it has no batch norm
           *every_observer("histogram"))),
     Show("detection", "Where text is: PP-OCR's detection v4", "ch_PP-OCRv4_det_infer.onnx", data_sets.detection,
-         (350, 100), readers.PixelF1, "loss", None, 8, (IMPORTED, W8A8_STARTED, TUNED, *every_observer("histogram"))),
+         (350, 100), readers.PixelF1, "loss", None, 8, (IMPORTED, W8A8_STARTED, TUNED, *every_observer("histogram", samples=256))),
 )}
