@@ -13,6 +13,7 @@
 #include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/sha256.h"
+#include "steelyard/import/attribute_types.h"
 
 namespace steelyard::imports {
 namespace {
@@ -35,33 +36,6 @@ std::string type_name(int type) {
   if (!known) return "number " + std::to_string(type);
   return in_small_letters(
       onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(type)));
-}
-
-// The type that ONNX's operations give the attribute of that name, if it is one that is read here.
-std::optional<onnx::AttributeProto::AttributeType> type_of_attribute(const std::string& name) {
-  using Proto = onnx::AttributeProto;
-  struct Names {
-    Proto::AttributeType type;
-    std::set<std::string> names;
-  };
-  static const std::vector<Names> kTypes{
-      {Proto::INT,
-       {"allowzero", "antialias", "axis", "ceil_mode", "count_include_pad", "end", "group",
-        "hidden_size", "input_forget", "keepdims", "layout", "noop_with_empty_axes", "size",
-        "spatial", "start", "to", "training_mode", "transA", "transB"}},
-      {Proto::INTS,
-       {"axes", "dilations", "ends", "kernel_shape", "output_padding", "output_shape", "pads",
-        "perm", "split", "starts", "strides"}},
-      {Proto::FLOAT, {"alpha", "beta", "bias", "clip", "epsilon", "max", "min"}},
-      {Proto::FLOATS, {"scales"}},
-      {Proto::STRING,
-       {"approximate", "auto_pad", "coordinate_transformation_mode", "direction",
-        "keep_aspect_ratio_policy", "mode", "nearest_mode"}},
-      {Proto::STRINGS, {"activations"}}};
-  for (const Names& of : kTypes) {
-    if (of.names.contains(name)) return of.type;
-  }
-  return std::nullopt;
 }
 
 // --- tensors
