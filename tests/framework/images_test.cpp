@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstdio>
 #include <numeric>
 
 #include "steelyard/framework/data/data_loader.h"
