@@ -1,7 +1,7 @@
 // Reverse-mode automatic differentiation: variables, recorded functions and the backward pass.
 //
 // Every operation that touches a variable requiring gradients leaves a Function on the tape, which
-// keeps only what its backward needs and describes itself (name, attributes). backward() never
+// keeps only what its backward needs and describes itself (name; describes.h). backward() never
 // changes the tape: it may be run again and gives the same gradients.
 #pragma once
 
@@ -83,9 +83,6 @@ class Variable {
   std::shared_ptr<Impl> impl_;
 };
 
-// Name and value of one property of a recorded operation ("stride", "2,2").
-using Attributes = std::vector<std::pair<std::string, std::string>>;
-
 // One recorded operation with a single output.
 class Function {
  public:
@@ -96,7 +93,6 @@ class Function {
 
   // The operation's name as in messages and traces: "conv2d".
   virtual std::string name() const = 0;
-  virtual Attributes attributes() const { return {}; }
 
   // Gradients with respect to every input, in the order of inputs(); undefined where
   // needs_grad(i) is false. Must not modify grad_output or anything saved.
@@ -110,7 +106,7 @@ class Function {
  protected:
   // Keeps a tensor for backward and returns its index for saved(); counted by saved_bytes().
   const Tensor& save(Tensor tensor) {
-    saved_.reserve(8);  // references stay valid: no operation saves more
+    saved_.reserve(8);  // the first eight references stay valid
     return saved_.emplace_back(std::move(tensor));
   }
 

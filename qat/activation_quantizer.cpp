@@ -36,7 +36,7 @@ Variable ActivationQuantizer::forward(const Variable& x, ForwardContext& context
   QuantizedUse use{.output = make_variable(value_of(std::move(codes), step)),
                    .input = x,
                    .mask = std::move(mask),
-                   .values = [x] { return x.value(); },
+                   .values = {[x] { return x.value(); }, {x.value()}},
                    .step = step};
   use.per_scale = per_scale(use.output);
   return record_use(std::move(use), context);
@@ -107,7 +107,7 @@ QuantizedValue ActivationQuantizer::value_of(Tensor codes, QParamTensors step) c
   return {.codes = std::move(codes), .qparams = std::move(step), .range = code_range()};
 }
 
-Variable ActivationQuantizer::learn_output(const Variable& y, std::function<Tensor()> values,
+Variable ActivationQuantizer::learn_output(const Variable& y, RealValues values,
                                            const ForwardContext& context) const {
   if (!learns(context)) return y;
   const auto codes = quantized(y);

@@ -46,10 +46,8 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   QuantizedValue value_of(Tensor codes, QParamTensors step) const;
 
   // `y`, recorded codes of this quantizer whose straight-through gradient is done: where the
-  // quantizer learns, gradients reach its latents as well. `values` computes the real values before
-  // quantization again, in backward.
-  Variable learn_output(const Variable& y, std::function<Tensor()> values,
-                        const ForwardContext& context) const;
+  // quantizer learns, gradients reach its latents as well.
+  Variable learn_output(const Variable& y, RealValues values, const ForwardContext& context) const;
 
   bool needs_first_pass() const override { return observing() && quantizing() && !observed(); }
   void begin_first_pass() override { set_quantizing(false); }

@@ -19,13 +19,11 @@ class CodeFunction : public Function {
   // grad of the output, the input's shape, saved tensors -> grad of each input.
   using Gradient = std::function<Tensor(const Tensor&, const Shape&, const std::vector<Tensor>&)>;
 
-  CodeFunction(std::string name, Attributes attributes, Gradient gradient,
-               std::vector<Tensor> saved_tensors)
-      : name_(std::move(name)), attributes_(std::move(attributes)), gradient_(std::move(gradient)) {
+  CodeFunction(std::string name, Gradient gradient, std::vector<Tensor> saved_tensors)
+      : name_(std::move(name)), gradient_(std::move(gradient)) {
     for (Tensor& tensor : saved_tensors) save(std::move(tensor));
   }
   std::string name() const override { return name_; }
-  Attributes attributes() const override { return attributes_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     // Every input of these operations has the same gradient, but for what repeats: one input, or
@@ -40,7 +38,6 @@ class CodeFunction : public Function {
 
  private:
   std::string name_;
-  Attributes attributes_;
   Gradient gradient_;
 };
 
@@ -48,10 +45,9 @@ class CodeFunction : public Function {
 template <typename T>
 class DescribedCodeFunction : public CodeFunction, public Describes<T> {
  public:
-  DescribedCodeFunction(std::string name, Attributes attributes, T what, Gradient gradient,
+  DescribedCodeFunction(std::string name, T what, Gradient gradient,
                         std::vector<Tensor> saved_tensors)
-      : CodeFunction(std::move(name), std::move(attributes), std::move(gradient),
-                     std::move(saved_tensors)),
+      : CodeFunction(std::move(name), std::move(gradient), std::move(saved_tensors)),
         what_(std::move(what)) {}
   T described() const override { return what_; }
 

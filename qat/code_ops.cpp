@@ -102,10 +102,9 @@ Variable average_codes(const Variable& x, const Averaging& of, ActivationQuantiz
   };
   result = record(std::move(result),
                   std::make_shared<DescribedCodeFunction<AveragePool2d>>(
-                      name, pool2d_attributes(geometry), AveragePool2d{geometry}, gradient,
-                      std::vector<Tensor>{mask}),
+                      name, AveragePool2d{geometry}, gradient, std::vector<Tensor>{mask}),
                   {x});
-  return output.learn_output(result, values, context);
+  return output.learn_output(result, {values, {sums}}, context);
 }
 
 // The sum of two quantized tensors of 8 bits as f32, as observers see it.
@@ -207,8 +206,7 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
   };
   return record(std::move(y),
                 std::make_shared<DescribedCodeFunction<Pool2dGeometry>>(
-                    "quantized_max_pool2d", pool2d_attributes(geometry), geometry, gradient,
-                    std::vector<Tensor>{winners}),
+                    "quantized_max_pool2d", geometry, gradient, std::vector<Tensor>{winners}),
                 {x});
 }
 
@@ -250,10 +248,9 @@ Variable flatten_codes(const Variable& x) {
                                                  .y = grad.data<float>()});
     return grad;
   };
-  return record(std::move(y),
-                std::make_shared<CodeFunction>("quantized_flatten", Attributes{}, gradient,
-                                               std::vector<Tensor>{}),
-                {x});
+  return record(
+      std::move(y),
+      std::make_shared<CodeFunction>("quantized_flatten", gradient, std::vector<Tensor>{}), {x});
 }
 
 Variable activation_codes(const Variable& x, kernels::Activation activation) {
@@ -286,7 +283,7 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
       std::move(y),
       std::make_shared<CodeFunction>(
           activation == kernels::Activation::kRelu6 ? "quantized_relu6" : "quantized_relu",
-          Attributes{}, gradient, std::vector<Tensor>{mask}),
+          gradient, std::vector<Tensor>{mask}),
       {x});
 }
 
@@ -317,10 +314,10 @@ Variable dropout_codes(const Variable& x, double p, Rng& rng) {
                             const std::vector<Tensor>& saved) {
     return apply_dropout(grad_output, saved[0], p);
   };
-  return record(std::move(y),
-                std::make_shared<CodeFunction>("quantized_dropout", Attributes{}, gradient,
-                                               std::vector<Tensor>{mask}),
-                {x});
+  return record(
+      std::move(y),
+      std::make_shared<CodeFunction>("quantized_dropout", gradient, std::vector<Tensor>{mask}),
+      {x});
 }
 
 Variable add_codes(const Variable& a, const Variable& b, kernels::Activation activation,
@@ -348,10 +345,9 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   };
   result = record(std::move(result),
                   std::make_shared<DescribedCodeFunction<kernels::Activation>>(
-                      "quantized_add", activation_attribute(activation), activation, gradient,
-                      std::vector<Tensor>{mask}),
+                      "quantized_add", activation, gradient, std::vector<Tensor>{mask}),
                   {a, b});
-  return output.learn_output(result, values, context);
+  return output.learn_output(result, {values, {sum.a->codes, sum.b->codes}}, context);
 }
 
 Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry,

@@ -26,7 +26,6 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
  public:
   explicit ConvTranspose2dProduct(const ConvTranspose2dGeometry& geometry) : geometry_(geometry) {}
   std::string name() const override { return "quantized_conv_transpose2d"; }
-  Attributes attributes() const override { return conv2d_attributes(geometry_.conv); }
   std::int64_t groups() const override { return geometry_.conv.groups; }
   std::int64_t row_size(const Shape& x) const override {
     return x.empty() || x[0] == 0 ? 0 : shape_size(x) / x[0];

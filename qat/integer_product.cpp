@@ -41,18 +41,6 @@ std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
   return {host.span<float>().begin(), host.span<float>().end()};
 }
 
-Attributes activation_attribute(kernels::Activation activation) {
-  switch (activation) {
-    case kernels::Activation::kRelu:
-      return {{"activation", "relu"}};
-    case kernels::Activation::kRelu6:
-      return {{"activation", "relu6"}};
-    case kernels::Activation::kNone:
-      break;
-  }
-  return {};
-}
-
 // sum (x - z_x)(w - z_w) = sum (x - z_x) w - z_w sum (x - z_x): the second sum is the product with
 // weights of code 1, of one more output for each group of channels.
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
@@ -91,12 +79,6 @@ IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> pr
   save(weight.codes);
   save(weight.mask);
   save(std::move(output_mask));
-}
-
-Attributes IntegerProductFunction::attributes() const {
-  Attributes all = product_->attributes();
-  for (auto& attribute : activation_attribute(activation_)) all.push_back(std::move(attribute));
-  return all;
 }
 
 std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {

@@ -13,9 +13,6 @@ namespace steelyard::qat {
 // The scales on the CPU, one per output channel at least; waits for a GPU.
 std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs);
 
-// "activation" and its name; nothing for none.
-Attributes activation_attribute(kernels::Activation activation);
-
 // acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point), the
 // weights' codes being within weight_range.
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
@@ -31,7 +28,6 @@ class IntegerProductFunction : public Function {
                          Tensor output_mask);
 
   std::string name() const override { return product_->name(); }
-  Attributes attributes() const override;
   std::vector<Tensor> backward(const Tensor& grad_output) const override;
 
   const Product& product() const { return *product_; }

@@ -130,9 +130,10 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
 
 class LearnedQuantizerFunction : public Function {
  public:
-  LearnedQuantizerFunction(Tensor mask, std::function<Tensor()> values, LearnedUse use)
-      : values_(std::move(values)), use_(std::move(use)) {
+  LearnedQuantizerFunction(Tensor mask, RealValues values, LearnedUse use)
+      : values_(std::move(values.compute)), use_(std::move(use)) {
     save(std::move(mask));
+    for (Tensor& tensor : values.from) save(std::move(tensor));
   }
   std::string name() const override { return "learned_quantizer"; }
 

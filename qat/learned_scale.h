@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
 
 #include "steelyard/framework/autograd.h"
 #include "steelyard/observers/qparam_tensors.h"
@@ -15,14 +16,19 @@
 
 namespace steelyard::qat {
 
+// The real values before quantization, which backward computes again where a scale is learned.
+struct RealValues {
+  std::function<Tensor()> compute;  // f32
+  std::vector<Tensor> from;         // what it reads, kept for backward
+};
+
 // One use of a quantizer in a step, to be recorded.
 struct QuantizedUse {
   Variable output;  // the quantized form of `input`
   Variable input;
   // Where the packed mask has a one, the input's gradient is the output's; all of it without.
   Tensor mask;
-  // Computes the real f32 values before quantization again, in backward.
-  std::function<Tensor()> values;
+  RealValues values;
   QParamTensors step;          // as they were in the forward pass
   std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
 };

@@ -101,7 +101,6 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
  public:
   explicit Conv2dProduct(const Conv2dGeometry& geometry) : geometry_(geometry) {}
   std::string name() const override { return "quantized_conv2d"; }
-  Attributes attributes() const override { return conv2d_attributes(geometry_); }
   std::int64_t groups() const override { return geometry_.groups; }
   std::int64_t row_size(const Shape& x) const override {
     return x.empty() || x[0] == 0 ? 0 : shape_size(x) / x[0];

@@ -48,7 +48,6 @@ class Product {
   // The weights of a parameter, which may have another layout. The same function makes a parameter
   // of weights; codes go along.
   virtual Variable turned(const Variable& parameter) const { return parameter; }
-  virtual Attributes attributes() const { return {}; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
   // Number of elements that dynamic scales treat as a row: the features of a linear map, a whole
   // sample of a convolution.

@@ -44,7 +44,9 @@ Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& 
   Variable y = make_variable(output.value_of(std::move(codes), step));
   if (!recorded) return y;
   y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);
-  return output.learn_output(y, values, context);
+  RealValues real{values, {}};
+  for (const auto& part : parts) real.from.push_back(part->codes);
+  return output.learn_output(y, std::move(real), context);
 }
 
 QatCat::QatCat(const QuantizerConfig& output)

@@ -23,8 +23,8 @@ Variable moved(const Variable& x, Tensor codes, const char* name, T what,
   Variable y = make_variable(with_codes(*quantized(x), std::move(codes)));
   if (!should_record({x})) return y;
   return record(std::move(y),
-                std::make_shared<DescribedCodeFunction<T>>(name, Attributes{}, std::move(what),
-                                                           gradient, std::vector<Tensor>{}),
+                std::make_shared<DescribedCodeFunction<T>>(name, std::move(what), gradient,
+                                                           std::vector<Tensor>{}),
                 {x});
 }
 

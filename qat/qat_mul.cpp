@@ -196,8 +196,8 @@ Variable multiply_matrices(const Variable& a, const Variable& b, ActivationQuant
   const Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   return output.learn_output(
-      record(result, std::make_shared<MultiplyMatricesFunction>(of_a, of_b, mask), {a, b}), values,
-      context);
+      record(result, std::make_shared<MultiplyMatricesFunction>(of_a, of_b, mask), {a, b}),
+      {values, {sums}}, context);
 }
 
 Variable multiply_codes(const Variable& a, const Variable& b, ActivationQuantizer& output,
@@ -212,8 +212,8 @@ Variable multiply_codes(const Variable& a, const Variable& b, ActivationQuantize
   const Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   return output.learn_output(
-      record(result, std::make_shared<MultiplyCodesFunction>(of_a, of_b, mask), {a, b}), values,
-      context);
+      record(result, std::make_shared<MultiplyCodesFunction>(of_a, of_b, mask), {a, b}),
+      {values, {of_a->codes, of_b->codes}}, context);
 }
 
 QatMul::QatMul(const QuantizerConfig& output)

@@ -140,7 +140,7 @@ Variable table_activation_codes(const Variable& x, ActivationFunction activation
       record(result,
              std::make_shared<TableActivationCodesFunction>(activation, ramp, in->codes, slopes),
              {x}),
-      real_values, context);
+      {real_values, {in->codes, values}}, context);
 }
 
 QatTableActivation::QatTableActivation(ActivationFunction activation, const QuantizerConfig& output,

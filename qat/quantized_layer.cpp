@@ -250,7 +250,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     Tensor mask;
     const Variable y = make_variable(
         round_reals(real, fused, activated, *output, recorded ? &mask : nullptr, context));
-    return output->learn_output(finish(y, mask), activated, context);
+    return output->learn_output(finish(y, mask), {activated, {real}}, context);
   };
   if (codes.wide()) {
     const Tensor real = multiply_wide(*product_, codes, weight, weight_quant.code_range());
@@ -291,8 +291,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     product_->requantized(codes, weight.codes, weight_quant.code_range(), acc, to);
   }
   const Variable result = finish(make_variable(to.output), to.mask);
-  return output->learn_output(
-      result, [to, acc] { return dequantize(to, acc); }, context);
+  return output->learn_output(result, {[to, acc] { return dequantize(to, acc); }, {acc}}, context);
 }
 
 Variable QuantizedLayer::float_forward(const Variable& x, const ProductOperands& operands,

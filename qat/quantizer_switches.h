@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/prepare.h"
 
 namespace steelyard::qat {
 

@@ -53,7 +53,7 @@ QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QP
   return {.output = std::move(output),
           .input = weight,
           .mask = std::move(mask),
-          .values = [values] { return values; },
+          .values = {[values] { return values; }, {values}},
           .step = std::move(step),
           .per_scale = std::max<std::int64_t>(1, per_scale)};
 }

@@ -40,15 +40,6 @@ class ActivateFunction : public Function, public Describes<kernels::Ramp> {
   kernels::Ramp described() const override { return ramp_; }
 
   std::string name() const override { return op_name(activation_); }
-  Attributes attributes() const override {
-    Attributes line{{"slope", ops::number_text(ramp_.slope)}};
-    if (activation_ == ActivationFunction::kLeakyRelu) return line;
-    const bool has_ramp = activation_ == ActivationFunction::kHardSigmoid ||
-                          activation_ == ActivationFunction::kAffine;
-    if (!has_ramp) return {};
-    line.push_back({"offset", ops::number_text(ramp_.offset)});
-    return line;
-  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor& x = saved()[0];

@@ -23,11 +23,6 @@ class BatchNormFunction : public Function {
   }
 
   std::string name() const override { return "batch_norm"; }
-  Attributes attributes() const override {
-    return {{"eps", ops::number_text(eps_)},
-            {"momentum", ops::number_text(momentum_)},
-            {"batch_statistics", batch_statistics_ ? "true" : "false"}};
-  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return visit_floating(grad_output.dtype(), "batch_norm",

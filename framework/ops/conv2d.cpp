@@ -18,7 +18,6 @@ class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
   }
 
   std::string name() const override { return "conv2d"; }
-  Attributes attributes() const override { return conv2d_attributes(geometry_); }
   Conv2dGeometry described() const override { return geometry_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
@@ -99,13 +98,6 @@ void require_window_fits(const kernels::Conv2dShape& s) {
 }
 
 }  // namespace
-
-Attributes conv2d_attributes(const Conv2dGeometry& geometry) {
-  return {{"stride", ops::pair_text(geometry.stride)},
-          {"padding", ops::pair_text(geometry.padding)},
-          {"dilation", ops::pair_text(geometry.dilation)},
-          {"groups", std::to_string(geometry.groups)}};
-}
 
 kernels::Conv2dShape conv2d_shape(const Shape& x, const Shape& w, const Conv2dGeometry& geometry) {
   if (x.size() != 4) ops::fail("conv2d", "input [N, H, W, C]", shape_string(x));

@@ -27,7 +27,4 @@ kernels::Conv2dShape conv2d_shape(const Shape& x, const Shape& w, const Conv2dGe
 Variable conv2d(const Variable& x, const Variable& w, const Variable& bias,
                 const Conv2dGeometry& geometry = {});
 
-// Stride, padding, dilation and groups as recorded attributes: for functions of the same geometry.
-Attributes conv2d_attributes(const Conv2dGeometry& geometry);
-
 }  // namespace steelyard

@@ -22,11 +22,6 @@ class ConvTranspose2dFunction : public Function, public Describes<ConvTranspose2
 
   std::string name() const override { return "conv_transpose2d"; }
   ConvTranspose2dGeometry described() const override { return geometry_; }
-  Attributes attributes() const override {
-    Attributes all = conv2d_attributes(geometry_.conv);
-    all.emplace_back("output_padding", ops::pair_text(geometry_.output_padding));
-    return all;
-  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return visit_floating(grad_output.dtype(), "conv_transpose2d",

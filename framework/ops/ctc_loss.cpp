@@ -84,9 +84,7 @@ Variable ctc_loss(const Variable& logits, const Tensor& targets, const CtcOption
                                       .result = loss.data<T>()});
   });
   if (!grad.defined()) return Variable(loss);
-  const Attributes attributes{{"blank", std::to_string(options.blank)},
-                              {"zero_infinity", options.zero_infinity ? "1" : "0"}};
-  return record(loss, std::make_shared<ops::LossFunction>(kName, attributes, grad), {logits});
+  return record(loss, std::make_shared<ops::LossFunction>(kName, grad), {logits});
 }
 
 }  // namespace steelyard

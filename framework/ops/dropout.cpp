@@ -13,7 +13,6 @@ class DropoutFunction : public Function {
   DropoutFunction(double p, Tensor mask) : p_(p) { save(std::move(mask)); }
 
   std::string name() const override { return "dropout"; }
-  Attributes attributes() const override { return {{"p", ops::number_text(p_)}}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {apply_dropout(grad_output, saved()[0], p_)};

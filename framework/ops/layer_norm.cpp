@@ -15,7 +15,6 @@ class LayerNormFunction : public Function, public Describes<double> {
 
   std::string name() const override { return "layer_norm"; }
   double described() const override { return eps_; }
-  Attributes attributes() const override { return {{"eps", ops::number_text(eps_)}}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor& x = saved()[0];

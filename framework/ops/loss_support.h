@@ -14,13 +14,9 @@ namespace steelyard::ops {
 // A scalar loss whose gradient with respect to its only input was computed with it.
 class LossFunction : public Function {
  public:
-  LossFunction(std::string name, Attributes attributes, Tensor grad)
-      : name_(std::move(name)), attributes_(std::move(attributes)) {
-    save(std::move(grad));
-  }
+  LossFunction(std::string name, Tensor grad) : name_(std::move(name)) { save(std::move(grad)); }
 
   std::string name() const override { return name_; }
-  Attributes attributes() const override { return attributes_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor& grad = saved()[0];
@@ -37,7 +33,6 @@ class LossFunction : public Function {
 
  private:
   std::string name_;
-  Attributes attributes_;
 };
 
 // The tensor to which a loss writes its gradient; undefined if no gradient is needed.

@@ -25,7 +25,6 @@ class MixFunction : public Function {
   explicit MixFunction(double weight) : weight_(weight) {}
 
   std::string name() const override { return "mix_losses"; }
-  Attributes attributes() const override { return {{"weight", ops::number_text(weight_)}}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     std::vector<Tensor> grads(2);
@@ -121,8 +120,8 @@ void weighted_cross_entropy(const Tensor& logits, const Tensor& targets, double 
 
 // compute(loss, grad_x or null) writes the mean over all elements.
 template <typename F>
-Variable regression_loss(const char* name, const Attributes& attributes, const Variable& x,
-                         const Tensor& target, const F& compute) {
+Variable regression_loss(const char* name, const Variable& x, const Tensor& target,
+                         const F& compute) {
   ops::require_defined(name, "an input", x);
   if (!target.defined() || target.shape() != x.shape() || target.dtype() != x.dtype() ||
       target.size() < 1) {
@@ -138,13 +137,13 @@ Variable regression_loss(const char* name, const Attributes& attributes, const V
     compute(loss.data<T>(), grad.defined() ? grad.data<T>() : nullptr);
   });
   if (!grad.defined()) return Variable(loss);
-  return record(loss, std::make_shared<ops::LossFunction>(name, attributes, grad), {x});
+  return record(loss, std::make_shared<ops::LossFunction>(name, grad), {x});
 }
 
 template <class Loss>
-Variable mean_loss(const char* name, const Attributes& attributes, const Variable& x,
-                   const Tensor& target, const Loss& of_element) {
-  return regression_loss(name, attributes, x, target, [&]<typename T>(T* loss, T* grad) {
+Variable mean_loss(const char* name, const Variable& x, const Tensor& target,
+                   const Loss& of_element) {
+  return regression_loss(name, x, target, [&]<typename T>(T* loss, T* grad) {
     const std::int64_t n = target.size();
     const T *a = x.value().data<T>(), *b = target.data<T>();
     run(target.device(),
@@ -183,9 +182,7 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
                                                        .grad_logits = grad_logits});
   });
   if (!grad.defined()) return Variable(loss);
-  const Attributes attributes{{"label_smoothing", ops::number_text(label_smoothing)}};
-  return record(loss, std::make_shared<ops::LossFunction>("cross_entropy", attributes, grad),
-                {logits});
+  return record(loss, std::make_shared<ops::LossFunction>("cross_entropy", grad), {logits});
 }
 
 Tensor sum_of_label_weights(const Tensor& labels, const Tensor& class_weights) {
@@ -225,8 +222,7 @@ Variable distillation_loss(const Variable& logits, const Tensor& teacher, double
                                       .grad_logits = grad.defined() ? grad.data<T>() : nullptr});
   });
   if (!grad.defined()) return Variable(loss);
-  const Attributes attributes{{"temperature", ops::number_text(temperature)}};
-  return record(loss, std::make_shared<ops::LossFunction>(kName, attributes, grad), {logits});
+  return record(loss, std::make_shared<ops::LossFunction>(kName, grad), {logits});
 }
 
 Variable mix_losses(const Variable& a, const Variable& b, double weight) {
@@ -254,13 +250,12 @@ Variable mix_losses(const Variable& a, const Variable& b, double weight) {
 }
 
 Variable mse_loss(const Variable& x, const Tensor& target) {
-  return mean_loss("mse_loss", {}, x, target, kernels::SquaredError());
+  return mean_loss("mse_loss", x, target, kernels::SquaredError());
 }
 
 Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
   if (!(delta > 0)) ops::fail("huber_loss", "delta above 0", ops::number_text(delta));
-  const Attributes attributes{{"delta", ops::number_text(delta)}};
-  return mean_loss("huber_loss", attributes, x, target, kernels::HuberError{delta});
+  return mean_loss("huber_loss", x, target, kernels::HuberError{delta});
 }
 
 Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
@@ -275,14 +270,14 @@ Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
   }
   const kernels::BinaryCrossEntropy loss{w.defined() ? w.size() : 0,
                                          w.defined() ? w.data<double>() : nullptr};
-  return mean_loss(kName, {}, logits, targets, loss);
+  return mean_loss(kName, logits, targets, loss);
 }
 
 Variable cosine_loss(const Variable& x, const Tensor& target) {
   if (x.defined() && x.shape().size() != 2) {
     ops::fail("cosine_loss", "an input [N, D]", shape_string(x.shape()));
   }
-  return regression_loss("cosine_loss", {}, x, target, [&]<typename T>(T* loss, T* grad) {
+  return regression_loss("cosine_loss", x, target, [&]<typename T>(T* loss, T* grad) {
     const std::int64_t rows = target.dim(0);
     const double factor = 1.0 / static_cast<double>(rows);
     const Tensor losses = Tensor::empty({rows}, DType::kF64, target.device());

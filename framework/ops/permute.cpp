@@ -40,14 +40,6 @@ class PermuteFunction : public Function, public Describes<Order> {
   explicit PermuteFunction(Order order) : order_(std::move(order)) {}
   std::string name() const override { return "permute"; }
   Order described() const override { return order_; }
-  Attributes attributes() const override {
-    std::string text;
-    for (const std::int64_t d : order_) {
-      if (!text.empty()) text += ',';
-      text += std::to_string(d);
-    }
-    return {{"order", text}};
-  }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     Order inverse(order_.size());
     for (std::size_t i = 0; i < order_.size(); ++i) {

@@ -26,7 +26,6 @@ class MaxPool2dFunction : public Function, public Describes<Pool2dGeometry> {
   }
 
   std::string name() const override { return "max_pool2d"; }
-  Attributes attributes() const override { return pool2d_attributes(geometry_); }
   Pool2dGeometry described() const override { return geometry_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
@@ -53,11 +52,6 @@ class AvgPool2dFunction : public Function, public Describes<AveragePool2d> {
       : shape_(shape), geometry_(geometry), count_include_pad_(count_include_pad) {}
 
   std::string name() const override { return "avg_pool2d"; }
-  Attributes attributes() const override {
-    Attributes all = pool2d_attributes(geometry_);
-    all.emplace_back("count_include_pad", count_include_pad_ ? "true" : "false");
-    return all;
-  }
   AveragePool2d described() const override { return {geometry_, count_include_pad_}; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
@@ -103,12 +97,6 @@ class GlobalAvgPoolFunction : public Function {
 };
 
 }  // namespace
-
-Attributes pool2d_attributes(const Pool2dGeometry& geometry) {
-  return {{"kernel", ops::pair_text(geometry.kernel)},
-          {"stride", ops::pair_text(geometry.stride)},
-          {"padding", ops::pair_text(geometry.padding)}};
-}
 
 kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& g) {
   if (x.size() != 4) ops::fail(op, "input [N, H, W, C]", shape_string(x));

@@ -27,9 +27,6 @@ struct AveragePool2d {
 // does not fit.
 kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& geometry);
 
-// Kernel, stride and padding as recorded attributes.
-Attributes pool2d_attributes(const Pool2dGeometry& geometry);
-
 // y[N, OH, OW, C] = the maximum of each window; keeps two bytes per output for backward.
 Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry);
 

@@ -59,9 +59,6 @@ class ClampFunction : public Function, public Describes<Bounds> {
 
   std::string name() const override { return "clamp"; }
   Bounds described() const override { return {lo_, hi_}; }
-  Attributes attributes() const override {
-    return {{"lo", ops::number_text(lo_)}, {"hi", ops::number_text(hi_)}};
-  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor& x = saved()[0];

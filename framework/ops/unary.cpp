@@ -39,10 +39,6 @@ class UnaryOperation : public Function, public Describes<double> {
   double described() const override { return exponent_; }
 
   std::string name() const override { return op_name(function_); }
-  Attributes attributes() const override {
-    if (function_ != UnaryFunction::kPower) return {};
-    return {{"exponent", ops::number_text(exponent_)}};
-  }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const Tensor& x = saved()[0];

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/qparams.h"
 #include "steelyard/kernels/range_choice.h"
 

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <stdexcept>
 
 #include "steelyard/framework/backward.h"
+#include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/flatten.h"
@@ -213,10 +216,11 @@ TEST(Autograd, TheTapeDescribesItself) {
   ASSERT_EQ(tape.size(), 3u);
   EXPECT_EQ(tape[0]->name(), "relu6");
   EXPECT_EQ(tape[1]->name(), "avg_pool2d");
-  EXPECT_EQ(tape[1]->attributes(), (Attributes{{"kernel", "3,2"},
-                                               {"stride", "1,2"},
-                                               {"padding", "1,0"},
-                                               {"count_include_pad", "false"}}));
+  const AveragePool2d pool = described<AveragePool2d>(*tape[1]);
+  EXPECT_EQ(pool.geometry.kernel, (std::array<std::int64_t, 2>{3, 2}));
+  EXPECT_EQ(pool.geometry.stride, (std::array<std::int64_t, 2>{1, 2}));
+  EXPECT_EQ(pool.geometry.padding, (std::array<std::int64_t, 2>{1, 0}));
+  EXPECT_FALSE(pool.count_include_pad);
   EXPECT_EQ(tape[2]->name(), "flatten");
 }
 
