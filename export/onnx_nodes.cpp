@@ -85,8 +85,39 @@ std::int64_t OnnxNodes::axis(const Node& node, std::size_t axis) const {
                                 works_channels_first(graph_, node, channels_first_));
 }
 
+std::string OnnxNodes::read_by(const Node& node, std::size_t value) {
+  const auto& quantization = graph_.values[value].quantization;
+  const bool in_integers = node.weights && node.weights->one_scale_per_channel();
+  if (!quantization || in_integers || graph_.values[node.output].quantization ||
+      options_.profile != qat::Profile::kOrt) {
+    return tensor(value);
+  }
+  const auto axis = fixed_axis(value);
+  if (!axis) return tensor(value);
+  const std::string name = graph_.values[value].name + "/reals";
+  if (made_.insert(name).second) {
+    const Shape shape{graph_.values[value].shape[*axis]};
+    const std::vector<float> scales(static_cast<std::size_t>(shape[0]), quantization->scale);
+    onnx_.add("DequantizeLinear",
+              {graph_.values[value].name + "/codes", onnx_.floats(name + "_scale", scales, shape),
+               zero_points(name + "_zero_point", *quantization, shape)},
+              name, {{"axis", held_axis(value, *axis)}});
+  }
+  return name;
+}
+
+std::optional<std::size_t> OnnxNodes::fixed_axis(std::size_t value) const {
+  const Shape& shape = graph_.values[value].shape;
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    const bool fixed =
+        graph_.resized == nullptr || graph_.resized->values[value].shape[axis] == shape[axis];
+    if (fixed) return axis;
+  }
+  return std::nullopt;
+}
+
 std::string OnnxNodes::input(const Node& node, std::size_t i) {
-  return in_order(node, node.inputs[i], tensor(node.inputs[i]));
+  return in_order(node, node.inputs[i], read_by(node, node.inputs[i]));
 }
 
 std::string OnnxNodes::codes(const Node& node, std::size_t i) {
@@ -97,7 +128,7 @@ std::string OnnxNodes::in_order(const Node& node, std::size_t value, const std::
   const bool wanted = works_channels_first(graph_, node, channels_first_);
   if (graph_.values[value].shape.size() != 3 || channels_first_[value] == wanted) return held;
   const std::string name = held + suffix(wanted);
-  if (turned_.insert(name).second) turn(onnx_, held, name, wanted);
+  if (made_.insert(name).second) turn(onnx_, held, name, wanted);
   return name;
 }
 

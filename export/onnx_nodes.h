@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +38,11 @@ class OnnxNodes {
 
   // The f32 tensor of a value as the file holds it: of the float itself, or dequantized.
   std::string tensor(std::size_t value) const;
+  // The same for a node that reads it. ONNX Runtime (1.20 and later, WeightBiasQuantization)
+  // quantizes float weights itself if their input is dequantized with one scale, also where
+  // reshapes and transposes lie between. Codes that a float operation reads are dequantized with
+  // equal scales along a dimension, which gives the same values and prevents that.
+  std::string read_by(const Node& node, std::size_t value);
   // The dimension in that tensor of a sample's dimension.
   std::int64_t held_axis(std::size_t value, std::size_t axis) const;
 
@@ -69,6 +75,9 @@ class OnnxNodes {
   void clip(const Node& node, kernels::CodeRange range, const std::string& real,
             const std::string& output);
   bool stored_as_s8(const Quantization& q) const;
+  // The dimension of the value's sample, in the graph's order, that has a fixed size; none if all
+  // are free.
+  std::optional<std::size_t> fixed_axis(std::size_t value) const;
   // A tensor of the value, turned to the order of the node where that is another.
   std::string in_order(const Node& node, std::size_t value, const std::string& held);
 
@@ -76,7 +85,7 @@ class OnnxNodes {
   OnnxOptions options_;
   OnnxGraph& onnx_;
   std::vector<bool> channels_first_;
-  std::set<std::string> turned_;  // tensors in another order that were made
+  std::set<std::string> made_;  // names of tensors that several nodes read
 };
 
 }  // namespace steelyard::deploy

@@ -108,7 +108,7 @@ void permute_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
   for (const std::int64_t d : node.dims) {
     order.push_back(nodes.held_axis(node.inputs[0], static_cast<std::size_t>(d)));
   }
-  nodes.onnx().add("Transpose", {nodes.tensor(node.inputs[0])}, output, {{"perm", order}});
+  nodes.onnx().add("Transpose", {nodes.read_by(node, node.inputs[0])}, output, {{"perm", order}});
 }
 
 // --- slice

@@ -80,27 +80,6 @@ void check_float(const Node& node, const Weights& weights) {
          node, "weights must be i8 with scales or f32 without");
 }
 
-// ONNX Runtime (1.20 and later, WeightBiasQuantization) quantizes float weights itself if the input
-// is dequantized with one scale. Equal scales along the channels give the same values and prevent
-// that.
-std::string operand(OnnxNodes& nodes, const Node& node) {
-  const Value& input = nodes.graph().values[node.inputs[0]];
-  const bool for_ort = nodes.options().profile == qat::Profile::kOrt;
-  if (node.weights->one_scale_per_channel() || !input.quantization || !for_ort) {
-    return nodes.input(node);
-  }
-  const auto channels = static_cast<std::size_t>(input.shape.back());
-  const std::vector<float> scales(channels, input.quantization->scale);
-  const std::string name = node.name + "/input";
-  const Shape shape{input.shape.back()};
-  OnnxGraph& onnx = nodes.onnx();
-  onnx.add("DequantizeLinear",
-           {input.name + "/codes", onnx.floats(name + "_scale", scales, shape),
-            nodes.zero_points(name + "_zero_point", *input.quantization, shape)},
-           name, {{"axis", std::int64_t{1}}});
-  return name;
-}
-
 std::string weight(OnnxNodes& nodes, const Node& node) {
   OnnxGraph& onnx = nodes.onnx();
   const Weights& weights = *node.weights;
@@ -189,7 +168,7 @@ void check_weights(const Graph& graph, const Node& node) {
 }
 
 std::vector<std::string> linear_map_operands(OnnxNodes& nodes, const Node& node) {
-  std::vector<std::string> inputs{operand(nodes, node), weight(nodes, node)};
+  std::vector<std::string> inputs{nodes.input(node), weight(nodes, node)};
   if (node.weights->bias.defined()) inputs.push_back(bias(nodes, node));
   return inputs;
 }
