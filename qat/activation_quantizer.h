@@ -43,7 +43,7 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   QuantizedValue empty_output(Shape shape, const std::function<Tensor()>& values,
                               const ForwardContext& context);
   // The codes with the one scale and zero point that they were made with.
-  QuantizedValue value_of(Tensor codes, QParamTensors step) const;
+  QuantizedValue value_of(Tensor codes, QParamTensors qparams) const;
 
   // `y`, recorded codes of this quantizer whose straight-through gradient is done: where the
   // quantizer learns, gradients reach its latents as well. `values` computes the real values before

@@ -26,7 +26,7 @@ namespace steelyard::qat {
 struct RangeObservation {
   kernels::RangeRule rule;
   kernels::RangeQuantizer quantizer;
-  QParamTensors step;
+  QParamTensors qparams;  // those that the pass quantizes with, written by the kernel
 };
 
 // What the quantizers of activations (qat/activation_quantizer.h) and of weights
@@ -102,7 +102,7 @@ class FakeQuantize : public Module {
 
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask. `counted`: the
   // NaN among them were counted when they were observed.
-  Tensor quantize(const Tensor& x, const QParamTensors& step, Tensor* mask, bool counted) const;
+  Tensor quantize(const Tensor& x, const QParamTensors& qparams, Tensor* mask, bool counted) const;
   // With what the parameters are now; counts nothing.
   Tensor quantize(const Tensor& x) const;
 
@@ -155,7 +155,7 @@ class FakeQuantize : public Module {
   // As they are kept, whatever latents say.
   const QParamTensors& kept() const { return qparams_; }
   // Tensors to be filled with a copy of them.
-  QParamTensors empty_step() const;
+  QParamTensors empty_qparams() const;
   // u8 [channels]: the range last observed was zero.
   const Tensor& zero_range() const;
   FaultCounter& faults() { return faults_; }

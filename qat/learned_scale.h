@@ -23,7 +23,7 @@ struct QuantizedUse {
   Tensor mask;
   // Computes the real f32 values before quantization again, in backward.
   std::function<Tensor()> values;
-  QParamTensors step;          // as they were in the forward pass
+  QParamTensors qparams;       // as they were in the forward pass
   std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
 };
 

@@ -39,7 +39,7 @@ QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const Requant
                                    .acc = acc.data<std::int32_t>(),
                                    .bias = scale.bias_data(),
                                    .product_scale = scale.product_scale.data<float>()});
-  return range->step;
+  return range->qparams;
 }
 
 }  // namespace

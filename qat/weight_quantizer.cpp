@@ -33,9 +33,9 @@ Variable WeightQuantizer::forward(const Variable& weight, ForwardContext& contex
   }
   WeightCodes codes = quantize_weights(weight.value(), nullptr, should_record({weight}), context);
   Tensor mask = std::exchange(codes.mask, Tensor());
-  QParamTensors step = parameters(codes);
-  return record_use(use_of(make_weight(std::move(codes)), weight, std::move(step), std::move(mask)),
-                    context);
+  QParamTensors qparams = parameters(codes);
+  return record_use(
+      use_of(make_weight(std::move(codes)), weight, std::move(qparams), std::move(mask)), context);
 }
 
 Variable WeightQuantizer::learn_weight(const Variable& weight, WeightCodes& codes,
@@ -46,7 +46,7 @@ Variable WeightQuantizer::learn_weight(const Variable& weight, WeightCodes& code
                     context);
 }
 
-QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QParamTensors step,
+QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QParamTensors qparams,
                                      Tensor mask) const {
   const Tensor& values = weight.value();
   const std::int64_t per_scale = channels() == 0 ? 1 : values.size() / channels();
@@ -54,7 +54,7 @@ QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QP
           .input = weight,
           .mask = std::move(mask),
           .values = [values] { return values; },
-          .step = std::move(step),
+          .qparams = std::move(qparams),
           .per_scale = std::max<std::int64_t>(1, per_scale)};
 }
 

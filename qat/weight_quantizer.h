@@ -56,7 +56,7 @@ class WeightQuantizer : public FakeQuantize, public StepStatistics {
   bool range_restarts() const override { return !observer().forgets(); }
   void observe_in_pass(const Tensor& weight, kernels::WeightQuantization& op);
   // `output`: of the weights in float, or with codes.
-  QuantizedUse use_of(Variable output, const Variable& weight, QParamTensors step,
+  QuantizedUse use_of(Variable output, const Variable& weight, QParamTensors qparams,
                       Tensor mask) const;
   QParamTensors parameters(const WeightCodes& codes) const;
   kernels::WeightQuantization operation_on(const Tensor& weight, const WeightBias* behind,

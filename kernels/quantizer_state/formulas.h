@@ -28,9 +28,9 @@ struct RangeQuantizer {
   std::int32_t* zero_point;
   std::uint8_t* zero_range;  // becomes 1 where the range is zero or empty
   std::int64_t* non_finite;  // a counter
-  // Copies of what this step quantizes with.
-  float* step_scale;
-  std::int32_t* step_zero_point;
+  // Copies of scale and zero_point for this pass; the next step changes the originals.
+  float* pass_scale;
+  std::int32_t* pass_zero_point;
 };
 
 STEELYARD_HOST_DEVICE inline bool is_finite(float value) { return value - value == 0.0F; }
@@ -265,8 +265,8 @@ STEELYARD_HOST_DEVICE inline QParams<float> follow_extremes(const RangeRule& rul
 STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const RangeQuantizer& to,
                                                   float step_lo, float step_hi) {
   const auto chosen = follow_extremes(rule, *to.lo, *to.hi, to.steps, step_lo, step_hi);
-  *to.scale = *to.step_scale = chosen.scale;
-  *to.zero_point = *to.step_zero_point = chosen.zero_point;
+  *to.scale = *to.pass_scale = chosen.scale;
+  *to.zero_point = *to.pass_zero_point = chosen.zero_point;
   *to.zero_range = is_zero_range(*to.lo, *to.hi) ? 1 : 0;
 }
 

@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kThreads)
     scale = memory.scales[mine] = grid.scale;
     memory.zero_points[mine] = grid.zero_point;
     const std::int64_t c = op.scales == 1 ? 0 : row;
-    if (keeps) to.step_scale[c] = scale;
-    if (keeps && to.step_zero_point != nullptr) to.step_zero_point[c] = grid.zero_point;
+    if (keeps) to.pass_scale[c] = scale;
+    if (keeps && to.pass_zero_point != nullptr) to.pass_zero_point[c] = grid.zero_point;
   }
   if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
   __syncthreads();

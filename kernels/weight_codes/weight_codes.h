@@ -74,10 +74,10 @@ struct BiasBehind {
 struct WeightCodeArrays {
   std::int8_t* codes;
   std::uint8_t* mask;
-  float* step_scale;  // [scales]: copies of the scales
+  float* pass_scale;  // [scales]: those that the pass quantizes with
   float* product_scale;
   std::int32_t* bias_codes;
-  std::int32_t* step_zero_point = nullptr;  // [scales]: copies of the zero points, where there are
+  std::int32_t* pass_zero_point = nullptr;  // [scales]: likewise, where there are zero points
 };
 
 struct QuantizeWeights {
