@@ -100,7 +100,7 @@ ProductOperands QuantizedLayer::operands(const ForwardContext& context) const {
   return {weight, bias_, bias_.defined() ? bias_.value() : Tensor()};
 }
 
-std::optional<WeightBias> QuantizedLayer::bias_behind(
+std::optional<WeightBias> QuantizedLayer::weight_bias(
     const std::shared_ptr<const QuantizedValue>& codes, const ProductOperands& operands) const {
   const bool one_scale = codes && !codes->dynamic && !has_groups();
   const FakeQuantize& weights = *weight_quantizer();
@@ -117,8 +117,8 @@ WeightCodes QuantizedLayer::evaluated_weights(const Variable& input) {
   const NoGradGuard no_grad;
   const ForwardContext evaluation;
   const ProductOperands of = operands(evaluation);
-  const auto behind = bias_behind(quantized(input), of);
-  return weight_quantizer()->quantize_weights(of.weight.value(), behind ? &*behind : nullptr,
+  const auto bias = weight_bias(quantized(input), of);
+  return weight_quantizer()->quantize_weights(of.weight.value(), bias ? &*bias : nullptr,
                                               /*recorded=*/false, evaluation);
 }
 
@@ -185,8 +185,8 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
   }
   const bool in_groups = weights->config().scheme.granularity == kernels::Granularity::kGroup;
   if (in_groups && !integer_groups_) return float_forward(x, operands, epilogue, context);
-  if (const auto behind = bias_behind(codes, operands)) {
-    return integer_forward(x, *codes, operands, *behind, epilogue, context);
+  if (const auto bias = weight_bias(codes, operands)) {
+    return integer_forward(x, *codes, operands, *bias, epilogue, context);
   }
   const Variable y =
       apply_activation(grouped_forward(x, *codes, operands, context), epilogue.activation);
@@ -217,13 +217,14 @@ Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue
 }
 
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
-                                         const ProductOperands& operands, const WeightBias& behind,
-                                         const Epilogue& epilogue, ForwardContext& context) {
+                                         const ProductOperands& operands,
+                                         const WeightBias& int32_bias, const Epilogue& epilogue,
+                                         ForwardContext& context) {
   const Variable& bias = operands.bias;
   WeightQuantizer& weight_quant = *weight_quantizer();
   const bool recorded = should_record({x, operands.weight, bias});
   WeightCodes weight =
-      weight_quant.quantize_weights(operands.weight.value(), &behind, recorded, context);
+      weight_quant.quantize_weights(operands.weight.value(), &int32_bias, recorded, context);
   const Variable weight_input = weight_quant.learn_weight(operands.weight, weight, context);
 
   ActivationQuantizer* output = epilogue.output;

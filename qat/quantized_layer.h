@@ -96,7 +96,7 @@ class QuantizedLayer : public Module {
   Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
                     ForwardContext& context);
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
-                           const ProductOperands& operands, const WeightBias& behind,
+                           const ProductOperands& operands, const WeightBias& int32_bias,
                            const Epilogue& epilogue, ForwardContext& context);
   // The product of codes with weights whose groups have scales of their own, and the bias.
   Variable grouped_forward(const Variable& x, const QuantizedValue& codes,
@@ -105,9 +105,9 @@ class QuantizedLayer : public Module {
                          const Epilogue& epilogue, ForwardContext& context);
   // The weight by output channel with the bias, as the product has them in this pass.
   ProductOperands operands(const ForwardContext& context) const;
-  // What the weights' scales leave room for where the codes of the input are multiplied as integers
-  // with one scale for each output; null elsewhere.
-  std::optional<WeightBias> bias_behind(const std::shared_ptr<const QuantizedValue>& codes,
+  // The bias that int32 sums must have room for; null unless the codes of the input are multiplied
+  // as integers with one scale for each output.
+  std::optional<WeightBias> weight_bias(const std::shared_ptr<const QuantizedValue>& codes,
                                         const ProductOperands& operands) const;
 
   std::shared_ptr<const Product> product_;

@@ -23,12 +23,12 @@ void follow_rows(const QuantizeWeights& k, const ChannelLayout& layout, std::int
   if (op.source == ScaleSource::kExtremes) {
     run(MinMax<float>{layout, k.weight, lo.data(), hi.data(), skipped.data()});
   }
-  const bool fits = op.fit != BiasFit::kNothing && k.behind.deployed != nullptr;
+  const bool fits = op.fit != BiasFit::kNothing && k.bias.deployed != nullptr;
   for (std::int64_t c = 0; c < op.scales; ++c) {
     const std::int64_t sharers = op.rows / op.scales;
     float largest_bias = 0;
     for (std::int64_t o = c * sharers; fits && o < (c + 1) * sharers; ++o) {
-      largest_bias = larger_magnitude(largest_bias, k.behind.deployed[o]);
+      largest_bias = larger_magnitude(largest_bias, k.bias.deployed[o]);
     }
     const auto qparams =
         follow_row(k, c, /*keeps=*/true, {lo[c], hi[c], skipped[c]}, largest_bias, largest_sum);
@@ -67,7 +67,7 @@ static void compute(const QuantizeWeights& k) {
                                    .codes = k.to.codes,
                                    .mask = k.to.mask,
                                    .nan_count = counted ? nullptr : k.quantizer.non_finite});
-  if (k.behind.x_scale != nullptr) quantize_biases(k, largest_sum);
+  if (k.bias.x_scale != nullptr) quantize_biases(k, largest_sum);
 }
 
 template struct CpuKernels<WeightCodesKernels>;

@@ -49,14 +49,14 @@ __device__ BlockMemory block_memory() {
   return {scales, zero_points, sums, sums + kMostRows};
 }
 
-// The largest bias behind the row's scale; threads of the block call together.
-__device__ float largest_bias(const WeightQuantization& op, const BiasBehind& behind,
+// The largest bias of the rows that share the row's scale; threads of the block call together.
+__device__ float largest_bias(const WeightQuantization& op, const BiasOfRows& bias,
                               std::int64_t row, void* reduction) {
-  if (op.fit == BiasFit::kNothing || behind.deployed == nullptr) return 0;
-  if (op.scales == op.rows) return row < op.rows ? larger_magnitude(0, behind.deployed[row]) : 0;
+  if (op.fit == BiasFit::kNothing || bias.deployed == nullptr) return 0;
+  if (op.scales == op.rows) return row < op.rows ? larger_magnitude(0, bias.deployed[row]) : 0;
   float largest = 0;
   for (std::int64_t o = threadIdx.x; o < op.rows; o += kThreads) {
-    largest = larger_magnitude(largest, behind.deployed[o]);
+    largest = larger_magnitude(largest, bias.deployed[o]);
   }
   return static_cast<float>(
       cuda::block_reduce(largest, static_cast<double*>(reduction), cuda::Larger()));
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction),
                             cuda::JoinExtremes());
   }
-  const float bias = largest_bias(op, given.behind, row, memory.reduction);
+  const float bias = largest_bias(op, given.bias, row, memory.reduction);
   const bool leads = lane == 0 && row < op.rows;
   float scale = 0;
   if (leads) {
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
     count(nan, given.quantizer.non_finite);
   }
   if (adds_up) __syncthreads();
-  if (!leads || given.behind.x_scale == nullptr) return;
+  if (!leads || given.bias.x_scale == nullptr) return;
   quantize_bias_of_row(given, row, scale, largest_sum.of(given, memory.sums[mine]));
 }
 

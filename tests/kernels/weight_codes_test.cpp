@@ -76,7 +76,7 @@ struct Layer {
             affine && learns_offset ? at(offset) : nullptr};
   }
   template <typename At>
-  BiasBehind behind(const At& at) {
+  BiasOfRows biases(const At& at) {
     return {at(x_scale), at(x_zero_point), at(bias), at(deployed)};
   }
   template <typename At>
@@ -128,7 +128,7 @@ void check(const RowsOfWeights& size, const WeightQuantization& op, bool any) {
     layer.affine = !op.rule.symmetric;
     layer.learns_offset = op.counted;
     on_both([&](auto at, auto&... queue) {
-      run(queue..., QuantizeWeights{op, at(layer.weight), layer.quantizer(at), layer.behind(at),
+      run(queue..., QuantizeWeights{op, at(layer.weight), layer.quantizer(at), layer.biases(at),
                                     layer.results(at)});
     });
     layer.expect_equal();
@@ -181,9 +181,9 @@ TEST(WeightCodesOnGpu, LeaveOutWhatIsNull) {
     to.mask = at(layer.mask);
     WeightQuantization fits = op;
     fits.fit = BiasFit::kFollows;
-    BiasBehind behind = layer.behind(at);
-    behind.deployed = nullptr;
-    run(queue..., QuantizeWeights{fits, at(layer.weight), quantizer, behind, to});
+    BiasOfRows biases = layer.biases(at);
+    biases.deployed = nullptr;
+    run(queue..., QuantizeWeights{fits, at(layer.weight), quantizer, biases, to});
   });
   layer.expect_equal();
 }
@@ -198,9 +198,9 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRows) {
   const WeightQuantization op{kRowCount, kRowSize, kRowCount, ScaleSource::kGiven,
                               rule_of({-127, 127}, 0, true)};
   on_both([&](auto at, auto&... queue) {
-    BiasBehind behind = layer.behind(at);
-    behind.bias = at(bias);
-    run(queue..., QuantizeWeights{op, at(weight), layer.quantizer(at), behind, layer.results(at)});
+    BiasOfRows biases = layer.biases(at);
+    biases.values = at(bias);
+    run(queue..., QuantizeWeights{op, at(weight), layer.quantizer(at), biases, layer.results(at)});
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of ones";
@@ -220,11 +220,11 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRowsWithZeroPoints) {
   rule.symmetric = false;
   const WeightQuantization op{kRowCount, kRowSize, kRowCount, ScaleSource::kGiven, rule};
   on_both([&](auto at, auto&... queue) {
-    BiasBehind behind = layer.behind(at);
-    behind.bias = at(bias);
+    BiasOfRows biases = layer.biases(at);
+    biases.values = at(bias);
     WeightQuantizerArrays quantizer = layer.quantizer(at);
     quantizer.zero_point = at(zero_point);
-    run(queue..., QuantizeWeights{op, at(weight), quantizer, behind, layer.results(at)});
+    run(queue..., QuantizeWeights{op, at(weight), quantizer, biases, layer.results(at)});
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of the largest codes";
@@ -243,7 +243,7 @@ Layer with_biases(const std::vector<float>& bias, std::int64_t scales, float x_s
 
 void quantize(Layer& layer, const WeightQuantization& op) {
   const auto at = [](auto& twin) { return twin.cpu(); };
-  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.biases(at),
                       layer.results(at)});
 }
 
@@ -376,7 +376,7 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   const auto at = [](auto& twin) { return twin.cpu(); };
   const WeightQuantization op{kRowCount, kRowSize,         kRowCount, ScaleSource::kExtremes,
                               rule,      BiasFit::kFollows};
-  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.biases(at),
                       layer.results(at)});
 
   const auto n = static_cast<std::size_t>(kRowCount);
