@@ -65,7 +65,7 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
   validate(config);
   weight_ = register_parameter("weight", weight);
   if (bias.defined()) bias_ = register_parameter("bias", bias);
-  outputs_ = weight_by_output().dim(0);
+  outputs_ = weight_by_output_channel().dim(0);
   if (config.weights) {
     const std::int64_t scales = observers::scale_count(
         config.weights->scheme, outputs_, outputs_ == 0 ? 0 : weight.size() / outputs_);
@@ -95,7 +95,7 @@ Tensor QuantizedLayer::deployed_weight() const {
 }
 
 ProductOperands QuantizedLayer::operands(const ForwardContext& context) const {
-  const Variable weight = product_->turned(weight_);
+  const Variable weight = product_->by_output_channel(weight_);
   if (norm_ != nullptr) return norm_->operands(weight, bias_, context);
   return {weight, bias_, bias_.defined() ? bias_.value() : Tensor()};
 }
@@ -126,7 +126,7 @@ std::int64_t QuantizedLayer::move_weights(const Tensor& from, const Tensor& to,
                                           const Tensor& values) {
   const std::vector<double> factors =
       folds_norm() ? norm_->factors() : std::vector<double>(static_cast<std::size_t>(outputs_), 1);
-  const Tensor weight = weight_by_output().to(Device{}).clone();
+  const Tensor weight = weight_by_output_channel().to(Device{}).clone();
   const std::int64_t per_output = outputs_ == 0 ? 0 : weight.size() / outputs_;
   std::int64_t moved = 0;
   for (std::int64_t i = 0; i < weight.size(); ++i) {
@@ -135,7 +135,7 @@ std::int64_t QuantizedLayer::move_weights(const Tensor& from, const Tensor& to,
     weight.data<float>()[i] = static_cast<float>(double{values.data<float>()[i]} / factor);
     ++moved;
   }
-  weight_.value().copy_from(turned(weight));
+  weight_.value().copy_from(by_output_channel(weight));
   return moved;
 }
 
@@ -169,7 +169,7 @@ Variable QuantizedLayer::computed(const Variable& input, const Epilogue& epilogu
   }
   const Variable product = multiply(input, of, Epilogue{}, context);
   const auto raw_product = [&] {
-    return product_->float_forward(input, product_->turned(weight_), Variable());
+    return product_->float_forward(input, product_->by_output_channel(weight_), Variable());
   };
   const Variable y =
       apply_activation(norm_->normalize(product, bias_, raw_product, context), epilogue.activation);

@@ -48,10 +48,12 @@ class QuantizedLayer : public Module {
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
-  // What of the parameter's layout belongs to an output channel side by side, [O, ...], and back
-  // again; the same tensor where the parameter has this layout.
-  Tensor turned(const Tensor& weight) const { return product_->turned(Variable(weight)).value(); }
-  Tensor weight_by_output() const { return turned(weight_.value()); }
+  // A tensor in the parameter's layout with the elements of an output channel side by side,
+  // [O, ...]; the same tensor where the parameter has that layout. It is its own inverse.
+  Tensor by_output_channel(const Tensor& weight) const {
+    return product_->by_output_channel(Variable(weight)).value();
+  }
+  Tensor weight_by_output_channel() const { return by_output_channel(weight_.value()); }
   // Whether a batch norm is folded into the weights in every step.
   bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
   // The weight of the product in evaluation, before quantization: f32, with a batch norm folded in.

@@ -31,7 +31,7 @@ Shape shape(const Graph& graph, const Node& node) {
 }
 
 Tensor weight(const Node& node, const Tensor& parameter) {
-  return qat::turned_weight(parameter, node.conv.groups);
+  return qat::swapped_channels(parameter, node.conv.groups);
 }
 
 void reference(const Operands& op) {
@@ -146,11 +146,11 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
 void float_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const Conv2dGeometry& g = node.conv;
   const Shape w = node.weights->weight.shape();
-  Node turned = node;
+  Node as_parameter = node;
   if (!node.weights->has_codes()) {
-    turned.weights->weight = qat::turned_weight(node.weights->weight, g.groups);
+    as_parameter.weights->weight = qat::swapped_channels(node.weights->weight, g.groups);
   }
-  std::vector<std::string> operands = linear_map_operands(nodes, turned);
+  std::vector<std::string> operands = linear_map_operands(nodes, as_parameter);
   if (node.weights->has_codes()) {
     OnnxGraph& onnx = nodes.onnx();
     const auto reshape = [&](const std::string& to, const Shape& shape) {
