@@ -215,7 +215,7 @@ class RoundingLearner {
 
 Variable reconstruction_error(QuantizedLayer& layer, const Variable& weight, const Tensor& x,
                               const Tensor& wanted) {
-  const Variable y = layer.with_weight(Variable(x), weight);
+  const Variable y = layer.float_output_with(Variable(x), weight);
   return mse_loss(y, wanted) * static_cast<double>(y.dim(-1));
 }
 

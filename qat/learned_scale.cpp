@@ -212,7 +212,7 @@ Variable LearnedScale::record_use(QuantizedUse use, const observers::QScheme& sc
                 {use.input, latents_.scale, latents_.offset});
 }
 
-bool is_quantizer_parameter(std::string_view name) {
+bool is_latent(std::string_view name) {
   return name.ends_with(kLearnedScale) || name.ends_with(kLearnedOffset);
 }
 

@@ -64,7 +64,7 @@ class LearnedScale {
 };
 
 // Whether a parameter is a latent: it has a learning rate of its own and never decays.
-bool is_quantizer_parameter(std::string_view name);
+bool is_latent(std::string_view name);
 
 inline constexpr const char* kLearnedScale = "learned_scale";
 inline constexpr const char* kLearnedOffset = "learned_offset";

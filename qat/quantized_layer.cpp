@@ -139,7 +139,7 @@ std::int64_t QuantizedLayer::move_weights(const Tensor& from, const Tensor& to,
   return moved;
 }
 
-Variable QuantizedLayer::with_weight(const Variable& input, const Variable& weight) {
+Variable QuantizedLayer::float_output_with(const Variable& input, const Variable& weight) {
   ForwardContext evaluation;
   Variable y = product_->float_forward(input, weight, operands(evaluation).bias);
   if (norm_ != nullptr && norm_->normalizes(evaluation)) {

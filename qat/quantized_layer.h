@@ -65,7 +65,7 @@ class QuantizedLayer : public Module {
   std::int64_t move_weights(const Tensor& from, const Tensor& to, const Tensor& values);
   // Its output in evaluation, before its quantizer, of this weight in place of deployed_weight(),
   // in float.
-  Variable with_weight(const Variable& input, const Variable& weight);
+  Variable float_output_with(const Variable& input, const Variable& weight);
   kernels::Activation activation() const { return activation_; }
   // How inputs that arrive without codes are quantized in every pass; null where they are not.
   const observers::QScheme* dynamic_input() const {
