@@ -26,8 +26,8 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   std::shared_ptr<FakeQuantize> clone() const override;
   bool of_weights() const override { return false; }
 
-  // Learns from f32 values and updates the scale and zero point; between begin_step() and
-  // end_step() it gathers.
+  // Observes f32 values and updates the scale and zero point; between begin_step() and end_step()
+  // it only gathers.
   QParamTensors observe(const Tensor& values);
   // The same for values that only the layer's kernel computes; nothing if the observer needs the
   // values themselves. The kernel must be queued next.

@@ -62,8 +62,8 @@ struct FiniteExtremes {
     hi = other.hi > hi ? other.hi : hi;
     skipped += other.skipped;
   }
-  // What an observer learns from: zeros are +0.
-  STEELYARD_HOST_DEVICE FiniteExtremes learned(std::int64_t) const {
+  // What an observer takes of n values: zeros are +0.
+  STEELYARD_HOST_DEVICE FiniteExtremes observed(std::int64_t) const {
     return {lo + 0.0F, hi + 0.0F, skipped};
   }
 };

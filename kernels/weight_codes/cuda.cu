@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   float scale = 0;
   if (leads) {
     const bool keeps = op.scales > 1 || row == 0;
-    const FiniteExtremes step = seen.learned(op.row_size);
+    const FiniteExtremes step = seen.observed(op.row_size);
     const auto grid = follow_row(given, row, keeps, step, bias, largest_sum.of_any(given));
     scale = memory.scales[mine] = grid.scale;
     memory.zero_points[mine] = grid.zero_point;
