@@ -108,7 +108,7 @@ class Function {
   const std::vector<Tensor>& saved() const { return saved_; }
 
  protected:
-  // Keeps a tensor for backward and returns its index for saved(); counted by saved_bytes().
+  // Keeps a tensor for backward, as the next of saved(), and returns it; counted by saved_bytes().
   const Tensor& save(Tensor tensor) {
     saved_.reserve(8);  // references stay valid: no operation saves more
     return saved_.emplace_back(std::move(tensor));
