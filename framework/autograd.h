@@ -145,10 +145,10 @@ class NoGradGuard {
   bool previous_;
 };
 
-// The recorded operations behind `output`, inputs before outputs.
+// The recorded operations that made `output`, inputs before outputs.
 std::vector<std::shared_ptr<Function>> tape_of(const Variable& output);
 
-// Bytes of distinct storage that the tape behind `output` keeps for backward, not counting storage
+// Bytes of distinct storage that the tape of `output` keeps for backward, not counting storage
 // of `parameters` (which live anyway).
 std::int64_t saved_bytes(const Variable& output, const std::vector<Tensor>& parameters);
 

@@ -28,7 +28,7 @@ std::string read_header(const InputFile& file) {
     throw InputError(name + ": expected at least 8 bytes, got " + std::to_string(file.size()));
   }
   file.read(0, &n, sizeof n);
-  // One that is cut off still has JSON behind that length.
+  // One that is cut off still has JSON after that length.
   const std::string who =
       name + (kind_of(file) == kSafetensorsKind ? ": " : ": not a safetensors file: ");
   if (n > kMaxSafetensorsHeaderBytes) {

@@ -57,7 +57,7 @@ struct GraphSpec {
   Shape sample;                           // without the batch, images as [H, W, C]
   Shape output_sample;                    // of the output, likewise
   std::vector<NodeSpec> nodes;
-  // An activation behind the last node that losses of logits contain: "Softmax", "LogSoftmax". It
+  // An activation after the last node that losses of logits contain: "Softmax", "LogSoftmax". It
   // is left out of what such a loss trains, and part of what is exported.
   std::string head = {};
 

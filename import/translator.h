@@ -178,7 +178,7 @@ std::vector<OperationRow> choice_operations();
 std::vector<OperationRow> recurrent_operations();
 std::vector<OperationRow> reduction_operations();
 
-// A constant operand beside values of `rank` dimensions that are held with channels last, or not.
+// A constant operand for values of `rank` dimensions that are held with channels last, or not.
 Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
 void give_comparison(Translator& t, const std::string& module);

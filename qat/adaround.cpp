@@ -72,7 +72,7 @@ class RoundingLearner {
   }
 
  private:
-  struct PassOver {};  // ends a pass behind the layer that it is for
+  struct PassOver {};  // ends a pass after the layer that it is for
 
   // The layers that compute, in that order.
   std::vector<NamedLayer> in_order() {

@@ -35,7 +35,7 @@ class LearnedScale {
     Variable scale;
     Variable offset;  // undefined where it does not learn
     Tensor initial;   // s0: the scale that learning began with
-    Tensor floor;     // the least scale that a bias behind weights allows
+    Tensor floor;     // the least scale of weights that their bias allows
   };
   LearnedScale(Learning learning, Latents latents)
       : learning_(learning), latents_(std::move(latents)) {}

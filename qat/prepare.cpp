@@ -363,7 +363,7 @@ class Preparer {
     const ModuleNode* next = node.form->continues ? sole_reader(nodes_, i) : nullptr;
     if (next != nullptr && next->form == node.form && !targets_.ignored(next->scope, reason)) {
       plan_.rows.push_back(
-          plan_row(node.path, "output", "float", "-", "quantized behind " + next->path));
+          plan_row(node.path, "output", "float", "-", "quantized after " + next->path));
       flows_[i] = in;
       return;
     }

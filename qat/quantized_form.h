@@ -55,7 +55,7 @@ struct QuantizedForm {
   // kComputes: before another of its kind, its only reader, the output stays in float, and the last
   // of them has the quantizer.
   bool continues = false;
-  bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 behind it
+  bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 after it
   // kJoins, profile tensorrt: so many of the first operands stay in float, `reader` tells their
   // producers why.
   std::size_t float_operands = 0;

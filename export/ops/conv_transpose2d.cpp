@@ -133,8 +133,8 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
   if (!larger) return;
   // Ends are counted from the end, so that the image may have any size.
   const auto end = [](const auto& side, std::int64_t all) {
-    const std::int64_t behind = all - side.first() - side.out;
-    return behind == 0 ? INT64_MAX : -behind;
+    const std::int64_t after = all - side.first() - side.out;
+    return after == 0 ? INT64_MAX : -after;
   };
   onnx.add("Slice",
            {pixels, numbers("first", {h.first(), w.first()}),

@@ -75,7 +75,7 @@ class Communicator {
   // on every rank, and for any number of ranks that share the shards (shard_sum.h). Of a NaN only
   // that it is one is promised. A GPU's tensors travel through the host's memory.
   void sum(const std::vector<Tensor>& tensors) { start_sum(tensors).wait(); }
-  // The same beside the caller's work, who leaves the tensors alone until wait() has returned.
+  // The same during the caller's work, which leaves the tensors alone until wait() has returned.
   [[nodiscard]] Pending start_sum(std::vector<Tensor> tensors);
 
   // From now on a GPU's tensors on `device` travel between the GPUs of the ranks, over NCCL; what

@@ -60,7 +60,7 @@ class Wait {
 
 // Of Open MPI over TCP: a message goes at once, up to half a piece of a sum and its header. Larger
 // ones ask first, and where two ranks send to one another, the answer that one waits for stands
-// behind the bytes of the other: one direction at a time.
+// after the bytes of the other: one direction at a time.
 void send_at_once() {
   const std::string bytes = std::to_string(Communicator::kPieceBytes / 2 + 4096);
   for (const char* limit : {"eager_limit", "rndv_eager_limit", "max_send_size"}) {

@@ -1,4 +1,4 @@
-// Threads that work for some microseconds between their sleeps, beside threads that compute.
+// Threads that work for some microseconds between their sleeps, while other threads compute.
 #pragma once
 
 namespace steelyard::comm {

@@ -29,7 +29,7 @@ struct WatchdogOptions {
   std::function<void(const std::string&)> on_loss{};
 };
 
-// Prints the message to standard error, behind a line break where ranks draw lines, appends it to
+// Prints the message to standard error, after a line break where ranks draw lines, appends it to
 // the log and ends the process with kRankLostExitCode, at once and whatever other threads do.
 [[noreturn]] void leave_after_loss(const std::string& message, const RankState& state);
 

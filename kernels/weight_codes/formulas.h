@@ -7,9 +7,9 @@
 namespace steelyard::kernels {
 
 // The scale and zero point of a row in this step, and what the quantizer keeps; `step` are the
-// row's extremes where scales come from them, `largest_bias` is that behind its scale. One thread
-// `keeps` for every scale. Other threads may read a given scale before or after it was raised; they
-// compute the same from both.
+// row's extremes where scales come from them, `largest_bias` is that of the rows with its scale.
+// One thread `keeps` for every scale. Other threads may read a given scale before or after it was
+// raised; they compute the same from both.
 STEELYARD_HOST_DEVICE inline QParams<float> follow_row(const QuantizeWeights& k, std::int64_t row,
                                                        bool keeps, const FiniteExtremes& step,
                                                        float largest_bias,

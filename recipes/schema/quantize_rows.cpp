@@ -332,7 +332,7 @@ Table<QuantizeSpec> quantize_table() {
                   .by_default("[]")
                   .places(&QuantizeSpec::config, &qat::QuantizeConfig::ignore_places),
               config("bn_fold",
-                     "batch norm behind a quantized layer: `frozen` folds it once and drops it, "
+                     "batch norm after a quantized layer: `frozen` folds it once and drops it, "
                      "`none` keeps it in float, `batch_corrected` and `one_convolution` fold it in "
                      "every step",
                      &qat::QuantizeConfig::bn_fold)
