@@ -29,15 +29,15 @@ std::string read_header(const InputFile& file) {
   }
   file.read(0, &n, sizeof n);
   // One that is cut off still has JSON after that length.
-  const std::string who =
+  const std::string where =
       name + (kind_of(file) == kSafetensorsKind ? ": " : ": not a safetensors file: ");
   if (n > kMaxSafetensorsHeaderBytes) {
-    throw InputError(who + "expected a header of at most " +
+    throw InputError(where + "expected a header of at most " +
                      std::to_string(kMaxSafetensorsHeaderBytes) + " bytes, got " +
                      std::to_string(n));
   }
   if (n > file.size() - kSafetensorsPrefixBytes) {
-    throw InputError(who + "expected a header of " + std::to_string(n) + " bytes, the file has " +
+    throw InputError(where + "expected a header of " + std::to_string(n) + " bytes, the file has " +
                      std::to_string(file.size() - kSafetensorsPrefixBytes) + " after its prefix");
   }
   std::string bytes(kSafetensorsPrefixBytes + n, '\0');

@@ -79,7 +79,7 @@ std::shared_ptr<Module> build(const GraphSpec& graph, bool with_head, const std:
 // The activation that `head` names.
 std::shared_ptr<Module> build_head(const GraphSpec& graph);
 
-// A line for each node: name, module, whom it reads.
+// A line for each node: name, module, the nodes that it reads.
 std::string to_string(const GraphSpec& graph);
 
 }  // namespace steelyard::imports
