@@ -17,8 +17,7 @@ struct StepSeconds {
   double reduce = 0;   // the communicator's thread at work, waiting for other ranks included
   double wait = 0;     // for the communicator's thread
   double batches = 0;  // of `compute`: waiting for a batch
-  double making =
-      0;  // processor time of the threads that make batches, in addition to the rank's own work
+  double making = 0;   // processor time of the threads that make batches, not in `compute`
 };
 
 class StepClock {
