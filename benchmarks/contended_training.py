@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Times training alone and with a busy process beside it on every core, for several ways to wait.
+"""Times training alone and with a busy process on every core, for several ways to wait.
 
 usage: benchmarks/contended_training.py STEELYARD [--other STEELYARD] [--settings NAME...] [--rounds 5] [--epochs 4]
                                         [--images 6400] [--quota 1.5] [--out FILE]
 STEELYARD is the built program, --other an earlier one, measured as `before`. The settings take turns within each round:
 first alone, then with neighbours, each pinned to its core. Figures are medians of the seconds of one training run, start
 included; only the ratios mean something on another day: `alone ratio` is against the first setting alone, `fair share` is
-the speed beside the neighbours over half of that one's alone. With --quota, the runs beside neighbours are instead runs
+the speed with the neighbours over half of that one's alone. With --quota, the runs with neighbours are instead runs
 in a control group of that many processors (as root). Needs an otherwise idle machine.
 """
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Training steps with kernels chosen at run time beside those compiled for this machine, in turn, in one run.
+"""Training steps with kernels chosen at run time compared with those compiled for this machine, in turn, in one run.
 
 usage: benchmarks/instruction_levels.py PROGRAM NATIVE [--models cnn,resnet20,mlp] [--rounds 12] [--threads 2] [--out FILE]
 PROGRAM is training_step_benchmark of a usual build, NATIVE the one of a build with -DSTEELYARD_NATIVE=ON. PROGRAM also

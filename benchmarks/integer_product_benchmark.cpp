@@ -1,4 +1,4 @@
-// Times exact integer products beside float32 products of the same shape, in turn: those of
+// Times exact integer products and float32 products of the same shape, in turn: those of
 // training on this machine, and those of int16 pairs, which processors without VNNI use.
 //
 // With STEELYARD_INSTRUCTIONS=x86-64-v3 in the environment it measures what a machine with AVX2
@@ -101,7 +101,7 @@ std::array<double, 3> measured(const Conv2dShape& s, int rounds) {
 }
 
 int benchmark(int argc, char** argv) {
-  CLI::App app("Integer products beside float32 products of the same shape.");
+  CLI::App app("Integer products compared with float32 products of the same shape.");
   int rounds = 25, threads = 0;
   std::string out;
   app.add_option("--rounds", rounds, "Turns of each (default: 25)")->check(CLI::Range(1, 10000));

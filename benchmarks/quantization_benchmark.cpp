@@ -215,14 +215,14 @@ struct TrainingKernels {
         lo(std::vector<float>(static_cast<std::size_t>(rows), 1)),
         hi(lo.size(), -1),
         scales(lo.size(), 0.05F),
-        step_scales(lo.size()),
+        pass_scales(lo.size()),
         zero_range(lo.size()) {
     for (std::int64_t i = 0; i < a.n; ++i) acc[i] = static_cast<std::int32_t>(i * 7919 % 20011);
   }
 
   RangeQuantizer range() {
     return {&one_lo,        &one_hi,     nullptr,     &scale,          &zero_point,
-            &zero_range[0], &non_finite, &step_scale, &step_zero_point};
+            &zero_range[0], &non_finite, &pass_scale, &pass_zero_point};
   }
 
   void observe() { run(ObserveValues{.rule = rule, .to = range(), .n = a.n, .x = x}); }
@@ -253,7 +253,7 @@ struct TrainingKernels {
     WeightCodeArrays to{};
     to.codes = reinterpret_cast<std::int8_t*>(a.codes.get());
     to.mask = a.mask.get();
-    to.step_scale = step_scales.data();
+    to.pass_scale = pass_scales.data();
     run(QuantizeWeights{op, x, quantizer, {}, to});
   }
   void observe_product() {
@@ -282,14 +282,14 @@ struct TrainingKernels {
   const float* x;
   AlignedArray<std::int32_t> acc;
   std::int64_t rows;
-  std::vector<float> lo, hi, scales, step_scales;
+  std::vector<float> lo, hi, scales, pass_scales;
   std::vector<std::uint8_t> zero_range;
   std::vector<float> product_scales = std::vector<float>(kChannels, 1e-3F);
   Requantize product{
       .rows = a.n / kChannels, .channels = kChannels, .activation = Activation::kRelu};
   RangeRule rule{.codes = {0, 255}};
-  float one_lo = 1, one_hi = -1, scale = 1, step_scale = 1;
-  std::int32_t zero_point = 0, step_zero_point = 0;
+  float one_lo = 1, one_hi = -1, scale = 1, pass_scale = 1;
+  std::int32_t zero_point = 0, pass_zero_point = 0;
   std::int64_t non_finite = 0;
 };
 

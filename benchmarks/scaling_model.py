@@ -9,7 +9,7 @@ usage: benchmarks/scaling_model.py check STEELYARD [--rounds 5] [--rate 100mbit]
 
 compute: seconds of a rank's own rows. jitter: their standard deviation, of which the slowest of N has sqrt(2 ln N). messages:
 those of two ranks. Gradients of so many bytes go in pieces, which are halved and doubled, two messages each; small pieces and
-small collectives have one. alpha: seconds a message, beta: seconds a byte. hidden: what proceeds beside backward.
+small collectives have one. alpha: seconds a message, beta: seconds a byte. hidden: what proceeds during backward.
 
 `check` measures models of two sizes on hosts that are network namespaces with links of a limited rate. Every rank has rows
 of its own (batches grow with N). Four processes always run: four runs of one rank, two of two, one of four, so that each has
@@ -38,7 +38,7 @@ WIDTHS = (512, 1024)
 BUCKET_BYTES = 1 << 20  # GradientBuckets::kBytes
 PIECE_BYTES = 4 << 20  # Communicator::kPieceBytes
 SMALL_BYTES = 16384  # Collectives::kSmallBytes
-SMALL = 3  # collectives of a step beside the gradients: the loss, which gradients there are, one control word
+SMALL = 3  # collectives of a step in addition to the gradients: the loss, which gradients there are, one control word
 EPOCHS = 4
 RECIPE = """version: 1
 name: scaling

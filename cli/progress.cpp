@@ -68,13 +68,13 @@ void Progress::on_step_end(const StepReport& report) {
   draw(report, static_cast<double>((report.step - first_step_) * batch_size_) / elapsed);
 }
 
-void Progress::draw(const StepReport& report, double images_per_second) {
+void Progress::draw(const StepReport& report, double samples_per_second) {
   const double remaining = static_cast<double>((report.total_steps - report.step) * batch_size_) /
-                           std::max(images_per_second, 1e-9);
+                           std::max(samples_per_second, 1e-9);
   const std::string text =
       fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}  lr {:.4g}  {:.0f} samples/s  {} left",
                   report.epoch + 1, epochs_, report.step, report.total_steps, report.loss(),
-                  report.lr, images_per_second, clock_text(remaining));
+                  report.lr, samples_per_second, clock_text(remaining));
   if (!terminal_) {
     show(text + "\n");
     return;

@@ -30,7 +30,7 @@ class Progress : public TrainerCallback {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(const StepReport& report, double images_per_second);
+  void draw(const StepReport& report, double samples_per_second);
   void clear_bar();
 
   std::int64_t epochs_;

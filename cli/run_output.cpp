@@ -91,7 +91,8 @@ void print_result(Run& run, const Metrics& final) {
 
 void print_input_codes(Experiment& experiment) {
   if (experiment.input().dtype != DType::kU8) return;
-  const auto note = qat::bytes_between_codes(experiment.model(), experiment.normalization());
+  const auto note =
+      qat::note_of_bytes_between_codes(experiment.model(), experiment.normalization());
   if (note) print_note(*note);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/hangup.h"
+#include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/cpus.h"
 #include "steelyard/framework/error.h"
@@ -61,7 +62,7 @@ void use_default_threads() {
   const int wanted = threads_of_environment().value_or(usable_cpus());
   kernels::set_num_threads(wanted);
   if (const int used = kernels::num_threads(); used < wanted && std::getenv("OMP_NUM_THREADS")) {
-    fmt::print(stderr, "OMP_THREAD_LIMIT: {} of {} threads are used\n", used, wanted);
+    print_note(fmt::format("OMP_THREAD_LIMIT: {} of {} threads are used", used, wanted));
   }
 }
 

@@ -109,7 +109,7 @@ class RankProgress : public TrainerCallback {
   std::filesystem::path last_;
 };
 
-// Every rank but the first prints to a file of its own, behind what earlier starts printed.
+// Every rank but the first prints to a file of its own, after what earlier starts printed.
 void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
   const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
   if (std::freopen(log.c_str(), "a", stdout) == nullptr) {

@@ -17,7 +17,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
 // "kind: message", on one line that ends.
 std::string error_line(const char* kind, const std::string& message);
-// Prints it to standard error behind what was printed; gives the code.
+// Prints it to standard error after what was printed; gives the code.
 ExitCode report(const char* kind, const std::string& message, ExitCode code);
 
 }  // namespace steelyard::cli

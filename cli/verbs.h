@@ -1,6 +1,6 @@
-// The commands of the program (`steelyard train`, ...), called verbs in the code, one file each. A
-// verb adds its options to the parser and returns the function that runs if the command was chosen;
-// the function's result is the exit code.
+// The commands of the program (`steelyard train`, ...), called verbs in the code, each in the file
+// of its name (schema: validate.cpp). A verb adds its options to the parser and returns the
+// function that runs if the command was chosen; the function's result is the exit code.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -52,7 +52,7 @@ bool is_of_checkpoint(const std::filesystem::path& path, const std::string& mode
 
 // The exported model if there is one, else the model as it would be exported. Nothing if the export
 // is of another checkpoint.
-std::optional<deploy::Graph> model_to_judge(const Options& options, const LoadedRun& run) {
+std::optional<deploy::Graph> model_to_check(const Options& options, const LoadedRun& run) {
   const std::filesystem::path path =
       options.model.empty()
           ? export_path(std::filesystem::path(options.run) / "export", "safetensors")
@@ -123,8 +123,8 @@ deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test
   return compared;
 }
 
-ExitCode judged(const deploy::OutputComparison& compared, const Experiment& experiment,
-                const deploy::Graph& graph) {
+ExitCode check_outputs(const deploy::OutputComparison& compared, const Experiment& experiment,
+                       const deploy::Graph& graph) {
   const bool holds =
       onnx_is_exact(experiment, graph) ? compared.differing == 0 : compared.agreement >= 99.9;
   return holds ? kDone : kMismatch;
@@ -156,7 +156,7 @@ ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRun
     compare_onnx(outputs_of(deploy::Session::kDefault), test, result);
     fmt::print("{}\n", kSaturationAdvice);
   }
-  return judged(compared, *run.experiment, graph);
+  return check_outputs(compared, *run.experiment, graph);
 }
 
 // The samples with each element twice along the dimensions that the graph's input leaves free.
@@ -193,7 +193,7 @@ ExitCode verify_larger(const Options& options, const std::optional<deploy::OnnxR
     fmt::print("ONNX Runtime {} at that size: ", runtime->version);
     const Tensor outputs = deploy::run_onnx(*runtime, path, result.inputs, deploy::Session::kExact,
                                             onnx_ports(experiment));
-    onnx = judged(compare_onnx(outputs, test, result), experiment, interpreter.graph());
+    onnx = check_outputs(compare_onnx(outputs, test, result), experiment, interpreter.graph());
   }
   return result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
@@ -206,7 +206,7 @@ ExitCode verify_run(const Options& options) {
   print_notes(run.notes);
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", shown(run.checkpoint));
-  const std::optional<deploy::Graph> graph = model_to_judge(options, run);
+  const std::optional<deploy::Graph> graph = model_to_check(options, run);
   if (!graph) return kMismatch;
   const deploy::Interpreter interpreter(*graph);
   const deploy::Preprocessing& prepared = interpreter.graph().preprocessing;

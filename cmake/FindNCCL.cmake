@@ -1,4 +1,4 @@
-# NCCL 2: NCCL_FOUND, NCCL_VERSION and the target NCCL::nccl. Found beside the CUDA toolkit, or where NCCL_ROOT or
+# NCCL 2: NCCL_FOUND, NCCL_VERSION and the target NCCL::nccl. Found next to the CUDA toolkit, or where NCCL_ROOT or
 # CMAKE_PREFIX_PATH say.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib)

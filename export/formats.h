@@ -20,7 +20,7 @@ struct ExportFormat {
   std::string_view name;    // in recipes and on the command line
   std::string_view title;   // in messages
   std::string_view suffix;  // of the file: ".onnx"
-  bool by_default;          // written where nobody says which
+  bool by_default;          // written if no format is chosen
   bool (*can_write)();      // in this build
   // Why a graph of such operations and codes has no such form, whatever its parameters are; ""
   // where it has: what is known before training.

@@ -378,7 +378,7 @@ void save_graph(const std::filesystem::path& path, const Graph& graph) {
 bool holds_graph(const std::filesystem::path& path, const Graph& graph) {
   const Checkpoint file = load_checkpoint(path);
   const Checkpoint expected = contents_of(graph);
-  // The file has checksums beside these.
+  // The file has checksums in addition to these.
   for (const auto& [key, text] : expected.metadata) {
     const auto found = file.metadata.find(key);
     if (found == file.metadata.end() || found->second != text) return false;

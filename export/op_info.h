@@ -1,7 +1,8 @@
 // The table of deployed operations: a row contains everything that the library knows about one.
 //
-// Reading a trace, validation, both engines, the ONNX writer, files and texts go through it. A row
-// is made in export/ops/<operation>.cpp; op_info.cpp lists them.
+// Reading a trace, validation, both engines, the ONNX writer, files and texts go through it.
+// op_list.h lists the operations; NAME_op() in export/ops/ makes the row of one, in a file of its
+// own or of its family.
 #pragma once
 
 #include <array>

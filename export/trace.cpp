@@ -60,7 +60,7 @@ Weights weights_of(const TracedOperation& operation) {
   return weights;
 }
 
-// A batch norm behind a linear map as part of its weights (kernels/norm_fold has the arithmetic).
+// A batch norm after a linear map as part of its weights (kernels/norm_fold has the arithmetic).
 void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tensor& mean,
           const Tensor& inv_std) {
   const std::int64_t channels = weights.weight.dim(0);
@@ -219,7 +219,7 @@ class GraphBuilder {
     }
   }
 
-  // Training cuts a bias that int32 cannot hold beside the products (qat/weight_quantizer.h).
+  // Training cuts a bias that int32 cannot hold with the products (qat/weight_quantizer.h).
   static void require_whole_bias(const TracedOperation& operation, const Weights& weights) {
     if (!weights.one_scale_per_channel() || !weights.bias.defined()) return;
     const float input_scale = qat::quantized(operation.inputs[0])->host_scale();

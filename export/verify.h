@@ -49,7 +49,7 @@ struct Verification {
 Verification verify(Module& model, const Interpreter& interpreter, const Dataset& dataset,
                     std::int64_t samples, std::int64_t batch_size);
 
-// Another runtime's outputs beside the deployed model's.
+// Another runtime's outputs compared with the deployed model's.
 struct OutputComparison {
   std::int64_t elements = 0;
   std::int64_t differing = 0;
@@ -58,8 +58,8 @@ struct OutputComparison {
   // are no scores of classes, of those that differ by at most a hundredth of the largest output.
   double agreement = 0;
 };
-// Both f32 of one size, outputs of one sample beside each other. Throws std::runtime_error on other
-// sizes.
+// Both f32 of one size, the outputs of a sample next to each other. Throws std::runtime_error on
+// other sizes.
 OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies);
 
 // A line per tensor that differs, or one that says that none does.

@@ -191,7 +191,7 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
   }
 }
 
-// Releases the tape behind this function one by one: default destructors would recurse once per
+// Releases the tape before this function one by one: default destructors would recurse once per
 // recorded operation and exhaust the call stack of a long tape.
 Function::~Function() {
   std::vector<std::shared_ptr<GradNode>> pending = std::move(inputs_);

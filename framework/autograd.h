@@ -104,7 +104,7 @@ class Function {
   const std::vector<Tensor>& saved() const { return saved_; }
 
  protected:
-  // Keeps a tensor for backward and returns its index for saved(); counted by saved_bytes().
+  // Keeps a tensor for backward, as the next of saved(), and returns it; counted by saved_bytes().
   const Tensor& save(Tensor tensor) {
     saved_.reserve(8);  // the first eight references stay valid
     return saved_.emplace_back(std::move(tensor));
@@ -141,10 +141,10 @@ class NoGradGuard {
   bool previous_;
 };
 
-// The recorded operations behind `output`, inputs before outputs.
+// The recorded operations that made `output`, inputs before outputs.
 std::vector<std::shared_ptr<Function>> tape_of(const Variable& output);
 
-// Bytes of distinct storage that the tape behind `output` keeps for backward, not counting storage
+// Bytes of distinct storage that the tape of `output` keeps for backward, not counting storage
 // of `parameters` (which live anyway).
 std::int64_t saved_bytes(const Variable& output, const std::vector<Tensor>& parameters);
 

@@ -38,7 +38,7 @@ void* CachingAllocator::take(std::size_t bytes) {
     }
     if (block == nullptr) {
       throw OutOfMemory("out of memory on " + device_name(device_) + ": asked for " +
-                        std::to_string(size) + " bytes beside " +
+                        std::to_string(size) + " bytes with " +
                         std::to_string(stats_.in_use_bytes) + " in use");
     }
   }

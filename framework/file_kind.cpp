@@ -107,7 +107,7 @@ bool is_text(std::string_view bytes) {
   return true;
 }
 
-// The next line without its end; `text` moves behind it.
+// The next line without its end; `text` moves after it.
 std::string_view take_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);

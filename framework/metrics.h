@@ -45,7 +45,7 @@ const MetricInfo* find_metric(std::string_view name);
 // Whether training with that loss has the metric.
 bool has_metric(Loss::Type loss, const MetricInfo& metric);
 
-// The metrics of a loss beside `loss` and `top1`.
+// The metrics of a loss in addition to `loss` and `top1`.
 std::vector<Metric> compute_metrics(const Loss& loss, const Predictions& predictions,
                                     const Dataset& dataset);
 
@@ -56,7 +56,7 @@ std::optional<double> value_in(const Metrics& metrics, std::string_view name);
 std::string metric_text(const Metric& metric);
 // All of them after the loss: ", top-1 93.20 %, top-5 ...".
 std::string metrics_text(const Metrics& metrics);
-// The main metric beside the loss: top-1, else the first; nothing if there is none.
+// The main metric apart from the loss: top-1, else the first; nothing if there is none.
 std::optional<Metric> main_metric(const Metrics& metrics);
 
 // True if `a` is the better model by the metric named `best`. If that is "" or one of them lacks

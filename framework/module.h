@@ -102,8 +102,8 @@ class Module {
 };
 
 // A module that is called like a function, with shared ownership: what builders return and
-// containers keep. A signature tells who owns: Module& uses a module during the call, a pointer
-// keeps it.
+// containers keep. A signature tells about ownership: Module& uses a module during the call, a
+// pointer keeps it.
 template <typename M = Module>
 class ModulePtr : public std::shared_ptr<M> {
  public:

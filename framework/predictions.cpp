@@ -128,7 +128,7 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
   }
 }
 
-// A rank without batches learns the number of frames from the others.
+// A rank without batches gets the number of frames from the others.
 void PredictionRecord::agree_on_frames(comm::Communicator& ranks) {
   if (loss_info(loss_.type).targets != TargetKind::kText) return;
   Tensor& characters = all_.characters;

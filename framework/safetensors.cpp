@@ -28,16 +28,16 @@ std::string read_header(const InputFile& file) {
     throw InputError(name + ": expected at least 8 bytes, got " + std::to_string(file.size()));
   }
   file.read(0, &n, sizeof n);
-  // One that is cut off still has JSON behind that length.
-  const std::string who =
+  // One that is cut off still has JSON after that length.
+  const std::string where =
       name + (kind_of(file) == kSafetensorsKind ? ": " : ": not a safetensors file: ");
   if (n > kMaxSafetensorsHeaderBytes) {
-    throw InputError(who + "expected a header of at most " +
+    throw InputError(where + "expected a header of at most " +
                      std::to_string(kMaxSafetensorsHeaderBytes) + " bytes, got " +
                      std::to_string(n));
   }
   if (n > file.size() - kSafetensorsPrefixBytes) {
-    throw InputError(who + "expected a header of " + std::to_string(n) + " bytes, the file has " +
+    throw InputError(where + "expected a header of " + std::to_string(n) + " bytes, the file has " +
                      std::to_string(file.size() - kSafetensorsPrefixBytes) + " after its prefix");
   }
   std::string bytes(kSafetensorsPrefixBytes + n, '\0');

@@ -29,7 +29,7 @@ class SafetensorsReader {
   std::string name() const { return printable(file_->path().string()); }
   const std::shared_ptr<const InputFile>& file() const { return file_; }
   const SafetensorsHeader& header() const { return header_; }
-  // The bytes in front of the tensors, whose offsets begin behind them: prefix, JSON and padding.
+  // The bytes in front of the tensors, whose offsets begin after them: prefix, JSON and padding.
   const std::string& header_bytes() const { return header_bytes_; }
   // Reads one tensor; `entry` is one of header().entries.
   Tensor read(const SafetensorsEntry& entry) const;

@@ -38,7 +38,7 @@ struct SafetensorsHeader {
   TensorFileMetadata metadata;
 };
 
-// Parses N bytes of JSON of a file with `data_bytes` bytes behind them and validates everything:
+// Parses N bytes of JSON of a file with `data_bytes` bytes after them and validates everything:
 // UTF-8, unique names, known fields and dtypes, rank, sizes, contiguous offsets. Throws InputError
 // that starts with `file`.
 SafetensorsHeader parse_safetensors_header(const std::string& file, std::string_view json,

@@ -3,8 +3,9 @@
 
 namespace steelyard {
 
-// While an object exists, products on this thread (linear, conv2d) check their arguments and give
-// zeros of the right shape without computing anything.
+// While an object exists, expensive operations on this thread (linear, matmul, conv2d,
+// conv_transpose2d, lstm) check their arguments and give zeros of the right shape without computing
+// anything. All others compute as always.
 class ShapesOnlyGuard {
  public:
   ShapesOnlyGuard();

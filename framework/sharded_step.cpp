@@ -32,33 +32,33 @@ Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t end) {
 // Gathering until the end of the scope, whatever ends it.
 class Gathering {
  public:
-  explicit Gathering(const std::vector<StepStatistics*>& who) : who_(who) {
-    for (StepStatistics* statistics : who_) statistics->begin_step();
+  explicit Gathering(const std::vector<StepStatistics*>& modules) : modules_(modules) {
+    for (StepStatistics* statistics : modules_) statistics->begin_step();
   }
   ~Gathering() {
-    for (StepStatistics* statistics : who_) statistics->abandon_step();
+    for (StepStatistics* statistics : modules_) statistics->abandon_step();
   }
   Gathering(const Gathering&) = delete;
   Gathering& operator=(const Gathering&) = delete;
 
  private:
-  const std::vector<StepStatistics*>& who_;
+  const std::vector<StepStatistics*>& modules_;
 };
 
-// Every module hands on what it is given until it has learned from values.
+// While it exists, the output of every such module is its input, and its statistics are gathered.
 class FirstPass {
  public:
-  explicit FirstPass(const std::vector<StepStatistics*>& who) : who_(who) {
-    for (StepStatistics* statistics : who_) statistics->begin_first_pass();
+  explicit FirstPass(const std::vector<StepStatistics*>& modules) : modules_(modules) {
+    for (StepStatistics* statistics : modules_) statistics->begin_first_pass();
   }
   ~FirstPass() {
-    for (StepStatistics* statistics : who_) statistics->end_first_pass();
+    for (StepStatistics* statistics : modules_) statistics->end_first_pass();
   }
   FirstPass(const FirstPass&) = delete;
   FirstPass& operator=(const FirstPass&) = delete;
 
  private:
-  const std::vector<StepStatistics*>& who_;
+  const std::vector<StepStatistics*>& modules_;
 };
 
 template <typename T>
@@ -120,7 +120,7 @@ Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
   for (StepStatistics* statistics : statistics_) {
     for (const Tensor& sum : statistics->sums()) sum.copy_from(*total++);
   }
-  learn_statistics(statistics_, sums.has_gradient);
+  update_statistics(statistics_, sums.has_gradient);
   std::vector<Tensor> gradients = sums.buckets.wait();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (sums.has_gradient[i] != 0) {
@@ -138,8 +138,8 @@ void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& su
   if (!has_rows(batch)) idle_pass(batch, loss);
   const std::int64_t rows = batch.inputs.dim(0);
   std::vector<Tensor> statistics;
-  for (StepStatistics* who : statistics_) {
-    for (Tensor& sum : who->sums()) statistics.push_back(sum);
+  for (StepStatistics* module : statistics_) {
+    for (Tensor& sum : module->sums()) statistics.push_back(sum);
   }
   sums.statistics.resize(statistics.size());
   for (std::int64_t shard = own_.begin; shard < own_.end; ++shard) {
@@ -202,7 +202,7 @@ void ShardedStep::take_gradient(std::size_t i, bool last, Sums& sums) const {
 void ShardedStep::first_pass(const Batch& batch, const ShardLoss& loss) {
   std::vector<StepStatistics*> waiting;
   std::copy_if(statistics_.begin(), statistics_.end(), std::back_inserter(waiting),
-               [](const StepStatistics* who) { return who->needs_first_pass(); });
+               [](const StepStatistics* module) { return module->needs_first_pass(); });
   if (waiting.empty()) return;
   const Gathering gathering(statistics_);
   const FirstPass pass(waiting);
@@ -212,7 +212,7 @@ void ShardedStep::first_pass(const Batch& batch, const ShardLoss& loss) {
     const auto [begin, end] = rows_of_shard(batch, shard);
     if (begin < end) loss(rows_of(batch, begin, end), shard);
   }
-  learn_statistics(waiting);
+  update_statistics(waiting);
 }
 
 std::pair<std::int64_t, std::int64_t> ShardedStep::rows_of_shard(const Batch& batch,
@@ -234,11 +234,11 @@ void ShardedStep::idle_pass(const Batch& batch, const ShardLoss& loss) {
 }
 
 // Maxima before counts: a histogram's bins follow from the range that all shards saw.
-void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who,
-                                   std::span<float> flags) {
+void ShardedStep::update_statistics(const std::vector<StepStatistics*>& modules,
+                                    std::span<float> flags) {
   const auto listed = [&](auto list) {
     std::vector<Tensor> tensors;
-    for (StepStatistics* statistics : who) {
+    for (StepStatistics* statistics : modules) {
       for (Tensor& tensor : (statistics->*list)()) tensors.push_back(tensor);
     }
     return tensors;
@@ -258,7 +258,7 @@ void ShardedStep::learn_statistics(const std::vector<StepStatistics*>& who,
     ranks_.sum(sums);
     unpack<std::int64_t>(sums, counts);
   }
-  for (StepStatistics* statistics : who) statistics->end_step();
+  for (StepStatistics* statistics : modules) statistics->end_step();
 }
 
 }  // namespace steelyard

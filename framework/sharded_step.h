@@ -34,7 +34,7 @@ class ShardedStep {
               std::size_t bucket_bytes = GradientBuckets::kBytes);
 
   // The mean loss of the batch, f64 of rank 0; its gradients become those of the parameters, and
-  // modules learn from the step (framework/step_statistics.h).
+  // modules update their statistics (framework/step_statistics.h).
   Tensor run(const Batch& batch, const ShardLoss& loss);
 
  private:
@@ -53,7 +53,7 @@ class ShardedStep {
   // Adds a shard's gradient of a parameter, given by its index.
   void take_gradient(std::size_t i, bool last, Sums& sums) const;
   // `flags`: of several ranks the larger ones count, in the same message.
-  void learn_statistics(const std::vector<StepStatistics*>& who, std::span<float> flags = {});
+  void update_statistics(const std::vector<StepStatistics*>& modules, std::span<float> flags = {});
 
   std::vector<NamedParameter> parameters_;
   std::vector<StepStatistics*> statistics_;

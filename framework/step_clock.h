@@ -11,13 +11,13 @@
 namespace steelyard {
 
 // Seconds of one rank. compute + wait is the time that passed; what of `reduce` is not in `wait`
-// proceeded beside the rank's own work.
+// proceeded during the rank's own work.
 struct StepSeconds {
   double compute = 0;  // data, forward, backward, update; on the first rank checkpoints too
   double reduce = 0;   // the communicator's thread at work, waiting for other ranks included
   double wait = 0;     // for the communicator's thread
   double batches = 0;  // of `compute`: waiting for a batch
-  double making = 0;  // processor time of the threads that make batches, beside the rank's own work
+  double making = 0;   // processor time of the threads that make batches, not in `compute`
 };
 
 class StepClock {

@@ -3,7 +3,7 @@
 // A step whose batch is cut into shards runs forward once for each of them, perhaps in several
 // processes, and nothing that a shard sees may change what another one computes. Between
 // begin_step() and end_step() such modules therefore keep their state still and gather; what was
-// gathered is merged over all shards and learned at the end.
+// gathered is merged over all shards and updates the state at the end.
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace steelyard {
 
-// An interface beside Module. The lists of tensors are the same, in number, shape and order, in
-// every process that runs the model.
+// What such modules implement, and observers too. The lists of tensors are the same, in number,
+// shape and order, in every process that runs the model.
 class StepStatistics {
  public:
   virtual ~StepStatistics() = default;
@@ -32,7 +32,7 @@ class StepStatistics {
   virtual std::vector<Tensor> maxima() { return {}; }
   // i64, likewise, asked for once maxima() hold those of all shards: added.
   virtual std::vector<Tensor> counts() { return {}; }
-  // Learns from what the tensors hold now: that of all shards.
+  // Updates the state from what the tensors hold now: that of all shards.
   virtual void end_step() = 0;
   // The step ends, and its statistics are dropped.
   virtual void abandon_step() = 0;

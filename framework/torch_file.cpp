@@ -93,7 +93,7 @@ void read_storage(const PickleValue& reference, TensorRecord& record) {
   record.elements = id.items[4]->integer;
 }
 
-// Elements; sizes beside one of 0 must be possible, too.
+// Elements; the other sizes must be possible even if one is 0.
 std::int64_t product(const Shape& shape) {
   constexpr std::int64_t kMost = std::int64_t{1} << 48;
   std::int64_t size = 1;

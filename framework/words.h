@@ -21,7 +21,7 @@ struct Word {
 };
 
 // Whether the table has a row for every value from the first on, in order, and no word twice:
-// to be asserted beside the table, with the last value of the enumeration.
+// to be asserted next to the table, with the last value of the enumeration.
 template <typename E>
 constexpr bool is_complete(std::span<const Word<E>> table, E last) {
   if (table.size() != static_cast<std::size_t>(last) + 1) return false;

@@ -111,7 +111,7 @@ class Rewriter {
     return found->second[0];
   }
 
-  // Slice, Squeeze and Transpose in place of the node that took it behind.
+  // Slice, Squeeze and Transpose in place of the node that took it after the Transpose.
   std::vector<OnnxNode> taken_before(const OnnxNode& transpose, const Taken& taken) const {
     const List order = transpose.integers("perm");
     const std::int64_t axis = order[0], position = taken.position;

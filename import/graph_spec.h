@@ -57,7 +57,7 @@ struct GraphSpec {
   Shape sample;                           // without the batch, images as [H, W, C]
   Shape output_sample;                    // of the output, likewise
   std::vector<NodeSpec> nodes;
-  // An activation behind the last node that losses of logits contain: "Softmax", "LogSoftmax". It
+  // An activation after the last node that losses of logits contain: "Softmax", "LogSoftmax". It
   // is left out of what such a loss trains, and part of what is exported.
   std::string head = {};
 
@@ -79,7 +79,7 @@ std::shared_ptr<Module> build(const GraphSpec& graph, bool with_head, const std:
 // The activation that `head` names.
 std::shared_ptr<Module> build_head(const GraphSpec& graph);
 
-// A line for each node: name, module, whom it reads.
+// A line for each node: name, module, the nodes that it reads.
 std::string to_string(const GraphSpec& graph);
 
 }  // namespace steelyard::imports

@@ -1,11 +1,11 @@
-// Layers, and the arithmetic behind them that their weights and biases can take.
+// Layers, and the arithmetic after them that their weights and biases can take.
 #pragma once
 
 #include "steelyard/import/editable_graph.h"
 
 namespace steelyard::imports {
 
-// Makes MatMul and Gemm with constant weights "Linear", adds a constant behind a Linear, Conv or
+// Makes MatMul and Gemm with constant weights "Linear", adds a constant after a Linear, Conv or
 // ConvTranspose to its bias, and multiplies the weights of a Linear or Conv by a constant factor of
 // each output.
 void make_layers(EditableGraph& graph);

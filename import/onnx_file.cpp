@@ -396,7 +396,7 @@ class ModelReader {
     }
   }
 
-  // Each behind those whose outputs it reads, otherwise as the file has them.
+  // Each after those whose outputs it reads, otherwise as the file has them.
   void sort_nodes() {
     std::set<std::string> there{""};
     for (const auto& [name, tensor] : model_.initializers) there.insert(name);

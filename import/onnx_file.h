@@ -23,7 +23,7 @@ bool can_read_onnx();
 // folder; and in a build without protobuf.
 OnnxModel read_onnx(const std::filesystem::path& path);
 
-// What the file says of itself beside the graph: its producer and its metadata_props.
+// What the file says of itself in addition to the graph: its producer and its metadata_props.
 struct OnnxMetadata {
   std::string producer;
   std::map<std::string, std::string> properties;

@@ -18,7 +18,7 @@ struct Product {
   std::size_t depth = 0;
 };
 
-// One number for each feature beside a value.
+// One number for each feature of a value.
 struct Features {
   std::string values;
   std::string other;

@@ -11,7 +11,7 @@
 namespace steelyard::imports {
 
 // Merges a Reshape or Permute into the one before it, and the constant of each channel that is
-// added behind a convolution into its bias. Nodes that nobody reads then stay. `weights`: of each
+// added after a convolution into its bias. Nodes that nobody reads then stay. `weights`: of each
 // node.
 void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
 

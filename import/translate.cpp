@@ -134,7 +134,7 @@ Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any
   declare_inputs(sample);
 }
 
-// What is wrong with them is listed beside the nodes that stand in the way.
+// What is wrong with them is listed with the nodes that stand in the way.
 void Translator::require_ports() {
   for (const OnnxPort& input : model_.model.inputs) {
     if (input.type == "float" || input.type == "int32" || input.type == "int64") continue;

@@ -36,7 +36,7 @@ struct Compared {
 struct Value {
   ExtentShape shape;                // ONNX's
   std::optional<Constant> known{};  // a constant; the rest belongs to any other
-  std::string node = {};            // who makes it
+  std::string node = {};            // the node that makes it
   bool channels_last = false;       // how that gives it
   // How that gives it where ONNX has another dimension than the batch first: its dimension at each
   // held position, of which the first is the batch. Else empty.
@@ -102,8 +102,8 @@ class Translator {
   void set_weight(const std::string& module, const std::string& parameter, const Constant& value,
                   Shape shape);
 
-  // For patterns: who makes a value, what it is, and the node that gives it. Null for constants of
-  // the file and for values that are not there.
+  // For patterns: the ONNX node that makes a value, the value, and the node that gives it. Null for
+  // constants of the file and for values that are not there.
   const OnnxNode* maker(const std::string& value) const;
   const Value* value(const std::string& name) const;
   const Constant* constant_called(const std::string& name);
@@ -178,7 +178,7 @@ std::vector<OperationRow> choice_operations();
 std::vector<OperationRow> recurrent_operations();
 std::vector<OperationRow> reduction_operations();
 
-// A constant operand beside values of `rank` dimensions that are held with channels last, or not.
+// A constant operand for values of `rank` dimensions that are held with channels last, or not.
 Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
 void give_comparison(Translator& t, const std::string& module);

@@ -14,7 +14,7 @@ const Constant* constant_at(const OnnxNode& node, std::size_t input,
   return found == constants.end() ? nullptr : &found->second;
 }
 
-// Before each dimension, then behind each; empty where they are not known or do not belong to all
+// Before each dimension, then after each; empty where they are not known or do not belong to all
 // dimensions.
 std::vector<std::int64_t> pads_of(const OnnxNode& pad,
                                   const std::map<std::string, Constant>& constants) {
@@ -72,11 +72,11 @@ std::optional<OnnxNode> with_padding(const OnnxNode& window, const OnnxNode& pad
   const std::vector<std::int64_t> kernel = window.integers("kernel_shape");
   for (std::size_t i = 0; i + 2 < rank; ++i) {
     std::int64_t& before = sums[i];
-    std::int64_t& behind = sums[i + rank - 2];
+    std::int64_t& after = sums[i + rank - 2];
     if (pads[i + 2] < 0 || pads[i + 2 + rank] < 0) return std::nullopt;
     before += pads[i + 2];
-    behind += pads[i + 2 + rank];
-    if (before != behind) return std::nullopt;  // would be padded by a node of its own again
+    after += pads[i + 2 + rank];
+    if (before != after) return std::nullopt;  // would be padded by a node of its own again
     const bool pooled = window.op != "Conv";
     if (pooled && (i >= kernel.size() || 2 * before > kernel[i])) return std::nullopt;
   }

@@ -1,4 +1,4 @@
-// The kernels behind QuantPlan (kernels/quant_plan.h) and kernels/fake_quantize, which checked
+// The kernels of QuantPlan (kernels/quant_plan.h) and kernels/fake_quantize, which checked
 // problem and arguments.
 #pragma once
 

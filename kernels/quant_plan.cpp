@@ -338,12 +338,12 @@ void run_batch(Stream stream, const std::vector<QuantBatchItem>& items) {
 }
 
 double lsq_gradient_factor(std::int64_t elements, CodeRange range, bool symmetric) {
-  const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
-  if (elements <= 0 || steps <= 0) {
-    throw std::invalid_argument("[lsq_gradient_factor] expected elements > 0 and steps > 0, got " +
+  const double largest = symmetric ? range.qmax : range.qmax - range.qmin;
+  if (elements <= 0 || largest <= 0) {
+    throw std::invalid_argument("[lsq_gradient_factor] expected elements > 0 and Q > 0, got " +
                                 std::to_string(elements) + " and the range " + range_text(range));
   }
-  return 1.0 / std::sqrt(static_cast<double>(elements) * steps);
+  return 1.0 / std::sqrt(static_cast<double>(elements) * largest);
 }
 
 }  // namespace steelyard::kernels

@@ -71,7 +71,7 @@ class Add : public JoinModule {
   std::string type_name() const override { return "Add"; }
 };
 
-// The inputs beside each other along their last dimension.
+// The inputs joined along their last dimension.
 class Cat : public JoinModule {
  public:
   Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;

@@ -29,7 +29,7 @@ class CountingObserver : public Observer {
   void abandon_step() override { gathered_.reset(); }
 
  protected:
-  // Learns from one step whose extremes are known.
+  // Counts the values of one step, whose extremes are known.
   virtual void count(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Extremes& step);
   // Writes each channel's range, f64; lo > hi where nothing was counted.

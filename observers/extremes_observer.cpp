@@ -16,7 +16,7 @@ void ExtremesObserver::observe(const kernels::ChannelLayout& layout, const Tenso
   if (gathered_.defined()) {
     gather_extremes(step, gathered_);
   } else {
-    learn(step);
+    update(step);
   }
 }
 
@@ -32,7 +32,7 @@ std::vector<NamedBuffer> ExtremesObserver::state() const {
 void ExtremesObserver::begin_step() { gathered_ = no_extremes(range_.lo); }
 
 void ExtremesObserver::end_step() {
-  learn(gathered_extremes(gathered_));
+  update(gathered_extremes(gathered_));
   gathered_ = Tensor();
 }
 

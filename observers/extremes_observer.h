@@ -1,4 +1,4 @@
-// Base class of observers that learn only the extremes of each step.
+// Base class of observers that use only the extremes of each step.
 #pragma once
 
 #include "steelyard/observers/observer.h"
@@ -22,7 +22,7 @@ class ExtremesObserver : public Observer {
 
  protected:
   // Moves the range by the extremes of a step, f32: lo > hi for a channel without finite values.
-  virtual void learn(const Extremes& step) = 0;
+  virtual void update(const Extremes& step) = 0;
   // f32, lo > hi until something was seen.
   const Extremes& kept() const { return range_; }
 

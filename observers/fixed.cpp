@@ -2,7 +2,7 @@
 
 namespace steelyard::observers {
 
-void FixedObserver::learn(const Extremes& /*step*/) {
+void FixedObserver::update(const Extremes& /*step*/) {
   kept().lo.fill(0);
   kept().hi.fill(limit_);
 }

@@ -13,7 +13,7 @@ class FixedObserver : public ExtremesObserver {
   std::string name() const override { return "fixed"; }
 
  protected:
-  void learn(const Extremes& step) override;
+  void update(const Extremes& step) override;
 
  private:
   double limit_;

@@ -5,7 +5,7 @@
 
 namespace steelyard::observers {
 
-void MinMaxObserver::learn(const Extremes& step) {
+void MinMaxObserver::update(const Extremes& step) {
   run(kept().lo.device(), kernels::UpdateExtremes{.n = kept().lo.size(),
                                                   .averaging = 0,
                                                   .step_lo = step.lo.data<float>(),

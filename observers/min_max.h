@@ -13,7 +13,7 @@ class MinMaxObserver : public ExtremesObserver {
   std::optional<RunningRange> running_range() const override { return RunningRange{kept(), 0}; }
 
  protected:
-  void learn(const Extremes& step) override;
+  void update(const Extremes& step) override;
 };
 
 }  // namespace steelyard::observers

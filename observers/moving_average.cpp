@@ -17,7 +17,7 @@ MovingAverageObserver::MovingAverageObserver(std::int64_t channels, double avera
   }
 }
 
-void MovingAverageObserver::learn(const Extremes& step) {
+void MovingAverageObserver::update(const Extremes& step) {
   run(kept().lo.device(), kernels::UpdateExtremes{.n = kept().lo.size(),
                                                   .averaging = averaging_constant_,
                                                   .step_lo = step.lo.data<float>(),

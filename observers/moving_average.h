@@ -24,7 +24,7 @@ class MovingAverageObserver : public ExtremesObserver {
   std::vector<NamedBuffer> state() const override;
 
  protected:
-  void learn(const Extremes& step) override;
+  void update(const Extremes& step) override;
 
  private:
   float averaging_constant_;

@@ -1,10 +1,10 @@
 // Exponential moving average of each step's percentiles, that starts as their mean.
 //
-// A step's percentiles are exact (kernels/percentile.h); an outlier of one batch moves the range by
-// nothing, one that comes in every batch by little, and ranges of early training fade, while the
-// observer `percentile` keeps what it has counted for ever. On weights each step stands alone.
-// Sources: Li et al., "MQBench", 2021, arXiv:2111.03759 (its observer EMAQuantile); activations of
-// Brevitas follow percentiles in the same way by default.
+// A step's percentiles are exact (kernels/percentile/percentile.h). A single outlier does not move
+// the range, outliers in every batch move it little, and ranges of early training fade; the
+// observer `percentile` keeps everything that it has counted. For weights, the range is that of the
+// step alone. Sources: Li et al., "MQBench", 2021, arXiv:2111.03759 (its observer EMAQuantile);
+// activations of Brevitas follow percentiles in the same way by default.
 #pragma once
 
 #include "steelyard/observers/observer.h"

@@ -51,7 +51,7 @@ Extremes gathered_extremes(const Tensor& gathered) {
 }
 
 void Observer::begin_step() {
-  throw std::logic_error("[" + name() + "] learns from a step as a whole, not over its shards");
+  throw std::logic_error("[" + name() + "] measures a step as a whole, not its shards");
 }
 
 std::vector<Range> Observer::ranges() const {

@@ -1,7 +1,7 @@
 // Observers watch a tensor step by step and say which range its quantizer must represent.
 //
-// Non-finite values are skipped and counted, never learned from. State lives in tensors, so that a
-// checkpoint holds it. To add an observer: one pair of files and one row in registry.cpp.
+// Non-finite values are skipped and counted; no range follows them. State lives in tensors, so that
+// a checkpoint holds it. To add an observer: one pair of files and one row in registry.cpp.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Tensor& non_finite);
 
 // Extremes of the parts of a step, merged: f32 [2, channels] of -lo and hi, so that the largest of
-// each is the extreme of all parts. At first those of nothing, beside `like` [channels].
+// each is the extreme of all parts. At first those of nothing, on the device of `like` [channels].
 Tensor no_extremes(const Tensor& like);
 void gather_extremes(const Extremes& part, const Tensor& gathered);
 Extremes gathered_extremes(const Tensor& gathered);
@@ -47,18 +47,19 @@ struct RunningRange {
 inline constexpr const char* kAveragedSteps = "num_batches_tracked";
 
 // Between begin_step() and end_step() observe() gathers: range() and state() stay as they are, and
-// maxima() and counts() lie where the state does. Only where learns_over_shards() (registry.h): the
+// maxima() and counts() lie where the state does. Only where merges_over_shards() (registry.h): the
 // others throw std::logic_error.
 class Observer : public StepStatistics {
  public:
   virtual std::string name() const = 0;
-  // Learns from one step's f32 values, which lie where the state does; layout.channels equals the
+  // Measures one step's f32 values, which lie where the state does; layout.channels equals the
   // observer's channels. Adds the number of non-finite values, which are skipped, to `non_finite`
   // (i64 [1], there too). Never waits for a GPU.
   virtual void observe(const kernels::ChannelLayout& layout, const Tensor& values,
                        const Tensor& non_finite) = 0;
-  // Nothing unless each step's extremes are all that observe() learns: then kernels that know them
-  // keep the range themselves, and nobody need materialise the values.
+  // The range, if it is one of all steps' extremes or a moving average of them: then the kernels
+  // that know the extremes update it themselves, and the values need not be in memory. Else
+  // nothing.
   virtual std::optional<RunningRange> running_range() const { return std::nullopt; }
   // True if the influence of past steps decays by itself, and should do so on weights too. Other
   // observers are reset in each step if the whole tensor is visible there (weights).
@@ -71,11 +72,12 @@ class Observer : public StepStatistics {
   // [channels]): 1 where the range was [0, 0] or empty.
   void write_qparams(const QScheme& scheme, const QParamTensors& to,
                      const Tensor& zero_range) const;
-  // The quantizer's codes change their width: what looks at rounding errors takes notice.
+  // The width of the quantizer's codes, called before observe(): for observers whose range depends
+  // on the number of codes.
   virtual void set_bits(int /*bits*/) {}
   // Forgets everything.
   virtual void reset() = 0;
-  // Named tensors that are the whole state, on the CPU at first: who moves them (Tensor::move_to)
+  // Named tensors that are the whole state, on the CPU at first: moving them (Tensor::move_to)
   // moves the observer.
   virtual std::vector<NamedBuffer> state() const = 0;
 

@@ -126,7 +126,7 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
                               "', expected one of " + known);
 }
 
-bool learns_over_shards(std::string_view name) {
+bool merges_over_shards(std::string_view name) {
   const auto& rows = observer_rows();
   return std::any_of(rows.begin(), rows.end(),
                      [&](const ObserverRow& row) { return row.name == name && row.over_shards; });

@@ -31,7 +31,7 @@ struct ObserverRow {
   std::string_view help;
   std::vector<ObserverOption> options;
   std::unique_ptr<Observer> (*make)(const ObserverOptions&, const QScheme&, std::int64_t channels);
-  // Whether the observer learns only extremes or counts of a batch, which merge exactly over its
+  // Whether the observer uses only extremes or counts of a batch, which merge exactly over its
   // shards.
   bool over_shards = true;
 };
@@ -47,6 +47,6 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
 std::vector<std::string> observer_names();
 
 // The row's over_shards of a name in the table.
-bool learns_over_shards(std::string_view name);
+bool merges_over_shards(std::string_view name);
 
 }  // namespace steelyard::observers

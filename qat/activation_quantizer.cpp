@@ -29,15 +29,15 @@ Variable ActivationQuantizer::forward(const Variable& x, ForwardContext& context
   const bool counted = observer_counts(context);
   const QParamTensors observed = observes(context) ? observe(x.value()) : QParamTensors();
   if (!quantizing()) return x;
-  const QParamTensors step = parameters(observed, context);
+  const QParamTensors qparams = parameters(observed, context);
   const bool recorded = should_record({x}) || records_latents(context);
   Tensor mask;
-  Tensor codes = quantize(x.value(), step, recorded ? &mask : nullptr, counted);
-  QuantizedUse use{.output = make_variable(value_of(std::move(codes), step)),
+  Tensor codes = quantize(x.value(), qparams, recorded ? &mask : nullptr, counted);
+  QuantizedUse use{.output = make_variable(value_of(std::move(codes), qparams)),
                    .input = x,
                    .mask = std::move(mask),
                    .values = {[x] { return x.value(); }, {x.value()}},
-                   .step = step};
+                   .qparams = qparams};
   use.per_scale = per_scale(use.output);
   return record_use(std::move(use), context);
 }
@@ -80,9 +80,9 @@ QParamTensors ActivationQuantizer::parameters(const QParamTensors& observed,
   begin_learning(context);
   if (observed.scale.defined()) return observed;
   if (follows_latents()) {
-    QParamTensors step = empty_step();
-    latents()->follow(code_range(), kept(), step, non_finite());
-    return step;
+    QParamTensors qparams = empty_qparams();
+    latents()->follow(code_range(), kept(), qparams, non_finite());
+    return qparams;
   }
   // In training, scale and zero point do not change until the step is over, unless something is
   // observed in it.
@@ -92,9 +92,9 @@ QParamTensors ActivationQuantizer::parameters(const QParamTensors& observed,
 
 QuantizedValue ActivationQuantizer::empty_output(Shape shape, const QParamTensors& observed,
                                                  const ForwardContext& context) {
-  QParamTensors step = parameters(observed, context);
+  QParamTensors qparams = parameters(observed, context);
   return value_of(Tensor::empty(std::move(shape), scheme().code_dtype(), device()),
-                  std::move(step));
+                  std::move(qparams));
 }
 
 QuantizedValue ActivationQuantizer::empty_output(Shape shape, const std::function<Tensor()>& values,
@@ -103,8 +103,8 @@ QuantizedValue ActivationQuantizer::empty_output(Shape shape, const std::functio
                       context);
 }
 
-QuantizedValue ActivationQuantizer::value_of(Tensor codes, QParamTensors step) const {
-  return {.codes = std::move(codes), .qparams = std::move(step), .range = code_range()};
+QuantizedValue ActivationQuantizer::value_of(Tensor codes, QParamTensors qparams) const {
+  return {.codes = std::move(codes), .qparams = std::move(qparams), .range = code_range()};
 }
 
 Variable ActivationQuantizer::learn_output(const Variable& y, RealValues values,
@@ -115,7 +115,7 @@ Variable ActivationQuantizer::learn_output(const Variable& y, RealValues values,
                      .input = y,
                      .mask = {},
                      .values = std::move(values),
-                     .step = codes->qparams,
+                     .qparams = codes->qparams,
                      .per_scale = per_scale(y)},
                     context);
 }

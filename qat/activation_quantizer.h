@@ -26,8 +26,8 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   std::shared_ptr<FakeQuantize> clone() const override;
   bool of_weights() const override { return false; }
 
-  // Learns from f32 values and updates the scale and zero point; between begin_step() and
-  // end_step() it gathers.
+  // Observes f32 values and updates the scale and zero point; between begin_step() and end_step()
+  // it only gathers.
   QParamTensors observe(const Tensor& values);
   // The same for values that only the layer's kernel computes; nothing if the observer needs the
   // values themselves. The kernel must be queued next.
@@ -43,7 +43,7 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   QuantizedValue empty_output(Shape shape, const std::function<Tensor()>& values,
                               const ForwardContext& context);
   // The codes with the one scale and zero point that they were made with.
-  QuantizedValue value_of(Tensor codes, QParamTensors step) const;
+  QuantizedValue value_of(Tensor codes, QParamTensors qparams) const;
 
   // `y`, recorded codes of this quantizer whose straight-through gradient is done: where the
   // quantizer learns, gradients reach its latents as well.

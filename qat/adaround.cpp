@@ -72,7 +72,7 @@ class RoundingLearner {
   }
 
  private:
-  struct PassOver {};  // ends a pass behind the layer that it is for
+  struct PassOver {};  // ends a pass after the layer that it is for
 
   // The layers that compute, in that order.
   std::vector<NamedLayer> in_order() {
@@ -215,7 +215,7 @@ class RoundingLearner {
 
 Variable reconstruction_error(QuantizedLayer& layer, const Variable& weight, const Tensor& x,
                               const Tensor& wanted) {
-  const Variable y = layer.with_weight(Variable(x), weight);
+  const Variable y = layer.float_output_with(Variable(x), weight);
   return mse_loss(y, wanted) * static_cast<double>(y.dim(-1));
 }
 

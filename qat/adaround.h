@@ -36,7 +36,7 @@ struct LearnedRounding {
   double error = 0;
 };
 
-// What is learned to be small, beside the regularizer: the squared length of the difference between
+// What is minimized, in addition to the regularizer: the squared length of the difference between
 // `wanted` and the layer's output of `x`, with `weight` in place of its own and its activation
 // included; the mean over samples and pixels.
 Variable reconstruction_error(QuantizedLayer& layer, const Variable& weight, const Tensor& x,

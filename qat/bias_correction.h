@@ -19,7 +19,7 @@ std::vector<std::string> layers_without_bias(Module& model);
 // For each layer with quantized weights, in the order in which they compute, with those before it
 // corrected: bias += E[y] - E[y~] for each output channel, where y is what the float network has in
 // front of the activation, y~ what the quantized one has there, and the mean is over all samples
-// and pixels of `inputs`. The bias is that of a batch norm behind the layer if there is one. All
+// and pixels of `inputs`. The bias is that of a batch norm after the layer if there is one. All
 // inputs pass at once, in evaluation. Ranges must be known (qat/calibrate.h) and stay; the scales
 // of weights that follow are found anew, since they leave room for the bias. Gives the number of
 // layers whose biases were changed. Throws TrainingDiverged for values that are not finite.

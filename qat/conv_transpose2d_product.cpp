@@ -10,12 +10,12 @@
 namespace steelyard::qat {
 namespace {
 
-class TurnWeightFunction : public Function {
+class SwapChannelsFunction : public Function {
  public:
-  explicit TurnWeightFunction(std::int64_t groups) : groups_(groups) {}
-  std::string name() const override { return "turn_weight"; }
+  explicit SwapChannelsFunction(std::int64_t groups) : groups_(groups) {}
+  std::string name() const override { return "swap_channels"; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    return {turned_weight(grad_output, groups_)};
+    return {swapped_channels(grad_output, groups_)};
   }
 
  private:
@@ -32,13 +32,13 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
   }
   ConvTranspose2dGeometry described() const override { return geometry_; }
 
-  Variable turned(const Variable& parameter) const override {
-    const Tensor value = turned_weight(parameter.value(), groups());
+  Variable by_output_channel(const Variable& parameter) const override {
+    const Tensor value = swapped_channels(parameter.value(), groups());
     const Variable weight = Variable::deferred(
         value.shape(), value.dtype(), [value] { return value; },
         parameter.companion<WeightCompanion>());
     if (!should_record({parameter})) return weight;
-    return record(weight, std::make_shared<TurnWeightFunction>(groups()), {parameter});
+    return record(weight, std::make_shared<SwapChannelsFunction>(groups()), {parameter});
   }
 
   Shape output_shape(const Shape& x, const Shape& weight) const override {
@@ -76,7 +76,7 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
     run(grad.device(),
         kernels::Conv2d<float>{.shape = gradient_shape(grad_x.shape(), weight.codes.shape()),
                                .x = grad.data<float>(),
-                               .w = turned_weight(dequantized(weight), groups()).data<float>(),
+                               .w = swapped_channels(dequantized(weight), groups()).data<float>(),
                                .bias = nullptr,
                                .y = grad_x.data<float>()});
   }
@@ -84,19 +84,20 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
                    const Tensor& grad_weight) const override {
     const auto shape = gradient_shape(x.codes.shape(), grad_weight.shape());
-    const Tensor turned =
-        Tensor::empty(turned_shape(grad_weight.shape()), DType::kF32, grad.device());
-    run(grad.device(), kernels::Conv2dBackwardWeight<float>{.shape = shape,
-                                                            .x = grad.data<float>(),
-                                                            .grad_y = dequantized(x).data<float>(),
-                                                            .grad_w = turned.data<float>()});
-    grad_weight.copy_from(turned_weight(turned, groups()));
+    const Tensor grad_parameter =
+        Tensor::empty(parameter_shape(grad_weight.shape()), DType::kF32, grad.device());
+    run(grad.device(),
+        kernels::Conv2dBackwardWeight<float>{.shape = shape,
+                                             .x = grad.data<float>(),
+                                             .grad_y = dequantized(x).data<float>(),
+                                             .grad_w = grad_parameter.data<float>()});
+    grad_weight.copy_from(swapped_channels(grad_parameter, groups()));
     apply_weight_mask(weight_mask, grad_weight);
   }
 
   Variable float_forward(const Variable& x, const Variable& weight,
                          const Variable& bias) const override {
-    return conv_transpose2d(x, turned(weight), bias, geometry_);
+    return conv_transpose2d(x, by_output_channel(weight), bias, geometry_);
   }
 
  private:
@@ -133,12 +134,12 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
     if (to != nullptr) requantize(acc, *to);
   }
 
-  Shape turned_shape(const Shape& w) const {
+  Shape parameter_shape(const Shape& w) const {
     return {w[1] * groups(), w[0] / groups(), w[2], w[3]};
   }
   // Of the convolution that it is the gradient of.
   kernels::Conv2dShape gradient_shape(const Shape& x, const Shape& weight) const {
-    return conv_transpose2d_shape(x, turned_shape(weight), geometry_);
+    return conv_transpose2d_shape(x, parameter_shape(weight), geometry_);
   }
 
   ConvTranspose2dGeometry geometry_;
@@ -146,12 +147,12 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
 
 }  // namespace
 
-Tensor turned_weight(const Tensor& weight, std::int64_t groups) {
+Tensor swapped_channels(const Tensor& weight, std::int64_t groups) {
   const Shape& s = weight.shape();
   const std::int64_t outer = s[0] / groups, inner = s[1], taps = s[2] * s[3];
   const ops::Part part{.shape = {groups, inner, outer, taps},
                        .strides = {outer * inner * taps, taps, inner * taps, 1}};
-  return ops::gathered("turn_weight", weight, part).reshape({groups * inner, outer, s[2], s[3]});
+  return ops::gathered("swap_channels", weight, part).reshape({groups * inner, outer, s[2], s[3]});
 }
 
 kernels::TransposedConv transposed_conv(const Shape& x, const Shape& weight,

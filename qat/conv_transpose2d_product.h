@@ -13,8 +13,9 @@ namespace steelyard::qat {
 // x [N, H, W, C].
 std::shared_ptr<const Product> conv_transpose2d_product(const ConvTranspose2dGeometry& geometry);
 
-// The weights of a parameter, or the parameter of weights.
-Tensor turned_weight(const Tensor& weight, std::int64_t groups);
+// The weights [O, C/groups, KH, KW] of a parameter, or the parameter [C, O/groups, KH, KW] of
+// weights.
+Tensor swapped_channels(const Tensor& weight, std::int64_t groups);
 
 // How the integer product computes, of weights [O, C/groups, KH, KW]. Throws std::invalid_argument
 // where they do not fit x.

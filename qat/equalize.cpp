@@ -21,7 +21,7 @@ const T* as(const ModuleNode& node) {
   return dynamic_cast<const T*>(node.slot->module().get());
 }
 
-// A convolution or linear layer with the norm behind it.
+// A convolution or linear layer with the norm after it.
 struct Layer {
   std::size_t node = 0;
   Tensor weight;  // [O, C/groups, ...]
@@ -134,7 +134,7 @@ class PairFinder {
     return nodes_[reader].inputs.size() == 1 ? reader : kNone;
   }
 
-  // The first node behind those through which positive factors of channels pass.
+  // The first node after those through which positive factors of channels pass.
   std::size_t through(std::size_t i) const {
     for (i = next(i); i != kNone; i = next(i)) {
       const ModuleNode& node = nodes_[i];
@@ -162,8 +162,8 @@ class PairFinder {
     } else {
       return false;
     }
-    const std::size_t behind = next(i);
-    if (behind != kNone) layer.norm = as<BatchNorm2d>(nodes_[behind]);
+    const std::size_t after = next(i);
+    if (after != kNone) layer.norm = as<BatchNorm2d>(nodes_[after]);
     return true;
   }
 

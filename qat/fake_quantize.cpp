@@ -164,7 +164,7 @@ kernels::ChannelLayout FakeQuantize::layout(std::int64_t size) const {
   return {1, channels(), channels() == 0 ? 0 : size / channels()};
 }
 
-Tensor FakeQuantize::quantize(const Tensor& x, const QParamTensors& step, Tensor* mask,
+Tensor FakeQuantize::quantize(const Tensor& x, const QParamTensors& qparams, Tensor* mask,
                               bool counted) const {
   if (scheme().wide()) {
     if (!counted) {
@@ -172,7 +172,7 @@ Tensor FakeQuantize::quantize(const Tensor& x, const QParamTensors& step, Tensor
           kernels::CountNan{
               .n = x.size(), .x = x.data<float>(), .count = non_finite().data<std::int64_t>()});
     }
-    return quantize_reals(x, kernels::Activation::kNone, *this, step, mask);
+    return quantize_reals(x, kernels::Activation::kNone, *this, qparams, mask);
   }
   const kernels::ChannelLayout sets = layout(x.size());
   Tensor codes = Tensor::empty(x.shape(), scheme().code_dtype(), x.device());
@@ -184,8 +184,8 @@ Tensor FakeQuantize::quantize(const Tensor& x, const QParamTensors& step, Tensor
                         .layout = sets,
                         .range = code_range(),
                         .x = x.data<float>(),
-                        .scale = step.scale.data<float>(),
-                        .zero_point = step.zero_point.data<std::int32_t>(),
+                        .scale = qparams.scale.data<float>(),
+                        .zero_point = qparams.zero_point.data<std::int32_t>(),
                         .codes = codes.data<Code>(),
                         .mask = bits,
                         .nan_count = counted ? nullptr : non_finite().data<std::int64_t>()});
@@ -206,7 +206,7 @@ QParamTensors FakeQuantize::observe(const Tensor& values) {
                                          .to = range->quantizer,
                                          .n = values.size(),
                                          .x = values.data<float>()});
-    return range->step;
+    return range->qparams;
   }
   if (range_restarts()) observer_->reset();
   observer_->set_bits(scheme().bits);
@@ -224,14 +224,14 @@ std::optional<RangeObservation> FakeQuantize::observe_range() {
   const auto running = observer_->running_range();
   if (!running || listener_ || has_begun() || channels() != 1) return std::nullopt;
   mark_observed();
-  QParamTensors step = empty_step();
+  QParamTensors qparams = empty_qparams();
   return RangeObservation{range_rule(),
                           {running->state.lo.data<float>(), running->state.hi.data<float>(),
                            running->steps.defined() ? running->steps.data<std::int64_t>() : nullptr,
                            qparams_.scale.data<float>(), qparams_.zero_point.data<std::int32_t>(),
                            zero_range().data<std::uint8_t>(), non_finite().data<std::int64_t>(),
-                           step.scale.data<float>(), step.zero_point.data<std::int32_t>()},
-                          step};
+                           qparams.scale.data<float>(), qparams.zero_point.data<std::int32_t>()},
+                          qparams};
 }
 
 kernels::RangeRule FakeQuantize::range_rule() const {
@@ -266,7 +266,7 @@ Variable FakeQuantize::record_use(QuantizedUse use, const ForwardContext& contex
   return straight_through(std::move(use.output), std::move(use.mask), use.input);
 }
 
-QParamTensors FakeQuantize::empty_step() const {
+QParamTensors FakeQuantize::empty_qparams() const {
   return {Tensor::empty(qparams_.scale.shape(), DType::kF32, device()),
           Tensor::empty(qparams_.scale.shape(), DType::kI32, device())};
 }

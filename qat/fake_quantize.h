@@ -26,7 +26,7 @@ namespace steelyard::qat {
 struct RangeObservation {
   kernels::RangeRule rule;
   kernels::RangeQuantizer quantizer;
-  QParamTensors step;
+  QParamTensors qparams;  // those that the pass quantizes with, written by the kernel
 };
 
 // What the quantizers of activations (qat/activation_quantizer.h) and of weights
@@ -77,8 +77,8 @@ class FakeQuantize : public Module {
   void set_observing(bool on) { set(kObserving, on); }
   void set_quantizing(bool on) { set(kQuantizing, on); }
 
-  // Whether a pass in this context teaches the observer. A quantizer that learns stops to observe
-  // when it begins.
+  // Whether a pass in this context updates the observer. A quantizer with learned scales stops
+  // observing when learning begins.
   bool observes(const ForwardContext& context) const {
     return (context.training || context.calibrating) &&
            (listener_ || (observing() && !has_begun()));
@@ -88,7 +88,7 @@ class FakeQuantize : public Module {
   // Resets the observer; the scale and zero point stay until it observes again.
   void forget() { observer_->reset(); }
   // While set, every pass that may observe gives the f32 values to `listener` instead, whatever the
-  // switch says: nothing is learned. An empty one ends that.
+  // switch says, and the observer stays as it is. An empty one ends that.
   using Listener = std::function<void(std::span<const float>)>;
   void set_listener(Listener listener) { listener_ = std::move(listener); }
 
@@ -102,7 +102,7 @@ class FakeQuantize : public Module {
 
   // Codes of f32 `x` and, when `mask` is not null, the packed straight-through mask. `counted`: the
   // NaN among them were counted when they were observed.
-  Tensor quantize(const Tensor& x, const QParamTensors& step, Tensor* mask, bool counted) const;
+  Tensor quantize(const Tensor& x, const QParamTensors& qparams, Tensor* mask, bool counted) const;
   // With what the parameters are now; counts nothing.
   Tensor quantize(const Tensor& x) const;
 
@@ -117,7 +117,7 @@ class FakeQuantize : public Module {
   FakeQuantize(const QuantizerConfig& config, std::int64_t channels);
   void copy_state_to(FakeQuantize& copy) const;
 
-  // Learns from f32 values and updates the scale and zero point.
+  // Observes f32 values and updates the scale and zero point.
   QParamTensors observe(const Tensor& values);
   // The same from values that only the caller's kernel sees; nothing where the observer needs them.
   // The kernel is to be queued next.
@@ -155,7 +155,7 @@ class FakeQuantize : public Module {
   // As they are kept, whatever latents say.
   const QParamTensors& kept() const { return qparams_; }
   // Tensors to be filled with a copy of them.
-  QParamTensors empty_step() const;
+  QParamTensors empty_qparams() const;
   // u8 [channels]: the range last observed was zero.
   const Tensor& zero_range() const;
   FaultCounter& faults() { return faults_; }

@@ -1,5 +1,5 @@
 // Counts faults that codes would hide, on the device where they occur: non-finite values, and
-// biases that do not fit int32 beside the products.
+// biases that do not fit int32 with the products.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,8 @@ int codes_changed_by_f32(float mean, float stddev, float scale) {
 
 }  // namespace
 
-std::optional<std::string> bytes_between_codes(Module& model, const Normalization& normalization) {
+std::optional<std::string> note_of_bytes_between_codes(Module& model,
+                                                       const Normalization& normalization) {
   constexpr double kHalfWay =
       0.45;  // 0.25 where bytes and codes have nothing to do with each other
   const auto quantizers = named_quantizers(model);

@@ -14,6 +14,7 @@ namespace steelyard::qat {
 // on how the normalization rounds; the note counts the bytes whose code changes if it is computed
 // in f32. Bytes span [-1, 1] with mean and deviation 0.5, for example, whose zero point would be
 // 127.5. Nothing where they lie better, or the input has no quantizer.
-std::optional<std::string> bytes_between_codes(Module& model, const Normalization& normalization);
+std::optional<std::string> note_of_bytes_between_codes(Module& model,
+                                                       const Normalization& normalization);
 
 }  // namespace steelyard::qat

@@ -31,7 +31,7 @@ class IntegerProductFunction : public Function {
   std::vector<Tensor> backward(const Tensor& grad_output) const override;
 
   const Product& product() const { return *product_; }
-  // Fused behind the product.
+  // Fused after the product.
   kernels::Activation activation() const { return activation_; }
   const Tensor& weight_codes() const { return saved()[1]; }
   const QParamTensors& weight_qparams() const { return weight_qparams_; }

@@ -13,7 +13,7 @@ namespace {
 // The quantizer of one recorded use, as it was in the forward pass.
 struct LearnedUse {
   observers::QScheme scheme;
-  QParamTensors step;
+  QParamTensors qparams;
   Tensor initial;          // f32 [channels]: s0
   Tensor offset;           // f32 [channels], undefined where it does not learn
   std::int64_t per_scale;  // elements that share a scale, the batch not counted
@@ -27,23 +27,23 @@ struct Gradients {
 };
 
 // With this factor, a step on the scale moves the clipping value as a step on the clipping value
-// itself would. That value is `steps` times the scale, so the gradient and the step are both
-// divided by `steps`.
+// itself would. That value is the scale times a number of intervals between codes, by which
+// the gradient and the step are both divided.
 double clipping_gradient_factor(kernels::CodeRange range, bool symmetric) {
-  const double steps = symmetric ? range.qmax : range.qmax - range.qmin;
-  return 1 / (steps * steps);
+  const double intervals = symmetric ? range.qmax : range.qmax - range.qmin;
+  return 1 / (intervals * intervals);
 }
 
 // grad_output where the quantizer clips, else 0.
 Tensor clipped_gradient(const LearnedUse& use, const Tensor& values, const Tensor& grad_output) {
-  const std::int64_t channels = use.step.scale.size();
+  const std::int64_t channels = use.qparams.scale.size();
   Tensor grad = Tensor::empty(values.shape(), DType::kF32, values.device());
   run(grad.device(),
       kernels::ClippedGradient<float>{.layout = {1, channels, values.size() / channels},
                                       .range = use.scheme.code_range(),
                                       .x = values.data<float>(),
-                                      .scale = use.step.scale.data<float>(),
-                                      .zero_point = use.step.zero_point.data<std::int32_t>(),
+                                      .scale = use.qparams.scale.data<float>(),
+                                      .zero_point = use.qparams.zero_point.data<std::int32_t>(),
                                       .grad_y = grad_output.data<float>(),
                                       .grad_x = grad.data<float>()});
   return grad;
@@ -67,8 +67,8 @@ Gradients wide_gradients(const LearnedUse& use, const Tensor& values, const Tens
   run(device, kernels::PassInside{.n = values.size(),
                                   .range = range,
                                   .x = values.data<float>(),
-                                  .scale = use.step.scale.data<float>(),
-                                  .zero_point = use.step.zero_point.data<std::int32_t>(),
+                                  .scale = use.qparams.scale.data<float>(),
+                                  .zero_point = use.qparams.zero_point.data<std::int32_t>(),
                                   .grad_y = grad_y.data<float>(),
                                   .grad_x = gradients.values.data<float>()});
   const auto sum = [&](auto kernel, const Tensor& gradient) {
@@ -76,8 +76,8 @@ Gradients wide_gradients(const LearnedUse& use, const Tensor& values, const Tens
     kernel.range = range;
     kernel.factor = gradient_factor(use);
     kernel.x = values.data<float>();
-    kernel.scale = use.step.scale.data<float>();
-    kernel.zero_point = use.step.zero_point.data<std::int32_t>();
+    kernel.scale = use.qparams.scale.data<float>();
+    kernel.zero_point = use.qparams.zero_point.data<std::int32_t>();
     kernel.grad_y = grad_y.data<float>();
     kernel.gradient = gradient.data<float>();
     run(device, kernel);
@@ -95,7 +95,7 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
   const bool with_zero_point = use.offset.defined();
   const Device device = values.device();
   const bool on_cpu = device.kind == Device::Kind::kCpu;
-  const std::int64_t channels = use.step.scale.size();
+  const std::int64_t channels = use.qparams.scale.size();
   kernels::QuantDescriptor descriptor;
   descriptor.direction = kernels::QuantDirection::kBackward;
   descriptor.granularity =
@@ -120,8 +120,8 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
   args.grad_y = grad_y.raw();
   args.grad_x = gradients.values.raw();
-  args.scale = use.step.scale.raw();
-  args.zero_point = use.step.zero_point.data<std::int32_t>();
+  args.scale = use.qparams.scale.raw();
+  args.zero_point = use.qparams.zero_point.data<std::int32_t>();
   args.grad_scale = gradients.scale.raw();
   if (with_zero_point) args.grad_zero_point = gradients.zero_point.raw();
   plan.run(on_cpu ? nullptr : cuda_queue(device).stream, workspace.raw(), args);
@@ -151,9 +151,9 @@ class LearnedQuantizerFunction : public Function {
     run(own.scale.device(), kernels::ChainLatentGradients{
                                 .n = own.scale.size(),
                                 .range = use_.scheme.code_range(),
-                                .scale = use_.step.scale.data<float>(),
+                                .scale = use_.qparams.scale.data<float>(),
                                 .initial = use_.initial.data<float>(),
-                                .zero_point = use_.step.zero_point.data<std::int32_t>(),
+                                .zero_point = use_.qparams.zero_point.data<std::int32_t>(),
                                 .offset = shifts ? use_.offset.data<float>() : nullptr,
                                 .grad_scale = own.scale.data<float>(),
                                 .grad_offset = shifts ? own.zero_point.data<float>() : nullptr});
@@ -196,13 +196,13 @@ void LearnedScale::follow(kernels::CodeRange range, const QParamTensors& to,
           .scale = to.scale.data<float>(),
           .zero_point = to.zero_point.data<std::int32_t>(),
           .non_finite = non_finite.data<std::int64_t>(),
-          .step_scale = copied ? copies.scale.data<float>() : nullptr,
-          .step_zero_point = copied ? copies.zero_point.data<std::int32_t>() : nullptr});
+          .pass_scale = copied ? copies.scale.data<float>() : nullptr,
+          .pass_zero_point = copied ? copies.zero_point.data<std::int32_t>() : nullptr});
 }
 
 Variable LearnedScale::record_use(QuantizedUse use, const observers::QScheme& scheme) const {
   LearnedUse learned{.scheme = scheme,
-                     .step = std::move(use.step),
+                     .qparams = std::move(use.qparams),
                      .initial = latents_.initial,
                      .offset = offset(),
                      .per_scale = use.per_scale,
@@ -213,7 +213,7 @@ Variable LearnedScale::record_use(QuantizedUse use, const observers::QScheme& sc
                 {use.input, latents_.scale, latents_.offset});
 }
 
-bool is_quantizer_parameter(std::string_view name) {
+bool is_latent(std::string_view name) {
   return name.ends_with(kLearnedScale) || name.ends_with(kLearnedOffset);
 }
 

@@ -29,7 +29,7 @@ struct QuantizedUse {
   // Where the packed mask has a one, the input's gradient is the output's; all of it without.
   Tensor mask;
   RealValues values;
-  QParamTensors step;          // as they were in the forward pass
+  QParamTensors qparams;       // as they were in the forward pass
   std::int64_t per_scale = 1;  // elements that share a scale, the batch not counted
 };
 
@@ -41,7 +41,7 @@ class LearnedScale {
     Variable scale;
     Variable offset;  // undefined where it does not learn
     Tensor initial;   // s0: the scale that learning began with
-    Tensor floor;     // the least scale that a bias behind weights allows
+    Tensor floor;     // the least scale of weights that their bias allows
   };
   LearnedScale(Learning learning, Latents latents)
       : learning_(learning), latents_(std::move(latents)) {}
@@ -70,7 +70,7 @@ class LearnedScale {
 };
 
 // Whether a parameter is a latent: it has a learning rate of its own and never decays.
-bool is_quantizer_parameter(std::string_view name);
+bool is_latent(std::string_view name);
 
 inline constexpr const char* kLearnedScale = "learned_scale";
 inline constexpr const char* kLearnedOffset = "learned_offset";

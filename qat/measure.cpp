@@ -88,7 +88,7 @@ class Gatherer {
   std::unique_ptr<Counter> counter_;
 };
 
-// While it exists, quantizers learn nothing, and those of activations pass their values to a
+// While it exists, quantizers update nothing, and those of activations pass their values to a
 // listener.
 class Listening {
  public:

@@ -25,7 +25,7 @@ class Flattener {
   }
 
  private:
-  // Adds what a module consists of; returns who makes its output.
+  // Adds what a module consists of; returns the node that makes its output.
   std::size_t add(Slot& slot, const std::string& path, Scope container,
                   std::vector<std::size_t> inputs) {
     Module& module = *slot;

@@ -1,4 +1,4 @@
-// Batch norm in training, behind a product whose weights were folded with running statistics.
+// Batch norm in training, after a product whose weights were folded with running statistics.
 //
 // Both are gamma * (raw - mean) / sqrt(var + eps) + beta with the batch's statistics, where raw is
 // the product with the weights as they were before folding; they differ in where raw comes from.

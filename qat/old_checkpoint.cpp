@@ -10,7 +10,7 @@ namespace steelyard::qat {
 namespace {
 
 constexpr const char* kOldZeroPoint = "learned_zero_point";
-constexpr const char* kTrained = "/trained";  // behind the names of framework/weight_average.h
+constexpr const char* kTrained = "/trained";  // after the names of framework/weight_average.h
 
 // A tensor of one quantizer, or an undefined one. `suffix`: that of a second set of values.
 Tensor find(const Checkpoint& checkpoint, const std::string& quantizer, const char* tensor,
@@ -22,7 +22,7 @@ Tensor find(const Checkpoint& checkpoint, const std::string& quantizer, const ch
   return {};
 }
 
-// The offsets of latents in codes, or an undefined tensor where the scales beside them are missing:
+// The offsets of latents in codes, or an undefined tensor where their scales are missing:
 // loading the checkpoint says what is.
 Tensor offsets_of(const NamedQuantizer& entry, const Checkpoint& checkpoint,
                   const Tensor& zero_points, const std::string& suffix) {

@@ -21,9 +21,9 @@ const std::int32_t* zero_points_of(const FakeQuantize& quantizer) {
 class ByOutput {
  public:
   ByOutput(const QuantizedLayer& layer, const Tensor& source)
-      : layer_(layer), source_(source), tensor_(layer.turned(source)) {}
+      : layer_(layer), source_(source), tensor_(layer.by_output_channel(source)) {}
   ~ByOutput() {
-    if (tensor_.raw() != source_.raw()) source_.copy_from(layer_.turned(tensor_));
+    if (tensor_.raw() != source_.raw()) source_.copy_from(layer_.by_output_channel(tensor_));
   }
   ByOutput(const ByOutput&) = delete;
   ByOutput& operator=(const ByOutput&) = delete;
@@ -58,7 +58,7 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
       throw InputError("oscillations: " + entry.name +
                        " folds its batch norm in every step: expected bn_fold frozen or none");
     }
-    const Shape shape = layer->weight_by_output().shape();
+    const Shape shape = layer->weight_by_output_channel().shape();
     const Device device = layer->weight().value().device();
     weights_.push_back(
         {join_path(entry.name, "weight"), layer, Tensor::zeros(shape, DType::kI8, device),

@@ -167,7 +167,7 @@ class Preparer {
       float_output = "dynamic: the next layer quantizes it";
     }
     wire_input(*layer, *target, node.path, in);
-    require_sums_fit(*target, in, layer->weight_by_output(), node.path);
+    require_sums_fit(*target, in, layer->weight_by_output_channel(), node.path);
     add_rows(rows.quantized(*target, layer->bias().defined(),
                             is_dynamic(*target) || layer->has_groups(), bn_fold_, float_output));
     if (target->activations && float_output.empty()) {
@@ -183,19 +183,20 @@ class Preparer {
     const Module& module = **node.slot;
     FormRequest request;
     request.config = target;
-    const auto turned = [&](const Tensor& weight) {
-      return node.form->turned ? node.form->turned(module, weight) : weight;
+    const auto by_output_channel = [&](const Tensor& weight) {
+      return node.form->by_output_channel ? node.form->by_output_channel(module, weight) : weight;
     };
     request.weight = parameter(module, "weight");
     request.bias = parameter(module, "bias");
     request.activation = chain.fused();
     if (float_output) request.config.activations.reset();
-    require_groups_fit(request.config, turned(request.weight), node.path);
+    require_groups_fit(request.config, by_output_channel(request.weight), node.path);
     const auto norm = chain.norm != nullptr ? as<BatchNorm2d>(*chain.norm->slot) : nullptr;
     const bool drops_norm = norm != nullptr && bn_fold_ == BatchNormFold::kFrozen;
     if (drops_norm) {
-      const FoldedWeights folded = fold_batch_norm(turned(request.weight), request.bias, *norm);
-      request.weight = turned(folded.weight);
+      const FoldedWeights folded =
+          fold_batch_norm(by_output_channel(request.weight), request.bias, *norm);
+      request.weight = by_output_channel(folded.weight);
       request.bias = folded.bias;
     }
     const auto layer = std::dynamic_pointer_cast<QuantizedLayer>(node.form->make(module, request));
@@ -362,7 +363,7 @@ class Preparer {
     const ModuleNode* next = node.form->continues ? sole_reader(nodes_, i) : nullptr;
     if (next != nullptr && next->form == node.form && !targets_.ignored(next->scope, reason)) {
       plan_.rows.push_back(
-          plan_row(node.path, "output", "float", "-", "quantized behind " + next->path));
+          plan_row(node.path, "output", "float", "-", "quantized after " + next->path));
       flows_[i] = in;
       return;
     }

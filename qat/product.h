@@ -45,9 +45,9 @@ class Product {
  public:
   virtual ~Product() = default;
   virtual std::string name() const = 0;
-  // The weights of a parameter, which may have another layout. The same function makes a parameter
-  // of weights; codes go along.
-  virtual Variable turned(const Variable& parameter) const { return parameter; }
+  // The weights [channels, ...] of a parameter, which may have another layout. The function is its
+  // own inverse: of such weights it gives the parameter. Codes go along.
+  virtual Variable by_output_channel(const Variable& parameter) const { return parameter; }
   virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
   // Number of elements that dynamic scales treat as a row: the features of a linear map, a whole
   // sample of a convolution.

@@ -36,12 +36,12 @@ Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& 
     return concat(reals).value();
   };
   const Tensor joined = values();
-  const QParamTensors step = output.parameters(
+  const QParamTensors qparams = output.parameters(
       output.observes(context) ? output.observe(joined) : QParamTensors(), context);
   const bool recorded = should_record(inputs);
   Tensor mask;
-  Tensor codes = output.quantize(joined, step, recorded ? &mask : nullptr, /*counted=*/true);
-  Variable y = make_variable(output.value_of(std::move(codes), step));
+  Tensor codes = output.quantize(joined, qparams, recorded ? &mask : nullptr, /*counted=*/true);
+  Variable y = make_variable(output.value_of(std::move(codes), qparams));
   if (!recorded) return y;
   y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);
   RealValues real{values, {}};

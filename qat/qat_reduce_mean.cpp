@@ -37,7 +37,7 @@ Variable QatReduceMean::forward(const Variable& x, ForwardContext& context) {
   std::array<std::int64_t, 2> window{1, 1};
   if (of_image) {
     for (std::size_t axis = first; axis <= last; ++axis) window[axis - 1] = in[axis];
-  } else {  // [N, before, averaged, behind]
+  } else {  // [N, before, averaged, after]
     image = {in[0], 1, 1, 1};
     for (std::size_t axis = 1; axis < in.size(); ++axis) {
       image[axis < first ? 1 : axis <= last ? 2 : 3] *= in[axis];

@@ -11,7 +11,7 @@
 namespace steelyard::qat {
 
 // The parameters that a quantizer learns by gradient descent, once its observer has found a first
-// range: LSQ's scale, LSQ+'s zero point beside it, or PACT's clipping value.
+// range: LSQ's scale, LSQ+'s zero point in addition, or PACT's clipping value.
 enum class Learning { kNothing, kScale, kScaleAndZeroPoint, kClipping };
 
 // One quantizer: its grid and how its range is found.
@@ -38,7 +38,7 @@ struct QuantizeGroup {
 // How a batch norm after a quantized layer is treated (docs/numerics.md has the formulas).
 enum class BatchNormFold {
   kFrozen,          // folded once, from its running statistics, and dropped
-  kNone,            // stays a float operation behind the product
+  kNone,            // stays a float operation after the product
   kBatchCorrected,  // folded in every step; a second product, in float, has the batch's statistics
   kOneConvolution   // folded in every step; the batch's statistics come from the folded product
 };

@@ -44,9 +44,9 @@ struct QuantizedForm {
   // (qat/wide_codes.h).
   int most_bits = 8;
   std::string note{};  // kComputes, kJoins: of the output in the plan
-  // kWeighted: the weights by output channel, [O, ...], of a parameter of another layout, and such
-  // a parameter of weights; none where the parameter has that layout.
-  std::function<Tensor(const Module&, const Tensor& parameter)> turned{};
+  // kWeighted: the weights by output channel, [O, ...], of a parameter of another layout; it is its
+  // own inverse. None where the parameter has that layout.
+  std::function<Tensor(const Module&, const Tensor& parameter)> by_output_channel{};
   // kComputes: why this module stays in float although its output would have such a quantizer; ""
   // where it does not.
   std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};
@@ -55,7 +55,7 @@ struct QuantizedForm {
   // kComputes: before another of its kind, its only reader, the output stays in float, and the last
   // of them has the quantizer.
   bool continues = false;
-  bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 behind it
+  bool fuses_activation = false;  // kJoins: takes along a ReLU or ReLU6 after it
   // kJoins, profile tensorrt: so many of the first operands stay in float, `reader` tells their
   // producers why.
   std::size_t float_operands = 0;

@@ -39,7 +39,7 @@ QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const Requant
                                    .acc = acc.data<std::int32_t>(),
                                    .bias = scale.bias_data(),
                                    .product_scale = scale.product_scale.data<float>()});
-  return range->step;
+  return range->qparams;
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
   validate(config);
   weight_ = register_parameter("weight", weight);
   if (bias.defined()) bias_ = register_parameter("bias", bias);
-  outputs_ = weight_by_output().dim(0);
+  outputs_ = weight_by_output_channel().dim(0);
   if (config.weights) {
     const std::int64_t scales = observers::scale_count(
         config.weights->scheme, outputs_, outputs_ == 0 ? 0 : weight.size() / outputs_);
@@ -95,12 +95,12 @@ Tensor QuantizedLayer::deployed_weight() const {
 }
 
 ProductOperands QuantizedLayer::operands(const ForwardContext& context) const {
-  const Variable weight = product_->turned(weight_);
+  const Variable weight = product_->by_output_channel(weight_);
   if (norm_ != nullptr) return norm_->operands(weight, bias_, context);
   return {weight, bias_, bias_.defined() ? bias_.value() : Tensor()};
 }
 
-std::optional<WeightBias> QuantizedLayer::bias_behind(
+std::optional<WeightBias> QuantizedLayer::weight_bias(
     const std::shared_ptr<const QuantizedValue>& codes, const ProductOperands& operands) const {
   const bool one_scale = codes && !codes->dynamic && !has_groups();
   const FakeQuantize& weights = *weight_quantizer();
@@ -117,8 +117,8 @@ WeightCodes QuantizedLayer::evaluated_weights(const Variable& input) {
   const NoGradGuard no_grad;
   const ForwardContext evaluation;
   const ProductOperands of = operands(evaluation);
-  const auto behind = bias_behind(quantized(input), of);
-  return weight_quantizer()->quantize_weights(of.weight.value(), behind ? &*behind : nullptr,
+  const auto bias = weight_bias(quantized(input), of);
+  return weight_quantizer()->quantize_weights(of.weight.value(), bias ? &*bias : nullptr,
                                               /*recorded=*/false, evaluation);
 }
 
@@ -126,7 +126,7 @@ std::int64_t QuantizedLayer::move_weights(const Tensor& from, const Tensor& to,
                                           const Tensor& values) {
   const std::vector<double> factors =
       folds_norm() ? norm_->factors() : std::vector<double>(static_cast<std::size_t>(outputs_), 1);
-  const Tensor weight = weight_by_output().to(Device{}).clone();
+  const Tensor weight = weight_by_output_channel().to(Device{}).clone();
   const std::int64_t per_output = outputs_ == 0 ? 0 : weight.size() / outputs_;
   std::int64_t moved = 0;
   for (std::int64_t i = 0; i < weight.size(); ++i) {
@@ -135,11 +135,11 @@ std::int64_t QuantizedLayer::move_weights(const Tensor& from, const Tensor& to,
     weight.data<float>()[i] = static_cast<float>(double{values.data<float>()[i]} / factor);
     ++moved;
   }
-  weight_.value().copy_from(turned(weight));
+  weight_.value().copy_from(by_output_channel(weight));
   return moved;
 }
 
-Variable QuantizedLayer::with_weight(const Variable& input, const Variable& weight) {
+Variable QuantizedLayer::float_output_with(const Variable& input, const Variable& weight) {
   ForwardContext evaluation;
   Variable y = product_->float_forward(input, weight, operands(evaluation).bias);
   if (norm_ != nullptr && norm_->normalizes(evaluation)) {
@@ -169,7 +169,7 @@ Variable QuantizedLayer::computed(const Variable& input, const Epilogue& epilogu
   }
   const Variable product = multiply(input, of, Epilogue{}, context);
   const auto raw_product = [&] {
-    return product_->float_forward(input, product_->turned(weight_), Variable());
+    return product_->float_forward(input, product_->by_output_channel(weight_), Variable());
   };
   const Variable y =
       apply_activation(norm_->normalize(product, bias_, raw_product, context), epilogue.activation);
@@ -185,8 +185,8 @@ Variable QuantizedLayer::multiply(const Variable& x, const ProductOperands& oper
   }
   const bool in_groups = weights->config().scheme.granularity == kernels::Granularity::kGroup;
   if (in_groups && !integer_groups_) return float_forward(x, operands, epilogue, context);
-  if (const auto behind = bias_behind(codes, operands)) {
-    return integer_forward(x, *codes, operands, *behind, epilogue, context);
+  if (const auto bias = weight_bias(codes, operands)) {
+    return integer_forward(x, *codes, operands, *bias, epilogue, context);
   }
   const Variable y =
       apply_activation(grouped_forward(x, *codes, operands, context), epilogue.activation);
@@ -217,13 +217,14 @@ Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue
 }
 
 Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue& codes,
-                                         const ProductOperands& operands, const WeightBias& behind,
-                                         const Epilogue& epilogue, ForwardContext& context) {
+                                         const ProductOperands& operands,
+                                         const WeightBias& int32_bias, const Epilogue& epilogue,
+                                         ForwardContext& context) {
   const Variable& bias = operands.bias;
   WeightQuantizer& weight_quant = *weight_quantizer();
   const bool recorded = should_record({x, operands.weight, bias});
   WeightCodes weight =
-      weight_quant.quantize_weights(operands.weight.value(), &behind, recorded, context);
+      weight_quant.quantize_weights(operands.weight.value(), &int32_bias, recorded, context);
   const Variable weight_input = weight_quant.learn_weight(operands.weight, weight, context);
 
   ActivationQuantizer* output = epilogue.output;

@@ -48,10 +48,12 @@ class QuantizedLayer : public Module {
 
   Variable& weight() { return weight_; }
   Variable& bias() { return bias_; }
-  // What of the parameter's layout belongs to an output channel side by side, [O, ...], and back
-  // again; the same tensor where the parameter has this layout.
-  Tensor turned(const Tensor& weight) const { return product_->turned(Variable(weight)).value(); }
-  Tensor weight_by_output() const { return turned(weight_.value()); }
+  // A tensor in the parameter's layout with the elements of an output channel side by side,
+  // [O, ...]; the same tensor where the parameter has that layout. It is its own inverse.
+  Tensor by_output_channel(const Tensor& weight) const {
+    return product_->by_output_channel(Variable(weight)).value();
+  }
+  Tensor weight_by_output_channel() const { return by_output_channel(weight_.value()); }
   // Whether a batch norm is folded into the weights in every step.
   bool folds_norm() const { return norm_ && norm_->mode() != BatchNormFold::kNone; }
   // The weight of the product in evaluation, before quantization: f32, with a batch norm folded in.
@@ -63,7 +65,7 @@ class QuantizedLayer : public Module {
   std::int64_t move_weights(const Tensor& from, const Tensor& to, const Tensor& values);
   // Its output in evaluation, before its quantizer, of this weight in place of deployed_weight(),
   // in float.
-  Variable with_weight(const Variable& input, const Variable& weight);
+  Variable float_output_with(const Variable& input, const Variable& weight);
   kernels::Activation activation() const { return activation_; }
   // How inputs that arrive without codes are quantized in every pass; null where they are not.
   const observers::QScheme* dynamic_input() const {
@@ -96,7 +98,7 @@ class QuantizedLayer : public Module {
   Variable multiply(const Variable& x, const ProductOperands& operands, const Epilogue& epilogue,
                     ForwardContext& context);
   Variable integer_forward(const Variable& x, const QuantizedValue& codes,
-                           const ProductOperands& operands, const WeightBias& behind,
+                           const ProductOperands& operands, const WeightBias& int32_bias,
                            const Epilogue& epilogue, ForwardContext& context);
   // The product of codes with weights whose groups have scales of their own, and the bias.
   Variable grouped_forward(const Variable& x, const QuantizedValue& codes,
@@ -105,9 +107,9 @@ class QuantizedLayer : public Module {
                          const Epilogue& epilogue, ForwardContext& context);
   // The weight by output channel with the bias, as the product has them in this pass.
   ProductOperands operands(const ForwardContext& context) const;
-  // What the weights' scales leave room for where the codes of the input are multiplied as integers
-  // with one scale for each output; null elsewhere.
-  std::optional<WeightBias> bias_behind(const std::shared_ptr<const QuantizedValue>& codes,
+  // The bias that int32 sums must have room for; null unless the codes of the input are multiplied
+  // as integers with one scale for each output.
+  std::optional<WeightBias> weight_bias(const std::shared_ptr<const QuantizedValue>& codes,
                                         const ProductOperands& operands) const;
 
   std::shared_ptr<const Product> product_;

@@ -1,4 +1,4 @@
-// The integer form of a tensor, carried beside its float value through the network.
+// The integer form of a tensor, carried with its float value through the network.
 #pragma once
 
 #include <array>

@@ -3,7 +3,7 @@
 //
 // A range is wrong if clipping costs about three bits or more, or if the SQNR is far too low for
 // the number of bits. It is too narrow if clipped values have most of the noise, else too wide.
-// docs/reports.md has the limits and the measurements behind them.
+// docs/reports.md has the limits and the measurements that chose them.
 #pragma once
 
 #include <span>

@@ -33,7 +33,7 @@ struct QatSchedule {
 
 // Sets the switches of every quantizer and batch norm in `model` at the start of each epoch, and
 // stops a run whose quantizers met NaN or infinite values (their codes would hide it) or biases
-// that int32 cannot hold beside their products: after the step, on a GPU after every
+// that int32 cannot hold with their products: after the step, on a GPU after every
 // kGpuCheckSteps, at the epoch's end and before every checkpoint, since asking waits for it.
 class ScheduleCallback : public TrainerCallback {
  public:

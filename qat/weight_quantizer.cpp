@@ -33,9 +33,9 @@ Variable WeightQuantizer::forward(const Variable& weight, ForwardContext& contex
   }
   WeightCodes codes = quantize_weights(weight.value(), nullptr, should_record({weight}), context);
   Tensor mask = std::exchange(codes.mask, Tensor());
-  QParamTensors step = parameters(codes);
-  return record_use(use_of(make_weight(std::move(codes)), weight, std::move(step), std::move(mask)),
-                    context);
+  QParamTensors qparams = parameters(codes);
+  return record_use(
+      use_of(make_weight(std::move(codes)), weight, std::move(qparams), std::move(mask)), context);
 }
 
 Variable WeightQuantizer::learn_weight(const Variable& weight, WeightCodes& codes,
@@ -46,7 +46,7 @@ Variable WeightQuantizer::learn_weight(const Variable& weight, WeightCodes& code
                     context);
 }
 
-QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QParamTensors step,
+QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QParamTensors qparams,
                                      Tensor mask) const {
   const Tensor& values = weight.value();
   const std::int64_t per_scale = channels() == 0 ? 1 : values.size() / channels();
@@ -54,7 +54,7 @@ QuantizedUse WeightQuantizer::use_of(Variable output, const Variable& weight, QP
           .input = weight,
           .mask = std::move(mask),
           .values = {[values] { return values; }, {values}},
-          .step = std::move(step),
+          .qparams = std::move(qparams),
           .per_scale = std::max<std::int64_t>(1, per_scale)};
 }
 
@@ -63,31 +63,31 @@ QParamTensors WeightQuantizer::parameters(const WeightCodes& codes) const {
   return {codes.qparams.scale, zero_point.defined() ? zero_point : kept().zero_point};
 }
 
-WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const WeightBias* behind,
+WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const WeightBias* bias,
                                               bool recorded, const ForwardContext& context) {
   static_cast<void>(layout(weight.size()));  // throws unless they divide
-  if (behind != nullptr && channels() != 1 && channels() != weight.dim(0)) {
+  if (bias != nullptr && channels() != 1 && channels() != weight.dim(0)) {
     throw std::invalid_argument("[fake_quantize] expected weights of " +
                                 std::to_string(channels()) + " outputs, got " +
                                 shape_string(weight.shape()));
   }
-  kernels::WeightQuantization op = operation_on(weight, behind, context);
+  kernels::WeightQuantization op = operation_on(weight, bias, context);
   if (observes(context) && !observed_in_step_) {
     observe_in_pass(weight, op);
     observed_in_step_ = observes_once_;
   }
   require_observed();
-  WeightCodes to = empty_codes(weight, behind, recorded);
-  kernels::BiasBehind bias{};
-  if (behind != nullptr) {
-    bias = {behind->input.scale.data<float>(), behind->input.zero_point.data<std::int32_t>(),
-            data_or_null<float>(behind->bias), data_or_null<float>(behind->deployed)};
+  WeightCodes to = empty_codes(weight, bias, recorded);
+  kernels::BiasOfRows bias_arrays{};
+  if (bias != nullptr) {
+    bias_arrays = {bias->input.scale.data<float>(), bias->input.zero_point.data<std::int32_t>(),
+                   data_or_null<float>(bias->values), data_or_null<float>(bias->deployed)};
   }
   run(device(), kernels::QuantizeWeights{
                     .op = op,
                     .weight = weight.data<float>(),
                     .quantizer = state(weight.dim(0), to.bias.defined()),
-                    .behind = bias,
+                    .bias = bias_arrays,
                     .to = {to.codes.data<std::int8_t>(), data_or_null<std::uint8_t>(to.mask),
                            to.qparams.scale.data<float>(), data_or_null<float>(to.product_scale),
                            data_or_null<std::int32_t>(to.bias),
@@ -108,9 +108,9 @@ void WeightQuantizer::observe_in_pass(const Tensor& weight, kernels::WeightQuant
 
 // The operation on scales that are given or follow latents.
 kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
-                                                          const WeightBias* behind,
+                                                          const WeightBias* bias,
                                                           const ForwardContext& context) const {
-  const bool by_output = channels() == 1 || behind != nullptr;
+  const bool by_output = channels() == 1 || bias != nullptr;
   kernels::WeightQuantization op;
   op.scales = channels();
   op.rows = by_output ? weight.dim(0) : channels();
@@ -119,15 +119,15 @@ kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
   op.rule = range_rule();
   op.counted = observer_counts(context);
   op.keeps = context.training || op.counted;
-  if (behind != nullptr) {
+  if (bias != nullptr) {
     const bool follows = observes(context) || learns(context);
     op.fit = follows ? kernels::BiasFit::kFollows : kernels::BiasFit::kKeepsRoom;
-    op.x_codes = behind->input_codes;
+    op.x_codes = bias->input_codes;
   }
   return op;
 }
 
-WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias* behind,
+WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias* bias,
                                          bool recorded) const {
   const observers::QScheme grid = scheme();
   WeightCodes to;
@@ -136,9 +136,9 @@ WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias*
   to.qparams.scale = Tensor::empty({channels()}, DType::kF32, device());
   if (!grid.symmetric) to.qparams.zero_point = Tensor::empty({channels()}, DType::kI32, device());
   if (recorded) to.mask = empty_mask(weight.size(), device());
-  if (behind != nullptr) {
+  if (bias != nullptr) {
     to.product_scale = Tensor::empty({weight.dim(0)}, DType::kF32, device());
-    if (behind->bias.defined()) to.bias = Tensor::empty({weight.dim(0)}, DType::kI32, device());
+    if (bias->values.defined()) to.bias = Tensor::empty({weight.dim(0)}, DType::kI32, device());
   }
   return to;
 }

@@ -1,4 +1,4 @@
-// The quantizer of a layer's weights, with the rules of the bias behind them.
+// The quantizer of a layer's weights, with the rules of the bias that is added to their product.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace steelyard::qat {
 struct WeightBias {
   QParamTensors input;  // [1] each
   kernels::CodeRange input_codes;
-  Tensor bias;      // f32 [outputs], undefined for none
+  Tensor values;    // f32 [outputs], undefined for none
   Tensor deployed;  // the bias that scales are fitted to, likewise
 };
 
@@ -38,9 +38,9 @@ class WeightQuantizer : public FakeQuantize, public StepStatistics {
   // and, where a bias follows, makes the scales suit it by the rules of docs/numerics.md: a channel
   // without weights takes its scale from the bias while it follows its weights; every scale is
   // large enough that the bias fits int32 and that s_x * s_w is a normal float, in evaluation for
-  // the pass alone. A bias that int32 cannot hold beside its products is cut to what it can hold
+  // the pass alone. A bias that int32 cannot hold with its products is cut to what it can hold
   // and is a fault. Throws std::logic_error when nothing was observed.
-  WeightCodes quantize_weights(const Tensor& weight, const WeightBias* behind, bool recorded,
+  WeightCodes quantize_weights(const Tensor& weight, const WeightBias* bias, bool recorded,
                                const ForwardContext& context);
   // The variable that gets the gradient of the weights from a product of their codes: `weight`, or
   // where the quantizer learns a variable through which gradients reach the latents too, and which
@@ -56,12 +56,12 @@ class WeightQuantizer : public FakeQuantize, public StepStatistics {
   bool range_restarts() const override { return !observer().forgets(); }
   void observe_in_pass(const Tensor& weight, kernels::WeightQuantization& op);
   // `output`: of the weights in float, or with codes.
-  QuantizedUse use_of(Variable output, const Variable& weight, QParamTensors step,
+  QuantizedUse use_of(Variable output, const Variable& weight, QParamTensors qparams,
                       Tensor mask) const;
   QParamTensors parameters(const WeightCodes& codes) const;
-  kernels::WeightQuantization operation_on(const Tensor& weight, const WeightBias* behind,
+  kernels::WeightQuantization operation_on(const Tensor& weight, const WeightBias* bias,
                                            const ForwardContext& context) const;
-  WeightCodes empty_codes(const Tensor& weight, const WeightBias* behind, bool recorded) const;
+  WeightCodes empty_codes(const Tensor& weight, const WeightBias* bias, bool recorded) const;
   kernels::WeightQuantizerArrays state(std::int64_t outputs, bool with_bias);
 
   bool observes_once_ = false;  // between begin_step() and end_step()

@@ -40,7 +40,7 @@ Bytes bytes_of(const QuantizedValue& x) {
 }  // namespace
 
 Tensor quantize_reals(const Tensor& real, kernels::Activation activation,
-                      const FakeQuantize& output, const QParamTensors& step, Tensor* mask) {
+                      const FakeQuantize& output, const QParamTensors& qparams, Tensor* mask) {
   const Device device = real.device();
   Tensor codes = Tensor::empty(real.shape(), output.scheme().code_dtype(), device);
   if (mask != nullptr) *mask = empty_mask(real.size(), device);
@@ -52,8 +52,8 @@ Tensor quantize_reals(const Tensor& real, kernels::Activation activation,
                     .activation = activation,
                     .range = output.code_range(),
                     .x = real.data<float>(),
-                    .scale = step.scale.data<float>(),
-                    .zero_point = step.zero_point.data<std::int32_t>(),
+                    .scale = qparams.scale.data<float>(),
+                    .zero_point = qparams.zero_point.data<std::int32_t>(),
                     .codes = codes.data<Code>(),
                     .mask = mask != nullptr ? mask->data<std::uint8_t>() : nullptr});
   });
@@ -63,9 +63,9 @@ Tensor quantize_reals(const Tensor& real, kernels::Activation activation,
 QuantizedValue round_reals(const Tensor& real, kernels::Activation activation,
                            const std::function<Tensor()>& activated, ActivationQuantizer& output,
                            Tensor* mask, const ForwardContext& context) {
-  const QParamTensors step = output.parameters(
+  const QParamTensors qparams = output.parameters(
       output.observes(context) ? output.observe(activated()) : QParamTensors(), context);
-  return output.value_of(quantize_reals(real, activation, output, step, mask), step);
+  return output.value_of(quantize_reals(real, activation, output, qparams, mask), qparams);
 }
 
 Tensor multiply_wide(const Product& product, const QuantizedValue& x, const WeightCodes& weight,

@@ -12,7 +12,7 @@ namespace steelyard::qat {
 // Codes of `output`, of any width, of activation(real): f32 `real`. The packed mask, where not
 // null, is of values inside the range and on the activation's linear part.
 Tensor quantize_reals(const Tensor& real, kernels::Activation activation,
-                      const FakeQuantize& output, const QParamTensors& step, Tensor* mask);
+                      const FakeQuantize& output, const QParamTensors& qparams, Tensor* mask);
 
 // The same in a pass, which observes what `activated` gives: activation(real).
 QuantizedValue round_reals(const Tensor& real, kernels::Activation activation,

@@ -22,7 +22,7 @@ LABELS = {"bat": "batch", "c": "c", "cc": "cpp", "cmake": "cmake", "cpp": "cpp",
 
 
 def numbers_of(path):
-    """The first and the last bytes beside white space, with PADDING where a file has fewer."""
+    """The first and the last bytes other than white space, with PADDING where a file has fewer."""
     with open(path, "rb") as file:
         first = file.read(BLOCK)
         file.seek(max(0, os.path.getsize(path) - BLOCK))

@@ -19,11 +19,11 @@ INTRODUCTION = (
     "tabled below, the one that is best on the test set, so it looks better rather than worse than it is. `trained` is "
     "quantization-aware training. Calibrated models are compared with the imported float model, trained ones with the better of "
     "the tuned ones. All values are those of the last epoch on the test set; a row with several seeds has their mean, "
-    "and each seed's value beside it.",
+    "and each seed's value in the next column.",
     "Differing codes and the agreement of ONNX Runtime are those of `steelyard verify`, over a part of the test set. The last "
     "two columns are about the exported ONNX file and the whole test set: ONNX Runtime's own score, and the percentage of "
     "decisions (classes, characters of frames, marks of pixels) in which OpenVINO agrees with ONNX Runtime. OpenVINO computes "
-    "in float between the codes: a code may come out one higher or lower, and behind it others.")
+    "in float between the codes: a code may come out one higher or lower, and others after it.")
 ABOUT = {
     "direction": "Is a line of text upright or upside down? 48 x 192 pixels, 134 thousand parameters. Top-1 in percent.",
     "recognition": "Lines of 4 to 12 characters, 48 x 160 pixels, 2.7 million parameters, 6,625 characters in each of 20 frames. "
@@ -33,8 +33,8 @@ ABOUT = {
                   "The label is that of the file's extension; types with fewer than 20 files are left out. 784 thousand "
                   "parameters. Top-1 in percent. Only the two convolutions and products with weights are quantized.",
     "detection": "Which pixels of a page belong to text? 160 x 192 pixels, 1.2 million parameters. The binary cross-entropy of "
-                 "the test set: lower is better; the readers' score is the F1 of all pixels, in percent. The masks of the data "
-                 "are a little thinner than those that the float model was trained on.",
+                 "the test set: lower is better; ONNX Runtime's own score is the F1 of all pixels, in percent. The masks of "
+                 "the data are a little thinner than those that the float model was trained on.",
 }
 TITLES = {"float": ("float", "imported"), "float-tuned": ("float", "tuned"),
           "float-tuned-norms": ("float", "tuned, batch norms too"), "qat-w8a8": ("W8A8", "trained"),
@@ -79,12 +79,18 @@ def best(names, cells, show):
     return choose(measured, key=lambda name: mean(cells[name], show), default=None)
 
 
+def readers_score(cell, show):
+    """ONNX Runtime's score, the mean over the seeds; None where it was not measured."""
+    scores = [result["readers"]["onnxruntime"][show.metric.name] for result in cell.values() if result["readers"]]
+    return statistics.mean(scores) if scores else None
+
+
 def readers_text(cell, show):
     """ONNX Runtime's score and OpenVINO's agreement, of all seeds."""
     results = [result["readers"] for result in cell.values() if result["readers"]]
     if not results:
         return "-", "-"
-    score = statistics.mean(result["onnxruntime"][show.metric.name] for result in results)
+    score = readers_score(cell, show)
     agreement = [result["openvino"]["same_decisions"] for result in results if "openvino" in result]
     return f"{score:.2f}", f"{min(agreement):.2f} %" if agreement else "-"
 
@@ -147,6 +153,24 @@ def goals(show, cells, baseline):
     return paragraph(f"Goal: at most {show.goal} points worse than float, tuned. {'; '.join(said)}.") if said else []
 
 
+def disagreements(show, cells):
+    """Where training in integers is better by the table's metric but worse by ONNX Runtime's score, which is another one."""
+    tuned = best(("float-tuned", "float-tuned-norms"), cells, show)
+    if show.key == show.metric.name or tuned is None:
+        return []
+    before, sign = readers_score(cells[tuned], show), -1 if show.metric.name in LOWER_IS_BETTER else 1
+    key, score = NAMES[show.key].removesuffix(" %"), NAMES[show.metric.name].removesuffix(" %")
+    lines = []
+    for name in (*trained("w8a8", cells), *trained("w4a8", cells)):
+        after, is_better = readers_score(cells[name], show), best((name, tuned), cells, show) == name
+        if before is not None and after is not None and is_better and sign * (before - after) > 0:
+            order = "lower" if show.key in LOWER_IS_BETTER else "higher"
+            lines += paragraph(f"By {score}, {TITLES[name][0]} {TITLES[name][1]} loses {sign * (before - after):.1f} points against "
+                               f"float, tuned ({after:.2f} % against {before:.2f} %), although its {key} is {order} "
+                               f"({shown(mean(cells[name], show), show)} against {shown(mean(cells[tuned], show), show)}).")
+    return lines
+
+
 def calibration_table(show, cells):
     lines = []
     for width in ("w8a8", "w4a8"):
@@ -177,7 +201,7 @@ def section(show, cells):
         sizes += f"; {trained[0]['run']['epochs']} epochs"
     lines += paragraph(f"{sizes}. Recipe: `benchmarks/imported/recipes/{show.name}.yaml`.")
     table, baseline = main_table(show, cells)
-    lines += [*table, "", *goals(show, cells, baseline), *calibration_table(show, cells)]
+    lines += [*table, "", *goals(show, cells, baseline), *disagreements(show, cells), *calibration_table(show, cells)]
     missing = [cell.name for cell in show.cells if cell.name not in cells]
     if missing:
         lines += paragraph("Not measured yet: " + ", ".join(f"`{name}`" for name in missing) + ".")

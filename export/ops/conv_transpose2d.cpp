@@ -31,7 +31,7 @@ Shape shape(const Graph& graph, const Node& node) {
 }
 
 Tensor weight(const Node& node, const Tensor& parameter) {
-  return qat::turned_weight(parameter, node.conv.groups);
+  return qat::swapped_channels(parameter, node.conv.groups);
 }
 
 void reference(const Operands& op) {
@@ -133,8 +133,8 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
   if (!larger) return;
   // Ends are counted from the end, so that the image may have any size.
   const auto end = [](const auto& side, std::int64_t all) {
-    const std::int64_t behind = all - side.first() - side.out;
-    return behind == 0 ? INT64_MAX : -behind;
+    const std::int64_t after = all - side.first() - side.out;
+    return after == 0 ? INT64_MAX : -after;
   };
   onnx.add("Slice",
            {pixels, numbers("first", {h.first(), w.first()}),
@@ -146,11 +146,11 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
 void float_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const Conv2dGeometry& g = node.conv;
   const Shape w = node.weights->weight.shape();
-  Node turned = node;
+  Node as_parameter = node;
   if (!node.weights->has_codes()) {
-    turned.weights->weight = qat::turned_weight(node.weights->weight, g.groups);
+    as_parameter.weights->weight = qat::swapped_channels(node.weights->weight, g.groups);
   }
-  std::vector<std::string> operands = linear_map_operands(nodes, turned);
+  std::vector<std::string> operands = linear_map_operands(nodes, as_parameter);
   if (node.weights->has_codes()) {
     OnnxGraph& onnx = nodes.onnx();
     const auto reshape = [&](const std::string& to, const Shape& shape) {

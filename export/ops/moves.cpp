@@ -164,7 +164,7 @@ void slice_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
     if (out[d] == in[d] && node.steps[d] == 1) continue;
     const std::int64_t end = node.first[d] + out[d] * node.steps[d];
     starts.push_back(node.first[d]);
-    // Negative ends count from behind.
+    // Negative ends count from the end.
     ends.push_back(end < 0 ? std::numeric_limits<std::int64_t>::min() : end);
     axes.push_back(nodes.axis(node, d));
     steps.push_back(node.steps[d]);

@@ -134,7 +134,7 @@ std::string onnx_refusal(const Graph& graph) {
                                    graph.values[node.output].quantization);
     if (sums && node.op != Op::kLinear && !node.weights->zero_points.empty()) {
       return node.name +
-             ": a convolution with zero points of weights has no form beside codes of more than 8 "
+             ": a convolution with zero points of weights has no form with codes of more than 8 "
              "bits";
     }
   }

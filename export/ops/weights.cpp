@@ -91,7 +91,7 @@ std::string weight(OnnxNodes& nodes, const Node& node) {
   Shape code_shape = shape;
   Shape scale_shape{count};
   if (groups) {
-    // Rows, since ONNX's blocks lie on one axis: those of a convolution get their shape behind.
+    // Rows, since ONNX's blocks lie on one axis: those of a convolution get their shape afterwards.
     code_shape = {shape[0], weights.weight.size() / shape[0]};
     scale_shape = {shape[0], count / shape[0]};
   }

@@ -34,7 +34,7 @@ void Collectives::exchange(int peer, std::span<const std::byte> send,
   }
 }
 
-// A binomial tree: in each round those who have the bytes send them on, half as far each time.
+// A binomial tree: in each round the ranks that have the bytes send them on, half as far each time.
 void Collectives::broadcast(std::span<std::byte> bytes, int root) {
   const int place = rank() ^ root;  // of this rank, where the root's is 0
   for (int distance = size() / 2; distance > 0; distance /= 2) {

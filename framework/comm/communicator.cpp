@@ -21,7 +21,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// One thread adds: it shares the machine with those who compute the next gradients.
+// One thread adds: it shares the machine with the threads that compute the next gradients.
 struct Add {
   template <typename T>
   void operator()(std::span<T> mine, std::span<const T> theirs) const {

@@ -2,8 +2,8 @@
 //
 // Collective: every rank calls the same functions in the same order with arguments of the same
 // sizes. A thread of the communicator's own does the work, in that order, so that sums that were
-// started proceed while the caller computes. Errors of the transport (RankLost) are thrown to who
-// waits, then and at every later call. The functions are called by one thread.
+// started proceed while the caller computes. Errors of the transport (RankLost) are thrown in the
+// call that waits, and in every later one. The functions are called by one thread.
 #pragma once
 
 #include <condition_variable>
@@ -75,7 +75,7 @@ class Communicator {
   // on every rank, and for any number of ranks that share the shards (shard_sum.h). Of a NaN only
   // that it is one is promised. A GPU's tensors travel through the host's memory.
   void sum(const std::vector<Tensor>& tensors) { start_sum(tensors).wait(); }
-  // The same beside the caller's work, who leaves the tensors alone until wait() has returned.
+  // The same while the caller does other work; the tensors belong to the sum until wait() returns.
   [[nodiscard]] Pending start_sum(std::vector<Tensor> tensors);
 
   // From now on a GPU's tensors on `device` travel between the GPUs of the ranks, over NCCL; what

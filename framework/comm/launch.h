@@ -21,8 +21,8 @@ struct Launch {
 // not below the size, or RANK or WORLD_SIZE is there alone.
 Launch read_launch(const std::function<const char*(const char*)>& variable);
 
-// Before an error of processes that have not joined, and so cannot agree on who prints it: the
-// first one does not wait, and its end makes mpirun end the others, which wait for seconds.
+// Before an error of processes that have not joined, and so cannot agree on which one prints it:
+// the first one does not wait, and its end makes mpirun end the others, which wait for seconds.
 void let_first_rank_speak(const Launch& launch);
 
 }  // namespace steelyard::comm

@@ -41,10 +41,10 @@ void check(int code, const char* call) {
   throw RankLost(what);
 }
 
-// MPI's own waits ask again and again without a pause, which takes the processor from those who
-// compute. Here a wait is slept through, an eighth of the time waited so far at once: that is how
-// much later than it could a message is seen, and where processors are shared, who slept is served
-// before who yielded.
+// MPI's own waits ask again and again without a pause, which takes the processor from threads
+// that compute. Here a wait is slept through, an eighth of the time waited so far at once: by so
+// much a message may be seen late, and where processors are shared, a thread that slept is served
+// before one that yielded.
 class Wait {
  public:
   void pause() {
@@ -60,7 +60,7 @@ class Wait {
 
 // Of Open MPI over TCP: a message goes at once, up to half a piece of a sum and its header. Larger
 // ones ask first, and where two ranks send to one another, the answer that one waits for stands
-// behind the bytes of the other: one direction at a time.
+// after the bytes of the other: one direction at a time.
 void send_at_once() {
   const std::string bytes = std::to_string(Communicator::kPieceBytes / 2 + 4096);
   for (const char* limit : {"eager_limit", "rndv_eager_limit", "max_send_size"}) {

@@ -106,7 +106,7 @@ class NcclTransport : public GpuTransport {
   ncclComm_t comm_ = nullptr;
   kernels::CudaQueue queue_;
   std::array<std::unique_ptr<Storage>, 2> scratch_;
-  std::mutex mutex_;  // held by who asks after comm_ and by who ends it
+  std::mutex mutex_;  // held by the thread that asks comm_ for errors and by the one that ends it
   std::atomic<bool> interrupted_ = false;
 };
 

@@ -8,8 +8,8 @@
 namespace steelyard::comm {
 
 // Calls body(communicator) for `ranks` ranks at once, each in a thread, and returns when all have.
-// Rethrows the first error; when a rank has left, by an error or by its return, those who wait for
-// it get RankLost.
+// Rethrows the first error; when a rank has left, by an error or by its return, ranks that wait
+// for it get RankLost.
 void run_as_ranks(int ranks, const std::function<void(Communicator&)>& body,
                   std::size_t piece_bytes = Communicator::kPieceBytes);
 

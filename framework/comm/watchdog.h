@@ -2,9 +2,9 @@
 //
 // A thread sends a heartbeat to every neighbour (neighbours.h) and listens. A connection that ends
 // without a farewell is a rank that was lost; so is a neighbour that is silent for the deadline,
-// also one that has said farewell and ended while this process does not come to its end. Who
-// notices tells its own neighbours, they tell theirs, and all leave. The time in which this process
-// itself did not run counts against nobody.
+// also one that has said farewell and ended while this process does not come to its end. The
+// rank that notices tells its own neighbours, they tell theirs, and all leave. The time in which
+// this process itself did not run does not count as silence of others.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ struct WatchdogOptions {
   std::function<void(const std::string&)> on_loss{};
 };
 
-// Prints the message to standard error, behind a line break where ranks draw lines, appends it to
+// Prints the message to standard error, after a line break where ranks draw lines, appends it to
 // the log and ends the process with kRankLostExitCode, at once and whatever other threads do.
 [[noreturn]] void leave_after_loss(const std::string& message, const RankState& state);
 

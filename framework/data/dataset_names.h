@@ -1,4 +1,5 @@
-// The names behind the numbers of a dataset (classes, columns, inputs). Checkpoints contain them.
+// The names that stand for the numbers of a dataset (classes, columns, inputs). Checkpoints contain
+// them.
 #pragma once
 
 #include <cstdint>

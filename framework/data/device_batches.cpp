@@ -56,7 +56,7 @@ std::optional<Batch> DeviceBatches::next() {
 }
 
 // Begins to copy the loader's next batch. Whatever was queued until now may still use the stage's
-// tensors: the copy waits for it, and runs beside what is queued later.
+// tensors: the copy waits for it, and runs at the same time as what is queued later.
 void DeviceBatches::stage(Stage& stage) {
   const std::optional<Batch> source = loader_.next();
   if (!source) {

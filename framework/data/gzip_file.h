@@ -12,7 +12,7 @@ struct z_stream_s;  // of zlib
 
 namespace steelyard {
 
-// Plain files are passed on as they are. Unlike gzread(), nothing behind a gzip stream but another
+// Plain files are passed on as they are. Unlike gzread(), nothing after a gzip stream but another
 // one is passed over. (https://www.rfc-editor.org/rfc/rfc1952)
 class GzipFile {
  public:

@@ -50,7 +50,7 @@ class IdxFile {
     return kind_of({first.data(), static_cast<std::size_t>(got)});
   }
 
-  // Also checks the checksum behind packed data.
+  // Also checks the checksum after packed data.
   void require_end() {
     char extra = 0;
     if (file_.read(&extra, 1) > 0) fail("expected the end of the file, got more bytes");
@@ -59,7 +59,7 @@ class IdxFile {
 
   bool is_packed() const { return file_.is_packed(); }
 
-  // The values of a plain file, which stay there: all that is behind `begin`.
+  // The values of a plain file, which stay there: all that is after `begin`.
   StoredArray stored(std::uint64_t begin, const Shape& shape, const std::string& what) const {
     const auto bytes = static_cast<std::uint64_t>(shape_size(shape));
     const std::uint64_t got = file_.stored_bytes() - begin;

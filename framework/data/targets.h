@@ -16,7 +16,7 @@ struct TargetOptions {
   // Absent: a class where there are texts or whole numbers, else numbers.
   std::optional<TargetKind> kind = {};
   std::string separator = "|";  // between the labels of a sample, of kMarks
-  // The classes, labels or characters in the order of the model's outputs, of kText behind "", and
+  // The classes, labels or characters in the order of the model's outputs, of kText after "", and
   // the file that lists them. Absent: those of the training set.
   std::vector<std::string> names = {};
   std::string names_source = "the training set";

@@ -28,7 +28,7 @@ inline Variable operator-(const Variable& a, const Variable& b) { return subtrac
 inline Variable operator*(const Variable& a, const Variable& b) { return multiply(a, b); }
 inline Variable operator/(const Variable& a, const Variable& b) { return divide(a, b); }
 
-// A number as a constant beside `like`: its dtype, its device, rank 0.
+// A number as a constant for arithmetic with `like`: its dtype, its device, rank 0.
 Variable constant(double value, const Variable& like);
 
 inline Variable operator+(const Variable& a, double b) { return broadcast_add(a, constant(b, a)); }
@@ -41,7 +41,7 @@ inline Variable operator*(double a, const Variable& b) { return multiply(constan
 inline Variable operator/(double a, const Variable& b) { return divide(constant(a, b), b); }
 inline Variable operator-(const Variable& x) { return -1.0 * x; }
 
-// Whether each pair of elements compares so, as a tensor of dtype bool; false beside a NaN.
+// Whether each pair of elements compares so, as a tensor of dtype bool; false where one is a NaN.
 Tensor operator>(const Variable& a, const Variable& b);
 Tensor operator>=(const Variable& a, const Variable& b);
 inline Tensor operator<(const Variable& a, const Variable& b) { return b > a; }

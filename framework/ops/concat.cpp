@@ -31,7 +31,7 @@ void copy_columns(const Tensor& from, std::int64_t from_first, const Tensor& to,
   });
 }
 
-// [what lies before the axis, it and what lies behind it].
+// [what lies before the axis, it and what lies after it].
 Shape rows_at(const Shape& shape, std::size_t axis) {
   const auto at = shape.begin() + static_cast<std::ptrdiff_t>(axis);
   return {std::accumulate(shape.begin(), at, std::int64_t{1}, std::multiplies<>()),

@@ -56,7 +56,7 @@ void gather(Translator& t) {
   give_rows(t, t.plain(1), t.input(1).shape, t.node().input(0), table);
 }
 
-// Values [..., 1] beside 0, 1, ..., classes - 1 in the last dimension are one-hot.
+// Values [..., 1] compared with 0, 1, ..., classes - 1 in the last dimension are one-hot.
 void equal(Translator& t) {
   const std::size_t at = t.input(0).known ? 1 : 0;
   const Value& in = t.input(at);

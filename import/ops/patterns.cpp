@@ -12,7 +12,7 @@ class Pattern {
  public:
   explicit Pattern(Translator& t) : t_(t) {}
 
-  // Who makes the value, if that is the operation.
+  // The node that makes the value, if its operation is `op`.
   const OnnxNode* made_by(const std::string& value, const char* op) const {
     const OnnxNode* node = t_.maker(value);
     return node != nullptr && node->op == op && node->domain.empty() && node->outputs[0] == value

@@ -116,7 +116,7 @@ void average_pool(Translator& t) {
   give_image(t, t.add("AvgPool2d", {image(t)}, options), window_output(in, fixed(in[1]), window));
 }
 
-// Over all dimensions behind the channels, which there need not be two of.
+// Over all dimensions after the channels, which there need not be two of.
 void global_reduction(Translator& t, const char* type) {
   const ExtentShape in = t.input(0).shape;
   if (in.size() < 3) refuse("expected [N, C, ...], got " + to_string(in));

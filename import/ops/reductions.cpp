@@ -20,7 +20,7 @@ bool leaves_order(const ExtentShape& from, const std::vector<bool>& dropped, boo
 
 using Step = std::string (*)(Translator&, const std::string&);
 
-// Of the module `type`, behind and before another where they are not null.
+// Of the module `type`, after and before another where they are not null.
 void reduce(Translator& t, const char* type, Step before = nullptr, Step after = nullptr) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;

@@ -22,7 +22,7 @@ void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& order)
   give_in_order(t, t.add("Reshape", {t.as_held(0)}, {{"shape", open_sizes(held)}}), to, order);
 }
 
-// Where only dimensions change that are held in ONNX's order, behind all others, the order of the
+// Where only dimensions change that are held in ONNX's order, after all others, the order of the
 // output; else nothing.
 Order order_of_changed_end(const Value& in, const ExtentShape& to) {
   std::size_t kept = in.order.size();
@@ -62,7 +62,7 @@ void reshape(Translator& t) {
   const bool keeps_zero = t.node().integer("allowzero", 0) != 0;
   for (std::size_t i = 0; i < to.size(); ++i) {
     if (to[i] == Extent{0} && !keeps_zero) {
-      if (i >= from.size()) refuse("shape: 0 behind the input's dimensions");
+      if (i >= from.size()) refuse("shape: 0 after the input's dimensions");
       to[i] = from[i];
     }
   }
@@ -102,14 +102,14 @@ Order order_with_ones(const Value& in, const Order& from) {
   }
   for (std::size_t axis = 0; axis < from.size(); ++axis) {
     if (from[axis] != kAdded) continue;
-    const auto behind = std::find_if(order.begin() + (order.empty() ? 0 : 1), order.end(),
-                                     [&](std::size_t other) { return other > axis; });
-    order.insert(behind, axis);
+    const auto after = std::find_if(order.begin() + (order.empty() ? 0 : 1), order.end(),
+                                    [&](std::size_t other) { return other > axis; });
+    order.insert(after, axis);
   }
   return order;
 }
 
-// Where every axis keeps its place beside the others, a held value keeps its order.
+// Where every axis keeps its place among the others, a held value keeps its order.
 void with_ones(Translator& t, const ExtentShape& to, const Order& from, bool keeps_channels) {
   const Value& in = t.input(0);
   if (!in.order.empty()) return reshaped_in_order(t, to, order_with_ones(in, from));
@@ -309,7 +309,7 @@ void split(Translator& t) {
   }
 }
 
-// Borders that mirror what is beside them.
+// Borders that mirror what is next to them.
 void reflect(Translator& t, const std::vector<std::int64_t>& pads) {
   ExtentShape shape = t.input(0).shape;
   const bool last = t.input(0).channels_last;

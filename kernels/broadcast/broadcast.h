@@ -120,7 +120,7 @@ struct MultiplyCodes {
   }
 };
 
-// holds[i] = 1 where a[i] > b[i] (or_equal: >=), else 0, also beside a NaN.
+// holds[i] = 1 where a[i] > b[i] (or_equal: >=), else 0, also where one is a NaN.
 template <typename T>
 struct IsGreater {
   static constexpr std::int64_t kGrain = 4096;

@@ -9,7 +9,7 @@ namespace steelyard::kernels {
 namespace {
 
 // oneDNN 2.6 gathers the pixels of strided 1x1 convolutions in a buffer, which on AVX2 is too small
-// for channels that do not fill a vector: memory behind it was overwritten, and with two threads
+// for channels that do not fill a vector: memory after it was overwritten, and with two threads
 // gradients of weights were wrong (2 to 6 channels, stride 2).
 bool is_overrun_by_onednn(const Conv2dShape& s) {
   constexpr std::int64_t kLanes = 8;

@@ -1,5 +1,5 @@
-// What QuantPlan asks of a GPU beside its kernels. A build without CUDA has the same functions in
-// kernels/quant_cuda_absent.cpp, which throw std::runtime_error.
+// What QuantPlan asks of a GPU in addition to its kernels. A build without CUDA has the same
+// functions in kernels/quant_cuda_absent.cpp, which throw std::runtime_error.
 #pragma once
 
 #include <cstdint>

@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(kThreads)
   for (unsigned i = threadIdx.x; i < gridDim.x; i += kThreads) mine.join(partial[i]);
   mine = join_lanes(kThreads, mine, shared, JoinExtremes());
   if (threadIdx.x != 0) return;
-  const Extremes learned = mine.learned(n);
-  *to.non_finite += learned.skipped;
-  follow_extremes(rule, to, learned.lo, learned.hi);
+  const Extremes observed = mine.observed(n);
+  *to.non_finite += observed.skipped;
+  follow_extremes(rule, to, observed.lo, observed.hi);
 }
 
 template <typename Extremes, typename Term>

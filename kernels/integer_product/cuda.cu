@@ -1,7 +1,7 @@
 // Integer products on tensor cores that multiply bfloat16 and add in float: exact, because operands
 // of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
 // (docs/numerics.md). Tensor cores align the terms of a sum with the largest one and keep at least
-// 23 bits behind its leading bit (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909,
+// 23 bits after its leading bit (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909,
 // 2025): so integers below 2^24 lose nothing. The parts are batches of one product; a kernel adds
 // them as int32.
 #include <algorithm>
@@ -25,7 +25,7 @@ using cuda::Scratch;
 constexpr std::int64_t kScratchBytes = std::int64_t{128} << 20;
 
 // How the products of one output are laid out: of each group [parts, part_terms], the taps of the
-// kernel after each other with the channels of each side by side, zeros behind the last.
+// kernel after each other with the channels of each side by side, zeros after the last.
 struct Terms {
   std::int64_t groups;
   std::int64_t channels;  // per group
@@ -96,7 +96,7 @@ struct Operands {
     const std::int32_t zero = *k.zero_point;
     std::int64_t tap = divide(term, t.channels);
     std::int64_t channel = term - tap * t.channels;
-    const Code* source = nullptr;  // the tap's pixel, null in the padding and behind the last tap
+    const Code* source = nullptr;  // the tap's pixel, null in the padding and after the last tap
     bool moved = true;
     alignas(16) std::uint16_t bits[kEight];
 #pragma unroll

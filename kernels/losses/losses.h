@@ -1,4 +1,4 @@
-// Losses of rows and of elements beside softmax's own (kernels/softmax), with their gradients.
+// Losses of rows and of elements other than softmax's own (kernels/softmax), with their gradients.
 //
 // Rows are computed one by one, in double, and their losses added up by SumOfRows.
 #pragma once

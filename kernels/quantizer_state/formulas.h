@@ -28,9 +28,9 @@ struct RangeQuantizer {
   std::int32_t* zero_point;
   std::uint8_t* zero_range;  // becomes 1 where the range is zero or empty
   std::int64_t* non_finite;  // a counter
-  // Copies of what this step quantizes with.
-  float* step_scale;
-  std::int32_t* step_zero_point;
+  // Copies of scale and zero_point for this pass; the next step changes the originals.
+  float* pass_scale;
+  std::int32_t* pass_zero_point;
 };
 
 STEELYARD_HOST_DEVICE inline bool is_finite(float value) { return value - value == 0.0F; }
@@ -62,8 +62,8 @@ struct FiniteExtremes {
     hi = other.hi > hi ? other.hi : hi;
     skipped += other.skipped;
   }
-  // What an observer learns from: zeros are +0.
-  STEELYARD_HOST_DEVICE FiniteExtremes learned(std::int64_t) const {
+  // What an observer takes of n values: zeros are +0.
+  STEELYARD_HOST_DEVICE FiniteExtremes observed(std::int64_t) const {
     return {lo + 0.0F, hi + 0.0F, skipped};
   }
 };
@@ -90,7 +90,7 @@ STEELYARD_HOST_DEVICE inline double weight_scale_floor(double bias, double x_sca
   return floor < kSmallestNormal ? kSmallestNormal : floor;
 }
 
-// The scale of weights that are all zero, behind a bias of this magnitude > 0.
+// The scale of weights that are all zero, with a bias of this magnitude > 0.
 STEELYARD_HOST_DEVICE inline double weight_scale_of_bias(double bias, double x_scale) {
   return power_of_two_above(bias / (x_scale * 0x1p20));
 }
@@ -101,7 +101,7 @@ STEELYARD_HOST_DEVICE inline float larger_magnitude(float largest, float b) {
   return is_finite(b) && magnitude > largest ? magnitude : largest;
 }
 
-// A weight scale raised to what the largest bias behind it needs, and the least it needs.
+// A weight scale raised to what the largest bias of its channels needs, and the least it needs.
 struct FittedScale {
   float scale;
   float floor;
@@ -114,7 +114,7 @@ STEELYARD_HOST_DEVICE inline FittedScale fit_weight_scale(float scale, bool zero
   return {rounded_up(wanted < floor ? floor : wanted), rounded_up(floor)};
 }
 
-// The largest bias code beside sums of products that are no larger than `largest_sum`: no sum with
+// The largest bias code with sums of products that are no larger than `largest_sum`: no sum with
 // it leaves int32. It is a float's integer part below 2^31, so that no saturated code fits.
 STEELYARD_HOST_DEVICE inline std::int32_t bias_room(std::int64_t largest_sum) {
   constexpr std::int64_t kLargestFloat = INT32_MAX - 127;
@@ -144,7 +144,7 @@ STEELYARD_HOST_DEVICE inline BiasCode bias_code(float bias, float product_scale,
 }
 
 // A scale that nothing fits any more, with its floor: they stay while a bias of this magnitude has
-// room beside products whose sum is no larger than `largest_sum`, and are fitted where it has not.
+// room with products whose sum is no larger than `largest_sum`, and are fitted where it has not.
 // Fitted again with the same bias they stay.
 STEELYARD_HOST_DEVICE inline FittedScale keep_room(const FittedScale& kept, float largest_bias,
                                                    float x_scale, std::int64_t largest_sum) {
@@ -265,8 +265,8 @@ STEELYARD_HOST_DEVICE inline QParams<float> follow_extremes(const RangeRule& rul
 STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const RangeQuantizer& to,
                                                   float step_lo, float step_hi) {
   const auto chosen = follow_extremes(rule, *to.lo, *to.hi, to.steps, step_lo, step_hi);
-  *to.scale = *to.step_scale = chosen.scale;
-  *to.zero_point = *to.step_zero_point = chosen.zero_point;
+  *to.scale = *to.pass_scale = chosen.scale;
+  *to.zero_point = *to.pass_zero_point = chosen.zero_point;
   *to.zero_range = is_zero_range(*to.lo, *to.hi) ? 1 : 0;
 }
 

@@ -103,7 +103,8 @@ struct BeginLatents {
 
 // scale = scale_of_latent(latent, initial, floor) and, where offset is not null, zero_point = the
 // code that comes nearest to making the lowest code stand for it. A latent that is not finite
-// leaves them and is counted. step_scale and step_zero_point (may be null) become copies.
+// leaves them and is counted. pass_scale and pass_zero_point (may be null) become copies for the
+// pass.
 struct FollowLatents {
   static constexpr std::int64_t kGrain = 1024;
   std::int64_t n;
@@ -112,8 +113,8 @@ struct FollowLatents {
   float* scale;
   std::int32_t* zero_point;
   std::int64_t* non_finite;
-  float* step_scale;
-  std::int32_t* step_zero_point;
+  float* pass_scale;
+  std::int32_t* pass_zero_point;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t c) const {
     QParams<float> qparams{scale[c], zero_point == nullptr ? 0 : zero_point[c]};
@@ -122,8 +123,8 @@ struct FollowLatents {
         follow_latents(latent[c], initial[c], floor[c], own_offset, range, qparams);
     scale[c] = qparams.scale;
     if (offset != nullptr) zero_point[c] = qparams.zero_point;
-    if (step_scale != nullptr) step_scale[c] = qparams.scale;
-    if (step_zero_point != nullptr) step_zero_point[c] = qparams.zero_point;
+    if (pass_scale != nullptr) pass_scale[c] = qparams.scale;
+    if (pass_zero_point != nullptr) pass_zero_point[c] = qparams.zero_point;
     count(all_finite ? 0 : 1, non_finite);
   }
 };

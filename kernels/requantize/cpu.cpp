@@ -79,9 +79,9 @@ static void compute(const ObserveAccumulators& k) {
     real.take(linear.clamp(dequantize_sum(total.lo[slot] + tiled.bias[slot], scale)));
     real.take(linear.clamp(dequantize_sum(total.hi[slot] + tiled.bias[slot], scale)));
   }
-  const RealExtremes learned = real.learned(k.op.rows * k.op.channels);
-  *k.to.non_finite += learned.skipped;
-  follow_extremes(k.rule, k.to, learned.lo, learned.hi);
+  const RealExtremes observed = real.observed(k.op.rows * k.op.channels);
+  *k.to.non_finite += observed.skipped;
+  follow_extremes(k.rule, k.to, observed.lo, observed.hi);
 }
 
 template <typename Code>

@@ -69,9 +69,9 @@ struct RealExtremes {
     lo = other.lo < lo ? other.lo : lo;
     hi = other.hi > hi ? other.hi : hi;
   }
-  // What an observer learns from n values: nothing where an extreme is not finite; such a step is
+  // What an observer takes of n values: nothing where an extreme is not finite; such a step is
   // counted.
-  STEELYARD_HOST_DEVICE RealExtremes learned(std::int64_t n) const {
+  STEELYARD_HOST_DEVICE RealExtremes observed(std::int64_t n) const {
     if (lo - lo == 0.0F && hi - hi == 0.0F) return *this;
     return {INFINITY, -INFINITY, n > 0 ? 1 : 0};
   }

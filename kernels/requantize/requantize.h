@@ -51,7 +51,7 @@ struct DequantizeAccumulators {
 };
 
 // ObserveValues of what DequantizeAccumulators would write. Where one of the extremes is not finite
-// there is nothing to learn, as from no elements, and the count grows by 1.
+// there is nothing to observe, as in no elements, and the count grows by 1.
 struct ObserveAccumulators {
   RangeRule rule;
   RangeQuantizer to;

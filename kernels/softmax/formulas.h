@@ -37,7 +37,7 @@ struct SmoothedTarget {
 struct Divergence {
   STEELYARD_HOST_DEVICE Divergence(double log_p, double log_q)
       : p(std::exp(log_p)), q(std::exp(log_q)), term(p * (log_p - log_q)) {}
-  // The derivative by the logit behind q.
+  // The derivative by the logit of q.
   STEELYARD_HOST_DEVICE double slope() const { return q - p; }
 
   double p, q, term;

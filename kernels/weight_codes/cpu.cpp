@@ -23,30 +23,30 @@ void follow_rows(const QuantizeWeights& k, const ChannelLayout& layout, std::int
   if (op.source == ScaleSource::kExtremes) {
     run(MinMax<float>{layout, k.weight, lo.data(), hi.data(), skipped.data()});
   }
-  const bool fits = op.fit != BiasFit::kNothing && k.behind.deployed != nullptr;
+  const bool fits = op.fit != BiasFit::kNothing && k.bias.deployed != nullptr;
   for (std::int64_t c = 0; c < op.scales; ++c) {
     const std::int64_t sharers = op.rows / op.scales;
     float largest_bias = 0;
     for (std::int64_t o = c * sharers; fits && o < (c + 1) * sharers; ++o) {
-      largest_bias = larger_magnitude(largest_bias, k.behind.deployed[o]);
+      largest_bias = larger_magnitude(largest_bias, k.bias.deployed[o]);
     }
     const auto qparams =
         follow_row(k, c, /*keeps=*/true, {lo[c], hi[c], skipped[c]}, largest_bias, largest_sum);
-    k.to.step_scale[c] = qparams.scale;
-    if (k.to.step_zero_point != nullptr) k.to.step_zero_point[c] = qparams.zero_point;
+    k.to.pass_scale[c] = qparams.scale;
+    if (k.to.pass_zero_point != nullptr) k.to.pass_zero_point[c] = qparams.zero_point;
   }
 }
 
 void quantize_biases(const QuantizeWeights& k, const LargestSum& largest_sum) {
   for (std::int64_t row = 0; row < k.op.rows; ++row) {
     const std::int64_t c = k.op.scales > 1 ? row : 0;
-    const std::int32_t zero = k.to.step_zero_point == nullptr ? 0 : k.to.step_zero_point[c];
+    const std::int32_t zero = k.to.pass_zero_point == nullptr ? 0 : k.to.pass_zero_point[c];
     const std::int8_t* codes = k.to.codes + row * k.op.row_size;
     std::int64_t magnitudes = 0;
     for (std::int64_t i = 0; largest_sum.adds_up && i < k.op.row_size; ++i) {
       magnitudes += std::abs(codes[i] - zero);
     }
-    quantize_bias_of_row(k, row, k.to.step_scale[c], largest_sum.of(k, magnitudes));
+    quantize_bias_of_row(k, row, k.to.pass_scale[c], largest_sum.of(k, magnitudes));
   }
 }
 
@@ -62,12 +62,12 @@ static void compute(const QuantizeWeights& k) {
   run(Quantize<float, std::int8_t>{.layout = layout,
                                    .range = op.rule.codes,
                                    .x = k.weight,
-                                   .scale = k.to.step_scale,
-                                   .zero_point = k.to.step_zero_point,
+                                   .scale = k.to.pass_scale,
+                                   .zero_point = k.to.pass_zero_point,
                                    .codes = k.to.codes,
                                    .mask = k.to.mask,
                                    .nan_count = counted ? nullptr : k.quantizer.non_finite});
-  if (k.behind.x_scale != nullptr) quantize_biases(k, largest_sum);
+  if (k.bias.x_scale != nullptr) quantize_biases(k, largest_sum);
 }
 
 template struct CpuKernels<WeightCodesKernels>;

@@ -49,14 +49,14 @@ __device__ BlockMemory block_memory() {
   return {scales, zero_points, sums, sums + kMostRows};
 }
 
-// The largest bias behind the row's scale; threads of the block call together.
-__device__ float largest_bias(const WeightQuantization& op, const BiasBehind& behind,
+// The largest bias of the rows that share the row's scale; threads of the block call together.
+__device__ float largest_bias(const WeightQuantization& op, const BiasOfRows& bias,
                               std::int64_t row, void* reduction) {
-  if (op.fit == BiasFit::kNothing || behind.deployed == nullptr) return 0;
-  if (op.scales == op.rows) return row < op.rows ? larger_magnitude(0, behind.deployed[row]) : 0;
+  if (op.fit == BiasFit::kNothing || bias.deployed == nullptr) return 0;
+  if (op.scales == op.rows) return row < op.rows ? larger_magnitude(0, bias.deployed[row]) : 0;
   float largest = 0;
   for (std::int64_t o = threadIdx.x; o < op.rows; o += kThreads) {
-    largest = larger_magnitude(largest, behind.deployed[o]);
+    largest = larger_magnitude(largest, bias.deployed[o]);
   }
   return static_cast<float>(
       cuda::block_reduce(largest, static_cast<double*>(reduction), cuda::Larger()));
@@ -82,18 +82,18 @@ __global__ void __launch_bounds__(kThreads)
     seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction),
                             cuda::JoinExtremes());
   }
-  const float bias = largest_bias(op, given.behind, row, memory.reduction);
+  const float bias = largest_bias(op, given.bias, row, memory.reduction);
   const bool leads = lane == 0 && row < op.rows;
   float scale = 0;
   if (leads) {
     const bool keeps = op.scales > 1 || row == 0;
-    const FiniteExtremes step = seen.learned(op.row_size);
+    const FiniteExtremes step = seen.observed(op.row_size);
     const auto grid = follow_row(given, row, keeps, step, bias, largest_sum.of_any(given));
     scale = memory.scales[mine] = grid.scale;
     memory.zero_points[mine] = grid.zero_point;
     const std::int64_t c = op.scales == 1 ? 0 : row;
-    if (keeps) to.step_scale[c] = scale;
-    if (keeps && to.step_zero_point != nullptr) to.step_zero_point[c] = grid.zero_point;
+    if (keeps) to.pass_scale[c] = scale;
+    if (keeps && to.pass_zero_point != nullptr) to.pass_zero_point[c] = grid.zero_point;
   }
   if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
   __syncthreads();
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
     count(nan, given.quantizer.non_finite);
   }
   if (adds_up) __syncthreads();
-  if (!leads || given.behind.x_scale == nullptr) return;
+  if (!leads || given.bias.x_scale == nullptr) return;
   quantize_bias_of_row(given, row, scale, largest_sum.of(given, memory.sums[mine]));
 }
 

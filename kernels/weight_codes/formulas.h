@@ -7,9 +7,9 @@
 namespace steelyard::kernels {
 
 // The scale and zero point of a row in this step, and what the quantizer keeps; `step` are the
-// row's extremes where scales come from them, `largest_bias` is that behind its scale. One thread
-// `keeps` for every scale. Other threads may read a given scale before or after it was raised; they
-// compute the same from both.
+// row's extremes where scales come from them, `largest_bias` is that of the rows with its scale.
+// One thread `keeps` for every scale. Other threads may read a given scale before or after it was
+// raised; they compute the same from both.
 STEELYARD_HOST_DEVICE inline QParams<float> follow_row(const QuantizeWeights& k, std::int64_t row,
                                                        bool keeps, const FiniteExtremes& step,
                                                        float largest_bias,
@@ -29,7 +29,7 @@ STEELYARD_HOST_DEVICE inline QParams<float> follow_row(const QuantizeWeights& k,
   }
   FittedScale fitted{qparams.scale, q.floor == nullptr ? 0 : q.floor[c]};
   if (op.fit == BiasFit::kFollows) {
-    fitted = fit_weight_scale(qparams.scale, q.zero_range[c] != 0, largest_bias, *k.behind.x_scale);
+    fitted = fit_weight_scale(qparams.scale, q.zero_range[c] != 0, largest_bias, *k.bias.x_scale);
   }
   if (op.source == ScaleSource::kLatent) {
     qparams.scale = fitted.scale;
@@ -40,7 +40,7 @@ STEELYARD_HOST_DEVICE inline QParams<float> follow_row(const QuantizeWeights& k,
     fitted.scale = qparams.scale;
   }
   if (op.fit == BiasFit::kKeepsRoom) {
-    fitted = keep_room(fitted, largest_bias, *k.behind.x_scale, largest_sum);
+    fitted = keep_room(fitted, largest_bias, *k.bias.x_scale, largest_sum);
   }
   if (keeps && op.keeps) {
     const bool changes = op.source != ScaleSource::kGiven || op.fit != BiasFit::kNothing;
@@ -51,21 +51,21 @@ STEELYARD_HOST_DEVICE inline QParams<float> follow_row(const QuantizeWeights& k,
   return {fitted.scale, qparams.zero_point};
 }
 
-// The product scale of a row and, where there is a bias, its code beside sums of products that are
+// The product scale of a row and, where there is a bias, its code, with sums of products that are
 // no larger than `largest_sum`.
 STEELYARD_HOST_DEVICE inline void quantize_bias_of_row(const QuantizeWeights& k, std::int64_t row,
                                                        float scale, std::int64_t largest_sum) {
   const WeightQuantizerArrays& q = k.quantizer;
-  const float product = *k.behind.x_scale * scale;
+  const float product = *k.bias.x_scale * scale;
   k.to.product_scale[row] = product;
-  if (k.behind.bias == nullptr) return;
+  if (k.bias.values == nullptr) return;
   const std::int32_t room = bias_room(largest_sum);
-  const BiasCode bias = bias_code(k.behind.bias[row], product, room);
+  const BiasCode bias = bias_code(k.bias.values[row], product, room);
   k.to.bias_codes[row] = bias.code;
   count(bias.finite ? 0 : 1, q.non_finite);
   if (bias.fits) return;
   count(1, q.too_large);
-  q.too_large_bias[2 * row] = k.behind.bias[row];
+  q.too_large_bias[2 * row] = k.bias.values[row];
   q.too_large_bias[2 * row + 1] = dequantize_sum(room, product);
 }
 
@@ -78,14 +78,14 @@ struct LargestSum {
 
   explicit LargestSum(const QuantizeWeights& k)
       : most(largest_product(k.op.x_codes, k.op.rule.codes, k.op.rule.symmetric)),
-        adds_up(k.behind.bias != nullptr && !sums_leave_room(k.op.row_size, most)) {}
+        adds_up(k.bias.values != nullptr && !sums_leave_room(k.op.row_size, most)) {}
   // Of any codes.
   STEELYARD_HOST_DEVICE std::int64_t of_any(const QuantizeWeights& k) const {
     return most * k.op.row_size;
   }
   STEELYARD_HOST_DEVICE std::int64_t of(const QuantizeWeights& k, std::int64_t magnitudes) const {
     if (!adds_up) return of_any(k);
-    return static_cast<std::int64_t>(largest_operand(k.op.x_codes, *k.behind.x_zero_point)) *
+    return static_cast<std::int64_t>(largest_operand(k.op.x_codes, *k.bias.x_zero_point)) *
            magnitudes;
   }
 };

@@ -19,7 +19,7 @@ enum class ScaleSource {
   kLatent     // follow_latents()
 };
 
-// What the deployed bias behind the rows asks of their scales.
+// What the deployed biases of the rows require of their scales.
 enum class BiasFit {
   kNothing,
   kKeepsRoom,  // of frozen scales: keep_room()
@@ -50,21 +50,21 @@ struct WeightQuantizerArrays {
   float* scale;
   std::uint8_t* zero_range;
   std::int64_t* non_finite;  // a counter: weights, biases and latents that are not finite
-  std::int64_t* too_large;   // a counter: biases that int32 cannot hold beside their products
+  std::int64_t* too_large;   // a counter: biases that int32 cannot hold with their products
   float* too_large_bias;     // [rows, 2]: such a bias and the largest that fits; else untouched
   // Of affine codes, else null: zero points and, where they are learned, offsets.
   std::int32_t* zero_point = nullptr;
   const float* offset = nullptr;
 };
 
-// A bias behind the rows, [rows] where not null: the one that is added, and the one that the layer
+// The biases of the rows, [rows] where not null: those that are added, and those that the layer
 // will be deployed with, which scales are fitted to. x_scale and x_zero_point are those of the
 // layer's input; without a scale there is neither bias nor product scale, without a bias the zero
 // point is not read.
-struct BiasBehind {
+struct BiasOfRows {
   const float* x_scale;
   const std::int32_t* x_zero_point;
-  const float* bias;
+  const float* values;
   const float* deployed;
 };
 
@@ -74,17 +74,17 @@ struct BiasBehind {
 struct WeightCodeArrays {
   std::int8_t* codes;
   std::uint8_t* mask;
-  float* step_scale;  // [scales]: copies of the scales
+  float* pass_scale;  // [scales]: those that the pass quantizes with
   float* product_scale;
   std::int32_t* bias_codes;
-  std::int32_t* step_zero_point = nullptr;  // [scales]: copies of the zero points, where there are
+  std::int32_t* pass_zero_point = nullptr;  // [scales]: likewise, where there are zero points
 };
 
 struct QuantizeWeights {
   WeightQuantization op;
   const float* weight;  // [rows, row_size]
   WeightQuantizerArrays quantizer;
-  BiasBehind behind;
+  BiasOfRows bias;
   WeightCodeArrays to;
 };
 

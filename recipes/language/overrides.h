@@ -1,4 +1,4 @@
-// Values given beside the recipe: --set train.epochs=3.
+// Values given in addition to the recipe: --set train.epochs=3.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, co
                                              const imports::SampleSpec& sample,
                                              std::int64_t classes, bool with_head);
 
-// The model and the activation behind it (imports::GraphSpec::head), which it was built without.
+// The model and the activation after it (imports::GraphSpec::head), which it was built without.
 std::shared_ptr<Module> with_output_activation(const imports::GraphSpec& graph,
                                                std::shared_ptr<Module> model);
 

@@ -80,7 +80,8 @@ void ModelRegistry::add_model(const std::string& type, const std::string& help,
 }
 
 RecipeOption ModelRegistry::layer_list(const std::string& name, const std::string& help) const {
-  RecipeOption type{.name = "type", .kind = OptionKind::kChoice, .required = true};
+  RecipeOption type{
+      .name = "type", .kind = OptionKind::kChoice, .help = "the kind of layer", .required = true};
   RecipeOption label{.name = "name",
                      .help = "the layer's name in the model's paths; its index when absent",
                      .pattern = "[A-Za-z0-9_]+",

@@ -42,7 +42,7 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
                                               const std::vector<std::string>& formats) {
   const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
   const std::optional<Tensor> input = calibrated_on(*model, experiment.input().batch(1));
-  if (!input) return std::nullopt;  // the trained weights are judged when they are exported
+  if (!input) return std::nullopt;  // the trained weights are checked when they are exported
   try {
     const deploy::Graph graph =
         deploy::trace(*experiment.with_head(model), *input, experiment.recipe().name).graph;

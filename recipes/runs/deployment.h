@@ -14,9 +14,9 @@
 
 namespace steelyard {
 
-// The model as it stands, with the preprocessing of its data. Throws InputError for a float run,
-// for quantizers that are off, have another width than planned or never observed, for non-finite
-// weights, and for what has no deployed form.
+// The model as it stands, with the preprocessing of its data; of a float run, in float. Throws
+// InputError for quantizers that are off, have another width than planned or never observed, for
+// non-finite weights, and for what has no deployed form.
 deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);

@@ -404,12 +404,12 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const OptimizerSpec& spec = recipe_.train.optimizer;
   const bool pact = recipe_.quantize && recipe_.quantize->algorithm == qat::Learning::kClipping;
   const NoDecay no_decay = [all = spec.decay_bias_and_norm, pact](const NamedParameter& p) {
-    if (qat::is_quantizer_parameter(p.name)) return !pact;
+    if (qat::is_latent(p.name)) return !pact;
     return !all && is_bias_or_norm(p);
   };
   const double scale_lr = recipe_.quantize ? recipe_.quantize->scale_lr : 1;
   const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
-    return qat::is_quantizer_parameter(p.name) ? scale_lr : 1;
+    return qat::is_latent(p.name) ? scale_lr : 1;
   };
   std::vector<NamedParameter> parameters = model_->named_parameters();
   std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });

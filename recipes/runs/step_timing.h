@@ -1,5 +1,5 @@
-// The time of a training step by layer and kind of work, beside the least time that the machine
-// allows.
+// The time of a training step by layer and kind of work, compared with the least time that the
+// machine allows.
 #pragma once
 
 #include <array>
@@ -69,7 +69,7 @@ struct TimedLayer {
 struct BatchWait {
   double seconds = 0;  // of the steps, waiting included
   double waited = 0;   // of these
-  double making = 0;   // processor time that the batches took, beside the steps
+  double making = 0;   // processor time that the batches took, in addition to the steps
 
   double share() const { return seconds > 0 ? waited / seconds : 0; }
 };

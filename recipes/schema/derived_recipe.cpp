@@ -76,7 +76,7 @@ YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, in
   const YamlNode* given = groups_in(recipe);
   YamlNode groups = given != nullptr ? *given : default_groups(defaults.targets, observers);
   const bool narrow =
-      recipe.quantize ? has_narrow_weights(*recipe.quantize) : defaults.narrow_range;
+      recipe.quantize ? narrow_range_by_default(*recipe.quantize) : defaults.narrow_range;
   for (YamlNode& group : groups.items) {
     YamlNode* of_weights = group.find("weights");
     const YamlNode* symmetric = of_weights != nullptr ? of_weights->find("symmetric") : nullptr;

@@ -279,7 +279,7 @@ void set_learning(const OptionReader& from, QuantizeSpec& quantize) {
     const bool symmetric = config.weights->scheme.symmetric;
     const OptionReader weights = node.table("weights");
     if (!weights.has("narrow_range")) {
-      narrow = symmetric && has_narrow_weights(quantize);
+      narrow = symmetric && narrow_range_by_default(quantize);
     } else if (narrow && !symmetric) {
       fail_at(weights.at("narrow_range").place, "narrow_range needs symmetric weights");
     }
@@ -310,7 +310,7 @@ void reduce_range(QuantizeSpec& quantize) {
 
 }  // namespace
 
-bool has_narrow_weights(const QuantizeSpec& spec) {
+bool narrow_range_by_default(const QuantizeSpec& spec) {
   return learning_of_weights(spec.algorithm) == Learning::kNothing;
 }
 
@@ -332,7 +332,7 @@ Table<QuantizeSpec> quantize_table() {
                   .by_default("[]")
                   .places(&QuantizeSpec::config, &qat::QuantizeConfig::ignore_places),
               config("bn_fold",
-                     "batch norm behind a quantized layer: `frozen` folds it once and drops it, "
+                     "batch norm after a quantized layer: `frozen` folds it once and drops it, "
                      "`none` keeps it in float, `batch_corrected` and `one_convolution` fold it in "
                      "every step",
                      &qat::QuantizeConfig::bn_fold)

@@ -148,7 +148,7 @@ struct Recipe {
 };
 
 // The default of `narrow_range`: true unless scales of weights are learned.
-bool has_narrow_weights(const QuantizeSpec& spec);
+bool narrow_range_by_default(const QuantizeSpec& spec);
 
 // Parses and checks a recipe. `source` names the text in messages; `overrides` are "key.path=value"
 // (recipes/language/overrides.h). Throws InputError of one line: "recipe.yaml:12:7: unknown key

@@ -71,12 +71,12 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   for (std::size_t i = 0; i < recipe.quantize->config.groups.size(); ++i) {
     const auto& activations = recipe.quantize->config.groups[i].config.activations;
     if (!activations || activations->scheme.dynamic ||
-        observers::learns_over_shards(activations->observer.type)) {
+        observers::merges_over_shards(activations->observer.type)) {
       continue;
     }
     fail_at(recipe.quantize->group_places[i],
             "the observer " + activations->observer.type +
-                " of activations learns from whole batches: it needs one shard, and "
+                " of activations measures whole batches: it needs one shard, and "
                 "quantize.ranges: current");
   }
 }

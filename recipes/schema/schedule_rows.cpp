@@ -27,7 +27,11 @@ Row<Recipe> at_epoch(const std::string& name, const std::string& help,
 
 Table<BitStage> stage_table() {
   const auto bits = [](const std::string& name, int BitStage::*member) {
-    return key(name, "smallest bit width of " + name + " in this stage", member).within(2, 8);
+    return key(name,
+               "bit width of " + name +
+                   " in this stage, of those with fewer bits in `quantize`; absent: no change",
+               member)
+        .within(2, 8);
   };
   return Table<BitStage>(
              "A stage; it begins where the one before ends.",

@@ -249,10 +249,10 @@ Table<TrainSpec> train_table() {
                   .above(0)
                   .at_most(1e30),
               trainer("shards",
-                      "number of parts (shards) of each batch, a power of two. Shards run one "
-                      "after the other, so that activations need the memory of one shard only, or "
-                      "in several processes; their gradients are added. Batch norms normalize each "
-                      "shard by itself",
+                      "number of parts (shards) of each batch, a power of two; their gradients are "
+                      "added. One process runs them one after the other, so that activations need "
+                      "the memory of one shard only; several processes share them. Batch norms "
+                      "normalize each shard by itself",
                       &TrainerOptions::shards)
                   .by_default("1")
                   .within(1, kMostShards),
@@ -269,10 +269,10 @@ Table<TrainSpec> train_table() {
                   .places(&TrainSpec::only_places),
               key_of<double, TrainSpec>(
                   "divergence_limit",
-                  "limit on losses, as a multiple of a reference: the larger of the first step's "
-                  "loss and the loss of outputs that are all zero. The run fails if an epoch's "
-                  "training loss, its validation loss or the test loss exceeds it; 0: only if a "
-                  "loss is not finite",
+                  "limit on losses, 0 or at least 1, as a multiple of a reference: the larger of "
+                  "the first step's loss and the loss of outputs that are all zero. The run fails "
+                  "if an epoch's training loss, its validation loss or the test loss exceeds it; "
+                  "0: only if a loss is not finite",
                   [](TrainSpec& train, double limit) {
                     train.trainer.divergence_limit.reset();
                     if (limit > 0) train.trainer.divergence_limit = limit;

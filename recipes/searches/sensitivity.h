@@ -24,7 +24,8 @@ struct SensitivityOptions {
   comm::Communicator* ranks = nullptr;
 };
 
-// The network when one thing is quantized to `bits`, after calibration, beside the float network.
+// The network when one thing is quantized to `bits`, after calibration, compared with the float
+// network.
 struct QuantizationEffect {
   int bits = 0;
   // Of the tensor; infinite without error, nothing for all zeros.

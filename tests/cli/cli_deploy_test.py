@@ -176,7 +176,7 @@ class Deploy(Case):
         for more, message in ((("groups.0.weights.num_bits=16",), "groups.0.weights.num_bits"),
                               (("groups.0.activations.observer=entropy",), "the observer entropy is for at most 8 bits"),
                               (("groups.0.weights.symmetric=false",),
-                               "ONNX: conv: a convolution with zero points of weights has no form beside codes of more than 8 bits")):
+                               "ONNX: conv: a convolution with zero points of weights has no form with codes of more than 8 bits")):
             sets = [word for key in more for word in ("--set", "quantize." + key)]
             self.fail_with(2, message, arguments=["train", recipe, "--set", wide, *sets])
         self.fail_with(2, "C: input_quantizer: the C header has no codes of more than 8 bits",
@@ -364,7 +364,7 @@ class Deploy(Case):
         body = LAYERS + SHORT + QUANTIZE.replace("symmetric: true", "symmetric: false").replace(
             "activations: {num_bits: 8", "activations: {num_bits: 16")
         self.succeed("validate", self.recipe(body))
-        why = "conv: a convolution with zero points of weights has no form beside codes of more than 8 bits"
+        why = "conv: a convolution with zero points of weights has no form with codes of more than 8 bits"
         # Without formats it trains, and the plan says it.
         self.assertIn("note: the model cannot be exported: ONNX: " + why + "\n",
                       self.succeed("train", self.recipe(body), "--dry-run"))

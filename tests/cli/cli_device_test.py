@@ -171,7 +171,7 @@ class Failures(Case):
         self.fail_in(recipe, "x", "unspecified launch failure", STEELYARD_EMULATED_LOSS="1500")
         before = self.sha("x", "last.safetensors")
         said = self.fail_in(recipe, "x", "failed: out of memory on cuda:0: ", "--resume", STEELYARD_EMULATED_MEMORY="200000")
-        self.assertRegex(said, r"asked for \d+ bytes beside \d+ in use\n")
+        self.assertRegex(said, r"asked for \d+ bytes with \d+ in use\n")
         self.assertEqual(self.sha("x", "last.safetensors"), before)
         self.goes_on(recipe, "x")
 

@@ -84,7 +84,7 @@ class Messages(Case):
         limited = {"OMP_NUM_THREADS": "8", "OMP_THREAD_LIMIT": "2", "OMP_DYNAMIC": "true"}
         result = self.run_program("train", recipe, "--run-dir", "limited", "--set", "train.epochs=1", **limited)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("OMP_THREAD_LIMIT: 2 of 8 threads are used\n", result.stderr)
+        self.assertIn("note: OMP_THREAD_LIMIT: 2 of 8 threads are used\n", result.stderr)
         self.assertIn(" 2 threads", result.stdout)
         result = dry_run("--threads", "3", OMP_THREAD_LIMIT="2")
         self.assertEqual(result.returncode, 2)

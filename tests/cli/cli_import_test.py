@@ -200,7 +200,7 @@ class Import(Case):
         recipe = self.recipe("model: {onnx: model.onnx}\n" + TRAIN.replace("epochs: 2", "epochs: 1, loss: mse") +
                              QUANTIZE.replace("Linear, ", "ConvTranspose2d, ") + "export: {formats: [safetensors, onnx]}\n")
         trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
-        self.assertRegex(trained, r"node_of_scaled +output +float +- +quantized behind node_of_shifted\n")
+        self.assertRegex(trained, r"node_of_scaled +output +float +- +quantized after node_of_shifted\n")
         self.assertRegex(trained, r"node_of_shifted +output .* in float between quantizers\n")
         self.assertRegex(trained, r"node_of_raised +output .* of the sum\n")
         with open(self.path("run", "export", "model.onnx"), "rb") as file:

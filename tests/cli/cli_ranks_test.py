@@ -335,7 +335,7 @@ class Shards(Case):
                 (ADAMW.replace("epochs: 6", "epochs: 6, shards: 2") + QUANTIZE + "  ranges: current\n",
                  "quantize.ranges: current needs one shard, train.shards is 2"),
                 (ADAMW.replace("epochs: 6", "epochs: 6, shards: 2") + QUANTIZE.replace("moving_average", "mse"),
-                 "the observer mse of activations learns from whole batches")):
+                 "the observer mse of activations measures whole batches")):
             self.fail_with(2, message, arguments=["validate", self.recipe(LAYERS + body)])
 
     def test_delayed_ranges_of_one_shard(self):

@@ -33,7 +33,7 @@ TEST(EmulatedDevice, GivesCachedBlocksBackBeforeMemoryIsUsedUp) {
     FAIL() << "nothing thrown";
   } catch (const OutOfMemory& error) {
     EXPECT_EQ(std::string(error.what()),
-              "out of memory on cuda:0: asked for 3145728 bytes beside " +
+              "out of memory on cuda:0: asked for 3145728 bytes with " +
                   std::to_string(allocator_stats(kCudaDevice).in_use_bytes) + " in use");
   }
 }

@@ -150,13 +150,13 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
       {"a,b,c\n\"1\n\n\",2,x\n", "train.csv:2: column 'a'"},
       {"a,b,c\n\n1,2,x\n1,2\n", "train.csv:4: expected 3 fields as in the first line, got 2"},
       {"a,b,c\n1,2,x\n1,2\"3,x\n", "train.csv:3: a quote in a field"},
-      {"a,b,c\n1,\"2\"3,x\n", "train.csv:2: expected a delimiter behind a closing quote"},
+      {"a,b,c\n1,\"2\"3,x\n", "train.csv:2: expected a delimiter after a closing quote"},
       {"a,b,c\n1,2,x\n1,\"2,x\n1,2,x\n", "train.csv:3: a quote that is never closed"},
       {"a,b,c\n1,2,\xFF\n", "train.csv:2: expected text in UTF-8"},
       {"a,b,a\n1,2,x\n", "train.csv:1: two columns have the name 'a'"},
       {"a,b,d\n1,2,x\n", "train.csv:1: no column 'c', which data.table.target names"},
       {"a,b,c\n1,2,\n", "train.csv:2: column 'c': the class is missing"},
-      {"c\nx\n", "train.csv:1: expected a column beside the target"},
+      {"c\nx\n", "train.csv:1: expected a column in addition to the target"},
       {"\x89PNG\r\n\x1A\n", "expected a table of text, got a PNG image"},
   };
   for (const auto& [text, expected] : cases) {

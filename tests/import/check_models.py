@@ -28,7 +28,7 @@ SENTENCES = [[101, 1037, 3886, 14132, 2003, 1037, 5703, 3005, 7504, 7883, 1037, 
 
 
 def bytes_of(path):
-    """What magika looks at: the first and last bytes beside white space, as numbers, 256 where there are none."""
+    """What magika looks at: the first and last bytes other than white space, as numbers, 256 where there are none."""
     with open(path, "rb") as file:
         content = file.read()
     first, last = content[:BLOCK].lstrip()[:KEPT], content[-BLOCK:].rstrip()[-KEPT:]

@@ -325,9 +325,9 @@ TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
         floor(random_reals<float>(channels, 1e-3F, 2, false)), scale(channels),
         grad(random_reals<float>(channels, 1, 3)), offset(random_reals<float>(channels, 0.4F, 4)),
         no_offset, grad_offset(random_reals<float>(channels, 1, 5));
-    Twin<float> step_scale(channels), begun_initial(channels), begun_latent(channels),
+    Twin<float> pass_scale(channels), begun_initial(channels), begun_latent(channels),
         begun_offset(channels);
-    Twin<std::int32_t> zero(channels), step_zero(channels);
+    Twin<std::int32_t> zero(channels), pass_zero(channels);
     Twin<std::int64_t> non_finite(std::vector<std::int64_t>{1}), uncounted;
     on_both([&](auto at, auto&... queue) {
       run(queue..., FollowLatents{channels,
@@ -339,8 +339,8 @@ TEST(QuantizerStateOnGpu, LearnedScalesAreTheCpus) {
                                   at(scale),
                                   at(zero),
                                   at(non_finite),
-                                  at(step_scale),
-                                  at(step_zero)});
+                                  at(pass_scale),
+                                  at(pass_zero)});
       run(queue..., FollowLatents{channels,
                                   {0, 255},
                                   at(latent),

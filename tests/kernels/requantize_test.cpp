@@ -95,13 +95,13 @@ void check_requantize(const Accumulators& a, Activation activation, bool with_bi
                                    codes_alone.data(), nullptr});
   run(DequantizeAccumulators{op.rows, op.channels, op.activation, a.acc.data(), bias, scales,
                              real.data()});
-  float lo = 0, hi = 0, range_scale = 0, step_scale = 0;
-  std::int32_t range_zero = 0, step_zero = 0;
+  float lo = 0, hi = 0, range_scale = 0, pass_scale = 0;
+  std::int32_t range_zero = 0, pass_zero = 0;
   std::uint8_t zero_range = 0;
   std::int64_t non_finite = 0;
   run(ObserveAccumulators{{.restarts = true},
                           {&lo, &hi, nullptr, &range_scale, &range_zero, &zero_range, &non_finite,
-                           &step_scale, &step_zero},
+                           &pass_scale, &pass_zero},
                           op,
                           a.acc.data(),
                           bias,

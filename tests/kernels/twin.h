@@ -74,24 +74,24 @@ void on_both(const F& f) {
 
 // What a quantizer with one scale keeps, after a first step from -0.5 to 0.25.
 struct RangeTwins {
-  Twin<float> lo{std::vector<float>{-0.5F}}, hi{std::vector<float>{0.25F}}, scale{1}, step_scale{1};
+  Twin<float> lo{std::vector<float>{-0.5F}}, hi{std::vector<float>{0.25F}}, scale{1}, pass_scale{1};
   Twin<std::int64_t> steps{std::vector<std::int64_t>{1}};
-  Twin<std::int32_t> zero_point{1}, step_zero_point{1};
+  Twin<std::int32_t> zero_point{1}, pass_zero_point{1};
   Twin<std::uint8_t> zero_range{1};
   Twin<std::int64_t> non_finite{std::vector<std::int64_t>{3}};
 
   template <typename At>
   RangeQuantizer quantizer(const At& at) {
     return {at(lo),         at(hi),         at(steps),      at(scale),          at(zero_point),
-            at(zero_range), at(non_finite), at(step_scale), at(step_zero_point)};
+            at(zero_range), at(non_finite), at(pass_scale), at(pass_zero_point)};
   }
   void expect_equal() const {
     EXPECT_EQ(lo.differences() + hi.differences() + zero_range.differences(), 0);
     EXPECT_EQ(steps.differences() + scale.differences() + zero_point.differences(), 0);
-    EXPECT_EQ(step_scale.differences() + step_zero_point.differences(), 0);
+    EXPECT_EQ(pass_scale.differences() + pass_zero_point.differences(), 0);
     EXPECT_EQ(non_finite.differences(), 0);
-    EXPECT_EQ(step_scale.values(), scale.values());
-    EXPECT_EQ(step_zero_point.values(), zero_point.values());
+    EXPECT_EQ(pass_scale.values(), scale.values());
+    EXPECT_EQ(pass_zero_point.values(), zero_point.values());
   }
 };
 

@@ -42,10 +42,10 @@ struct Layer {
         initial(std::vector<float>(static_cast<std::size_t>(scales), 0.03F)),
         floor(std::vector<float>(static_cast<std::size_t>(scales), 1e-6F)),
         scale(std::vector<float>(static_cast<std::size_t>(scales), 0.0078125F)),
-        step_scale(scales),
+        pass_scale(scales),
         offset(random_reals<float>(scales, 0.1F, 6, any)),
         zero_point(random_codes<std::int32_t>(scales, -2, 1, 7)),
-        step_zero_point(scales),
+        pass_zero_point(scales),
         zero_range(random_codes<std::uint8_t>(scales, 0, 1, 3)),
         mask(mask_bytes(rows * row_size)),
         codes(rows * row_size),
@@ -76,18 +76,18 @@ struct Layer {
             affine && learns_offset ? at(offset) : nullptr};
   }
   template <typename At>
-  BiasBehind behind(const At& at) {
+  BiasOfRows biases(const At& at) {
     return {at(x_scale), at(x_zero_point), at(bias), at(deployed)};
   }
   template <typename At>
   WeightCodeArrays results(const At& at) {
-    return {at(codes),         at(mask),       at(step_scale),
-            at(product_scale), at(bias_codes), affine ? at(step_zero_point) : nullptr};
+    return {at(codes),         at(mask),       at(pass_scale),
+            at(product_scale), at(bias_codes), affine ? at(pass_zero_point) : nullptr};
   }
   void expect_equal() const {
     EXPECT_EQ(lo.differences() + hi.differences() + zero_range.differences(), 0);
-    EXPECT_EQ(scale.differences() + step_scale.differences() + floor.differences(), 0);
-    EXPECT_EQ(zero_point.differences() + (affine ? step_zero_point.differences() : 0), 0);
+    EXPECT_EQ(scale.differences() + pass_scale.differences() + floor.differences(), 0);
+    EXPECT_EQ(zero_point.differences() + (affine ? pass_zero_point.differences() : 0), 0);
     EXPECT_EQ(codes.differences(), 0);
     EXPECT_EQ(mask.differences(), 0);
     EXPECT_EQ(product_scale.differences() + bias_codes.differences(), 0);
@@ -97,8 +97,8 @@ struct Layer {
 
   Twin<float> weight, lo, hi;
   Twin<std::int64_t> steps;
-  Twin<float> latent, initial, floor, scale, step_scale, offset;
-  Twin<std::int32_t> zero_point, step_zero_point;
+  Twin<float> latent, initial, floor, scale, pass_scale, offset;
+  Twin<std::int32_t> zero_point, pass_zero_point;
   bool affine = false;
   bool learns_offset = false;
   Twin<std::uint8_t> zero_range, mask;
@@ -128,7 +128,7 @@ void check(const RowsOfWeights& size, const WeightQuantization& op, bool any) {
     layer.affine = !op.rule.symmetric;
     layer.learns_offset = op.counted;
     on_both([&](auto at, auto&... queue) {
-      run(queue..., QuantizeWeights{op, at(layer.weight), layer.quantizer(at), layer.behind(at),
+      run(queue..., QuantizeWeights{op, at(layer.weight), layer.quantizer(at), layer.biases(at),
                                     layer.results(at)});
     });
     layer.expect_equal();
@@ -181,9 +181,9 @@ TEST(WeightCodesOnGpu, LeaveOutWhatIsNull) {
     to.mask = at(layer.mask);
     WeightQuantization fits = op;
     fits.fit = BiasFit::kFollows;
-    BiasBehind behind = layer.behind(at);
-    behind.deployed = nullptr;
-    run(queue..., QuantizeWeights{fits, at(layer.weight), quantizer, behind, to});
+    BiasOfRows biases = layer.biases(at);
+    biases.deployed = nullptr;
+    run(queue..., QuantizeWeights{fits, at(layer.weight), quantizer, biases, to});
   });
   layer.expect_equal();
 }
@@ -198,9 +198,9 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRows) {
   const WeightQuantization op{kRowCount, kRowSize, kRowCount, ScaleSource::kGiven,
                               rule_of({-127, 127}, 0, true)};
   on_both([&](auto at, auto&... queue) {
-    BiasBehind behind = layer.behind(at);
-    behind.bias = at(bias);
-    run(queue..., QuantizeWeights{op, at(weight), layer.quantizer(at), behind, layer.results(at)});
+    BiasOfRows biases = layer.biases(at);
+    biases.values = at(bias);
+    run(queue..., QuantizeWeights{op, at(weight), layer.quantizer(at), biases, layer.results(at)});
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of ones";
@@ -220,11 +220,11 @@ TEST(WeightCodesOnGpu, LeaveTheSameRoomInLongRowsWithZeroPoints) {
   rule.symmetric = false;
   const WeightQuantization op{kRowCount, kRowSize, kRowCount, ScaleSource::kGiven, rule};
   on_both([&](auto at, auto&... queue) {
-    BiasBehind behind = layer.behind(at);
-    behind.bias = at(bias);
+    BiasOfRows biases = layer.biases(at);
+    biases.values = at(bias);
     WeightQuantizerArrays quantizer = layer.quantizer(at);
     quantizer.zero_point = at(zero_point);
-    run(queue..., QuantizeWeights{op, at(weight), quantizer, behind, layer.results(at)});
+    run(queue..., QuantizeWeights{op, at(weight), quantizer, biases, layer.results(at)});
   });
   layer.expect_equal();
   EXPECT_EQ(layer.too_large.values()[0], 5 + 1) << "of the row of the largest codes";
@@ -243,7 +243,7 @@ Layer with_biases(const std::vector<float>& bias, std::int64_t scales, float x_s
 
 void quantize(Layer& layer, const WeightQuantization& op) {
   const auto at = [](auto& twin) { return twin.cpu(); };
-  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.biases(at),
                       layer.results(at)});
 }
 
@@ -277,7 +277,7 @@ TEST(WeightCodes, HaveScalesThatCarryTheirBias) {
           EXPECT_NEAR(floor / least, 1, 1e-6) << o;
         }
         EXPECT_NEAR(scale / std::max(own, least), 1, 1e-6) << o;
-        EXPECT_EQ(layer.step_scale.values()[o], scale) << o;
+        EXPECT_EQ(layer.pass_scale.values()[o], scale) << o;
         EXPECT_GE(product, std::numeric_limits<float>::min()) << o;
         EXPECT_EQ(product, sx * scale) << o;
         EXPECT_LE(std::abs(code), 1 << 30) << o;
@@ -309,9 +309,9 @@ TEST(WeightCodes, RaiseScalesForOnePassAlone) {
     quantize(kept, op);
     op.keeps = false;
     quantize(passing, op);
-    EXPECT_NEAR(passing.step_scale.values()[0] * 0.02 * 0x1p30 / 1e9, 1, 1e-6);
-    EXPECT_EQ(passing.step_scale.values(), kept.step_scale.values());
-    EXPECT_EQ(kept.scale.values(), kept.step_scale.values());
+    EXPECT_NEAR(passing.pass_scale.values()[0] * 0.02 * 0x1p30 / 1e9, 1, 1e-6);
+    EXPECT_EQ(passing.pass_scale.values(), kept.pass_scale.values());
+    EXPECT_EQ(kept.scale.values(), kept.pass_scale.values());
     EXPECT_EQ(passing.scale.values()[0], 0.03125F);
     EXPECT_EQ(passing.floor.values()[0], 1e-6F);
     EXPECT_EQ(passing.bias_codes.values(), kept.bias_codes.values());
@@ -376,7 +376,7 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   const auto at = [](auto& twin) { return twin.cpu(); };
   const WeightQuantization op{kRowCount, kRowSize,         kRowCount, ScaleSource::kExtremes,
                               rule,      BiasFit::kFollows};
-  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.behind(at),
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.biases(at),
                       layer.results(at)});
 
   const auto n = static_cast<std::size_t>(kRowCount);
@@ -410,7 +410,7 @@ TEST(WeightCodes, AreWhatTheStepsGive) {
   EXPECT_EQ(layer.lo.values(), lo);
   EXPECT_EQ(layer.hi.values(), hi);
   EXPECT_EQ(layer.scale.values(), scale);
-  EXPECT_EQ(layer.step_scale.values(), scale);
+  EXPECT_EQ(layer.pass_scale.values(), scale);
   EXPECT_EQ(layer.floor.values(), floor);
   EXPECT_EQ(layer.zero_range.values(), dead);
   EXPECT_EQ(layer.codes.values(), codes);

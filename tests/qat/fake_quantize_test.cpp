@@ -223,8 +223,8 @@ TEST(FakeQuantize, TakesElementsThatDivideIntoItsChannels) {
   EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3}), nullptr, false, training),
                std::invalid_argument);
   const Tensor one = Tensor::full({1}, 1.0), zero = Tensor::zeros({1}, DType::kI32);
-  const WeightBias behind{{one, zero}, {0, 255}, Tensor::zeros({3}), Tensor::zeros({3})};
-  EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3, 2}), &behind, false, training),
+  const WeightBias bias{{one, zero}, {0, 255}, Tensor::zeros({3}), Tensor::zeros({3})};
+  EXPECT_THROW(quantizer.quantize_weights(Tensor::zeros({3, 2}), &bias, false, training),
                std::invalid_argument);
 }
 

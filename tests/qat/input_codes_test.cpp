@@ -24,7 +24,7 @@ std::string said(const Normalization& normalization, float scale, std::int32_t z
   for (const NamedQuantizer& entry : named_quantizers(*prepared.model)) {
     if (entry.name == "input_quantizer") entry.quantizer->set_qparams(0, scale, zero_point);
   }
-  return bytes_between_codes(*prepared.model, normalization).value_or("");
+  return note_of_bytes_between_codes(*prepared.model, normalization).value_or("");
 }
 
 TEST(InputCodes, BytesHalfWayBetweenCodesAreTold) {

@@ -433,9 +433,9 @@ TEST(LearnedLife, ALatentThatIsNotFiniteIsCounted) {
 }
 
 TEST(LearnedLife, LatentsAreTold) {
-  EXPECT_TRUE(is_quantizer_parameter("conv1.weight_quantizer.learned_scale"));
-  EXPECT_TRUE(is_quantizer_parameter("output_quantizer.learned_offset"));
-  EXPECT_FALSE(is_quantizer_parameter("conv1.weight"));
+  EXPECT_TRUE(is_latent("conv1.weight_quantizer.learned_scale"));
+  EXPECT_TRUE(is_latent("output_quantizer.learned_offset"));
+  EXPECT_FALSE(is_latent("conv1.weight"));
 }
 
 }  // namespace

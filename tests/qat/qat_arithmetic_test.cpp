@@ -86,7 +86,7 @@ TEST(PrepareArithmetic, TheLastOfAChainOfConstantsHasAQuantizer) {
   config.groups.push_back({{"Conv2d"}, default_w8a8()});
   const PreparedModel prepared = prepare(model, config);
   EXPECT_EQ(notes(prepared),
-            "(input): the model's input\nconv: \nscale: quantized behind shift\n"
+            "(input): the model's input\nconv: \nscale: quantized after shift\n"
             "shift: in float between quantizers\nquotient: in float between quantizers\n"
             "sum: of the sum after relu\nsub: in float between quantizers\nlast: \n");
   ForwardContext training{.training = true};

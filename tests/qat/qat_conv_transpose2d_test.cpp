@@ -154,10 +154,12 @@ struct Fixture {
   Variable reference(const Variable& w, const Variable& b) {
     ForwardContext evaluation;
     const auto product = conv_transpose2d_product(options.geometry());
-    const Variable rounded = layer.weight_quantizer()->forward(product->turned(w), evaluation);
-    return apply_activation(conv_transpose2d(input_quantizer.forward(x, evaluation),
-                                             product->turned(rounded), b, options.geometry()),
-                            layer.activation());
+    const Variable rounded =
+        layer.weight_quantizer()->forward(product->by_output_channel(w), evaluation);
+    return apply_activation(
+        conv_transpose2d(input_quantizer.forward(x, evaluation),
+                         product->by_output_channel(rounded), b, options.geometry()),
+        layer.activation());
   }
 
   ConvTranspose2dOptions options;
@@ -263,10 +265,11 @@ TEST_P(QuantizedConvTranspose, GroupsOfWeightsAreScaledOneByOne) {
   const Variable y = layer.forward(f.input_quantizer.forward(f.x, training), training);
   const auto product = conv_transpose2d_product(f.options.geometry());
   ForwardContext evaluation;
-  const Variable w = layer.weight_quantizer()->forward(product->turned(layer.weight()), evaluation);
+  const Variable w =
+      layer.weight_quantizer()->forward(product->by_output_channel(layer.weight()), evaluation);
   const Variable expected =
-      conv_transpose2d(f.input_quantizer.forward(f.x, evaluation), product->turned(w), layer.bias(),
-                       f.options.geometry());
+      conv_transpose2d(f.input_quantizer.forward(f.x, evaluation), product->by_output_channel(w),
+                       layer.bias(), f.options.geometry());
   EXPECT_TRUE(all_close(y.value(), expected.value(), 1e-5, 1e-4));
 }
 

@@ -108,10 +108,10 @@ struct Sums {
   Sums(QuantizedLayer& layer, const Variable& x)
       : in(quantized(x)), weights(layer.weight_quantizer()->host_scale()) {
     const ForwardContext evaluation;
-    const WeightBias behind{in->qparams, codes_beside_bias(*in),
-                            layer.bias().defined() ? layer.bias().value() : Tensor(),
-                            layer.bias().defined() ? layer.bias().value() : Tensor()};
-    codes = layer.weight_quantizer()->quantize_weights(layer.weight().value(), &behind, false,
+    const WeightBias bias{in->qparams, codes_beside_bias(*in),
+                          layer.bias().defined() ? layer.bias().value() : Tensor(),
+                          layer.bias().defined() ? layer.bias().value() : Tensor()};
+    codes = layer.weight_quantizer()->quantize_weights(layer.weight().value(), &bias, false,
                                                        evaluation);
   }
   float real(std::int64_t sum, std::int64_t o) const {

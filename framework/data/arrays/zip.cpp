@@ -161,7 +161,7 @@ ZipMember member_at(const Piece& list, std::size_t& at) {
   return member;
 }
 
-// Where the bytes of a member begin: behind a header of its own.
+// Where the bytes of a member begin: after a header of its own.
 std::uint64_t begin_of(const InputFile& file, const ZipMember& member) {
   constexpr std::uint64_t kHeader = 30;
   if (member.header > file.size() || file.size() - member.header < kHeader) {

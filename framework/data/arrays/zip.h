@@ -23,7 +23,7 @@ struct ZipMember {
   std::uint64_t packed = 0;
   std::uint64_t size = 0;    // unpacked
   std::uint64_t header = 0;  // where it begins
-  std::uint64_t begin = 0;   // and its bytes behind that
+  std::uint64_t begin = 0;   // and its bytes after that
   std::shared_ptr<const ByteRange> opened = {};
 };
 

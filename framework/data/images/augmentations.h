@@ -46,7 +46,7 @@ struct Augmentation {
   bool mixes() const { return mixup || cutmix; }
 };
 
-// Who draws: a sample of an epoch.
+// What random numbers are drawn for: a sample of an epoch.
 struct SampleKey {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;

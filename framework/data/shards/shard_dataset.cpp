@@ -83,7 +83,7 @@ std::string label_of(const InputFile& file, const TarMember& member, bool may_be
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// The files of one sample: those of one key, one behind the other.
+// The files of one sample: those of one key, one after the other.
 struct SampleFiles {
   std::string key;
   std::span<const TarMember> members;
@@ -99,7 +99,7 @@ SampleFiles first_sample(std::span<const TarMember> members) {
   return {key, members.first(static_cast<std::size_t>(end - members.begin()))};
 }
 
-// The only file of a sample whose extension, all that is behind the key, is one of those. Others
+// The only file of a sample whose extension, all that is after the key, is one of those. Others
 // than the image and the label are passed over, as WebDataset does.
 const TarMember& only_file(const SampleFiles& sample, const std::vector<std::string>& extensions,
                            const std::string& expected) {
@@ -152,7 +152,7 @@ void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shard
   }
 }
 
-// The archives of a part of the data; an index beside them is passed over.
+// The archives of a part of the data; an index next to them is passed over.
 std::vector<fs::path> shard_paths(const fs::path& folder, const std::string& split) {
   std::vector<fs::path> paths;
   for (const fs::path& path : folder_entries(folder)) {

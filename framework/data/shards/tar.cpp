@@ -71,7 +71,7 @@ class Header {
   std::string block_;
 };
 
-// What extended headers say of the file behind them.
+// What extended headers say of the file after them.
 struct Extension {
   std::optional<std::string> name;
   std::optional<std::uint64_t> size;
@@ -136,7 +136,7 @@ class Reader {
   void require_end() {
     for (; at_ < archive_.size(); at_ += kBlock) {
       if (!Header(bytes(at_, std::min(kBlock, archive_.size() - at_))).is_empty()) {
-        fail("bytes behind the end of the archive: were two archives joined?");
+        fail("bytes after the end of the archive: were two archives joined?");
       }
     }
   }

@@ -132,7 +132,7 @@ std::size_t CsvReader::parse(std::string_view text, bool is_end, CsvRecord& reco
       const bool pair = c == '\r' && i + 1 < text.size() && following == '\n';
       return i + (pair ? 2 : 1);
     } else if (closed) {
-      fail(record.line, "expected a delimiter behind a closing quote, got '" +
+      fail(record.line, "expected a delimiter after a closing quote, got '" +
                             printable(text.substr(i, 1)) + "'");
     } else if (c == '"') {
       if (!field.empty()) fail(record.line, "a quote in a field that does not begin with one");

@@ -28,7 +28,7 @@ char delimiter_of(const std::filesystem::path& path, std::optional<Delimiter> gi
 // Reads records one after another, whatever the file's size. A field may be quoted; in quotes, two
 // quotes are one, and delimiters and line ends are text. Lines without a character are passed over.
 // A UTF-8 byte-order mark at the beginning is no text. Throws InputError with file and line for a
-// quote in a field that does not begin with one, for text behind a closing quote, for a quote that
+// quote in a field that does not begin with one, for text after a closing quote, for a quote that
 // is never closed, for a zero byte and for text that is not UTF-8.
 class CsvReader {
  public:

@@ -235,7 +235,7 @@ std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
     const std::string& name = header.names()[i];
     if (!contains(options.target, name) && !contains(options.ignore, name)) used.push_back(i);
   }
-  if (used.empty()) reader.fail(1, "expected a column beside the target");
+  if (used.empty()) reader.fail(1, "expected a column in addition to the target");
   std::vector<ColumnContent> contents(header.names().size());
   std::vector<bool> words(header.names().size());
   for (const std::size_t i : used) words[i] = contains(options.categories, header.names()[i]);

@@ -1,4 +1,4 @@
-// The columns of a table: their names and roles, what a training set teaches about them, and the
+// The columns of a table: their names and roles, what a training set says about them, and the
 // features that they give.
 #pragma once
 
