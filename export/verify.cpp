@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -193,10 +194,42 @@ bool same_class(std::span<const float> ours, std::span<const float> theirs) {
          *hi - kRounding * std::max(std::abs(*lo), std::abs(*hi));
 }
 
-bool are_close(std::span<const float> ours, std::span<const float> theirs, double distance) {
-  return std::equal(ours.begin(), ours.end(), theirs.begin(), [&](double a, double b) {
-    return std::abs(a - b) <= distance || (std::isnan(a) && std::isnan(b));
-  });
+// Percent of the rows that choose the same class.
+double same_classes(const Tensor& expected, const Tensor& other) {
+  const std::int64_t rows = expected.dim(0);
+  if (rows == 0) return 100;
+  const auto width = static_cast<std::size_t>(expected.size() / rows);
+  std::int64_t same = 0;
+  for (std::size_t first = 0; first < expected.span<float>().size(); first += width) {
+    same += same_class(expected.span<float>().subspan(first, width),
+                       other.span<float>().subspan(first, width));
+  }
+  return 100.0 * static_cast<double>(same) / static_cast<double>(rows);
+}
+
+// Percent of the values that differ by at most a hundredth of the largest.
+double close_values(const Tensor& expected, const Tensor& other) {
+  if (expected.size() == 0) return 100;
+  const double distance = 0.01 * largest_magnitude(expected);
+  std::int64_t close = 0;
+  for (std::int64_t i = 0; i < expected.size(); ++i) {
+    const double a = expected.data<float>()[i], b = other.data<float>()[i];
+    close += std::abs(a - b) <= distance || (std::isnan(a) && std::isnan(b));
+  }
+  return 100.0 * static_cast<double>(close) / static_cast<double>(expected.size());
+}
+
+double relative_error(const Tensor& expected, const Tensor& other) {
+  double error = 0, whole = 0;
+  for (std::int64_t i = 0; i < expected.size(); ++i) {
+    const double a = expected.data<float>()[i], b = other.data<float>()[i];
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    error += (a - b) * (a - b);
+  }
+  if (error == 0) return 0;
+  for (const float a : expected.span<float>()) whole += double{a} * a;
+  const double relative = std::sqrt(error / whole);
+  return std::isfinite(relative) ? relative : std::numeric_limits<double>::infinity();
 }
 
 LoaderOptions plain_batches(const Interpreter& interpreter, std::int64_t batch_size) {
@@ -265,25 +298,18 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
   return result;
 }
 
-OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies) {
-  if (deployed.size() != other.size() || deployed.dim(0) != other.dim(0)) {
-    throw std::runtime_error("[verify] expected outputs " + shape_string(deployed.shape()) +
+OutputComparison compare_outputs(const Tensor& expected, const Tensor& other, bool classifies) {
+  if (expected.size() != other.size() || expected.dim(0) != other.dim(0)) {
+    throw std::runtime_error("[verify] expected outputs " + shape_string(expected.shape()) +
                              ", got " + shape_string(other.shape()));
   }
   ValueComparison values;
-  count_differences<float>(deployed, other, values);
-  const std::int64_t samples = deployed.dim(0);
-  const auto width = static_cast<std::size_t>(samples == 0 ? 0 : deployed.size() / samples);
-  const double close = 0.01 * largest_magnitude(deployed);
-  std::int64_t same = 0;
-  for (std::int64_t i = 0; i < samples; ++i) {
-    const auto first = static_cast<std::size_t>(i) * width;
-    const auto ours = deployed.span<float>().subspan(first, width);
-    const auto theirs = other.span<float>().subspan(first, width);
-    same += classifies ? same_class(ours, theirs) : are_close(ours, theirs, close);
-  }
-  return {deployed.size(), values.differing, values.largest,
-          samples == 0 ? 100.0 : 100.0 * static_cast<double>(same) / static_cast<double>(samples)};
+  count_differences<float>(expected, other, values);
+  return {.elements = expected.size(),
+          .differing = values.differing,
+          .largest = values.largest,
+          .agreement = classifies ? same_classes(expected, other) : close_values(expected, other),
+          .relative_error = relative_error(expected, other)};
 }
 
 std::string to_string(const Verification& verification) {

@@ -55,12 +55,14 @@ struct OutputComparison {
   std::int64_t differing = 0;
   double largest = 0;  // difference of two values
   // Percent of the samples whose largest output is the same, rounding aside; where the outputs
-  // are no scores of classes, of those that differ by at most a hundredth of the largest output.
+  // are no scores of classes, of the outputs that differ by at most a hundredth of the largest.
   double agreement = 0;
+  // Root mean square of the differences, relative to that of the outputs; infinite if one is NaN.
+  double relative_error = 0;
 };
-// Both f32 of one size, the outputs of a sample next to each other. Throws std::runtime_error on
-// other sizes.
-OutputComparison compare_outputs(const Tensor& deployed, const Tensor& other, bool classifies);
+// Both f32 of one size, each row the outputs of one sample. Throws std::runtime_error on other
+// sizes.
+OutputComparison compare_outputs(const Tensor& expected, const Tensor& other, bool classifies);
 
 // A line per tensor that differs, or one that says that none does.
 std::string to_string(const Verification& verification);

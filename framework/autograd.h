@@ -95,7 +95,8 @@ class Function {
   virtual std::string name() const = 0;
 
   // Gradients with respect to every input, in the order of inputs(); undefined where
-  // needs_grad(i) is false. Must not modify grad_output or anything saved.
+  // needs_grad(i) is false. Must not modify anything saved, nor grad_output unless it is the sole
+  // handle of its storage (Tensor::is_sole_handle()): then nothing else reads it any more.
   virtual std::vector<Tensor> backward(const Tensor& grad_output) const = 0;
 
   const std::vector<std::shared_ptr<GradNode>>& inputs() const { return inputs_; }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
@@ -46,15 +48,26 @@ std::optional<InputForm> form_of(const std::vector<OnnxDim>& dims, const Shape& 
 
 std::string called(const OnnxPort& port) { return "the input '" + printable(port.name) + "'"; }
 
+// Whether an operation that takes images as ONNX lays them out, channels first, reads the input.
+bool is_read_channels_first(const OnnxModel& model, const OnnxPort& port) {
+  static const std::set<std::string> kImageOperations{
+      "AveragePool",       "BatchNormalization",    "Conv", "ConvTranspose", "GlobalAveragePool",
+      "GlobalMaxPool",     "InstanceNormalization", "LRN",  "MaxPool",       "GroupNormalization"};
+  return std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) {
+    return kImageOperations.contains(node.op) && node.inputs.front() == port.name;
+  });
+}
+
 // What the file says, images as [H, W, C]; nothing where a size is free.
-std::optional<Shape> shape_of(const OnnxPort& port) {
+std::optional<Shape> shape_of(const OnnxModel& model, const OnnxPort& port) {
   Shape shape;
   for (std::size_t i = 1; i < port.dims.size(); ++i) {
     if (!port.dims[i].size) return std::nullopt;
     shape.push_back(*port.dims[i].size);
   }
   // [C, H, W] unless only the other order looks like an image's.
-  if (shape.size() == 3 && !(shape[2] <= 4 && shape[0] > 4)) {
+  const bool looks_channels_last = shape.size() == 3 && shape[2] <= 4 && shape[0] > 4;
+  if (shape.size() == 3 && (!looks_channels_last || is_read_channels_first(model, port))) {
     std::rotate(shape.begin(), shape.begin() + 1, shape.end());
   }
   return shape;
@@ -152,7 +165,7 @@ SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& give
     const auto said = std::find_if(given.begin(), given.end(), [&](const NamedInput& input) {
       return input.name == port.name || (one && input.name.empty());
     });
-    const auto shape = said == given.end() ? shape_of(port) : std::optional(said->shape);
+    const auto shape = said == given.end() ? shape_of(model, port) : std::optional(said->shape);
     if (!shape) {
       const std::string name = one ? "48,192,3" : port.name + "=16";
       fail(model, called(port) + " " + to_string(port.dims) +

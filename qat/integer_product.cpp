@@ -22,7 +22,7 @@ Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tens
                                            .sums = sums.data<float>()});
     return grad_output;
   }
-  const Tensor grad = Tensor::empty(grad_output.shape(), DType::kF32, device);
+  const Tensor grad = gradient_like(grad_output);
   run(device, kernels::ApplyMaskAndSum<float>{.rows = rows,
                                               .channels = channels,
                                               .mask = mask.data<std::uint8_t>(),
@@ -85,12 +85,14 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
   const Tensor& output_mask = saved()[3];
   const Device device = grad_output.device();
   std::vector<Tensor> grads(has_bias_ ? 3 : 2);
-  Tensor grad = grad_output;
+  Tensor grad;  // no second handle of grad_output, which the mask may then be written over
   if (has_bias_ && needs_grad(2)) {
     grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
     grad = summed_gradient(grad_output, output_mask, grads[2]);
   } else if (output_mask.defined()) {
     grad = masked_gradient(grad_output, output_mask);
+  } else {
+    grad = grad_output;
   }
   if (needs_grad(0)) {
     grads[0] = Tensor::empty(inputs()[0]->shape, DType::kF32, device);

@@ -61,6 +61,12 @@ class Flattener {
   std::vector<ModuleNode> nodes_;
 };
 
+// Whether a layer of this type has no bound, or no finite slope, as this operand goes to 0.
+bool needs_small_values(const std::string& type, std::size_t operand) {
+  if (type == "Div") return operand == 1;
+  return type == "ConstantDiv" || type == "Sqrt" || type == "Log" || type == "Pow";
+}
+
 }  // namespace
 
 std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,
@@ -73,6 +79,21 @@ const ModuleNode* sole_reader(const std::vector<ModuleNode>& nodes, std::size_t 
   if (node.is_output || node.readers.size() != 1) return nullptr;
   const ModuleNode& reader = nodes[node.readers[0].node];
   return reader.container == node.container ? &reader : nullptr;
+}
+
+std::string reads_small_values(const std::vector<ModuleNode>& nodes, std::size_t i) {
+  const ModuleNode& node = nodes[i];
+  std::string found;
+  if (node.is_output) return found;
+  for (const ModuleNode::Reader& reader : node.readers) {
+    const std::string type = (*nodes[reader.node].slot)->type_name();
+    const bool passed_on = type == "Affine" || type == "Identity";
+    found = passed_on                                  ? reads_small_values(nodes, reader.node)
+            : needs_small_values(type, reader.operand) ? type
+                                                       : "";
+    if (found.empty()) return found;
+  }
+  return found;
 }
 
 }  // namespace steelyard::qat

@@ -44,4 +44,9 @@ std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms
 // The node that alone reads the output of nodes[i], in the same container; null if there is none.
 const ModuleNode* sole_reader(const std::vector<ModuleNode>& nodes, std::size_t i);
 
+// Whether the output of nodes[i] is read only to be divided by, or for a square root, logarithm or
+// power, a constant added or multiplied before: as the variance of a norm is. Small values of it
+// count, which a code would make 0. Returns the type of such a reader; "" if there is another.
+std::string reads_small_values(const std::vector<ModuleNode>& nodes, std::size_t i);
+
 }  // namespace steelyard::qat

@@ -291,6 +291,11 @@ class Preparer {
     return why;
   }
 
+  std::string small_values_count(std::size_t i) const {
+    const std::string reader = reads_small_values(nodes_, i);
+    return reader.empty() ? "" : "read by " + reader + ", which needs its small values";
+  }
+
   // The tensor the layer reads: quantized at its producer, else at this reader.
   void wire_input(QuantizedLayer& layer, const QConfig& config, const std::string& path,
                   const Flow& in) {
@@ -356,7 +361,8 @@ class Preparer {
     if (targets_.ignored(node.scope, reason)) return keep_in_float(alone, reason);
     if (!joins_) return keep_in_float(alone, "no group has activations");
     if (in.kind == Flow::Kind::kFloat) return keep_in_float(alone, "its input is in float");
-    reason = too_wide(*node.form, in);
+    reason = small_values_count(i);
+    if (reason.empty()) reason = too_wide(*node.form, in);
     if (reason.empty()) reason = too_wide(*node.form, *joins_);
     if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
     if (!reason.empty()) return keep_in_float(alone, reason);
@@ -384,7 +390,8 @@ class Preparer {
     if (float_operand && profile_ != Profile::kTensorrt) {
       return keep_in_float(chain, "a branch is in float");
     }
-    reason = too_wide(*node.form, *joins_);
+    reason = small_values_count(chain.last);
+    if (reason.empty()) reason = too_wide(*node.form, *joins_);
     for (const Flow& flow : flows) {
       if (reason.empty()) reason = too_wide(*node.form, flow);
     }

@@ -24,8 +24,13 @@ Tensor empty_mask(std::int64_t elements, Device device) {
   return Tensor::empty({kernels::mask_bytes(elements)}, DType::kU8, device);
 }
 
+Tensor gradient_like(const Tensor& grad_output) {
+  if (grad_output.is_sole_handle()) return grad_output;
+  return Tensor::empty(grad_output.shape(), DType::kF32, grad_output.device());
+}
+
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
-  Tensor grad = Tensor::empty(grad_output.shape(), DType::kF32, grad_output.device());
+  Tensor grad = gradient_like(grad_output);
   run(grad.device(), kernels::ApplyMask<float>{.n = grad.size(),
                                                .mask = mask.data<std::uint8_t>(),
                                                .grad_y = grad_output.data<float>(),

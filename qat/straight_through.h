@@ -11,7 +11,11 @@ namespace steelyard::qat {
 // A packed mask of so many elements, to be filled.
 Tensor empty_mask(std::int64_t elements, Device device);
 
-// grad_output where the packed mask has a one, else 0.
+// grad_output itself if nothing else holds it, so that it may be written over, else a new tensor.
+Tensor gradient_like(const Tensor& grad_output);
+
+// grad_output where the packed mask has a one, else 0; written over grad_output if nothing else
+// holds it.
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask);
 
 // Makes `output` the quantized form of `input`, whose gradient passes where the packed mask has a

@@ -47,7 +47,8 @@ struct ApplyMask {
   T* grad_x;
 };
 
-// The same of [rows, channels], with sums[c] = the sum over rows of what passes.
+// The same of [rows, channels], with sums[c] = the sum over rows of what passes. grad_x may alias
+// grad_y.
 template <typename T>
 struct ApplyMaskAndSum {
   std::int64_t rows, channels;

@@ -197,6 +197,18 @@ TEST(Verify, OutputsThatAreNoScoresAgreeByTheirValues) {
   EXPECT_EQ(compare_outputs(ours, close, false).agreement, 100.0);
   const Tensor wrong = Tensor::from<float>({1.01F, -2.0F, 0.6F, NAN}, {4, 1});
   EXPECT_EQ(compare_outputs(ours, wrong, false).agreement, 50.0);
+  EXPECT_EQ(compare_outputs(ours, wrong, false).relative_error, INFINITY);
+}
+
+// One pixel of a dense output that a code moved is no failure of its sample.
+TEST(Verify, DenseOutputsAreCountedOneByOneAndByTheirEnergy) {
+  std::vector<float> pixels(2000, 1.0F);
+  const Tensor ours = Tensor::from<float>(pixels, {2, 1000});
+  pixels[3] = 1.2F;
+  const OutputComparison compared =
+      compare_outputs(ours, Tensor::from<float>(pixels, {2, 1000}), false);
+  EXPECT_EQ(compared.agreement, 99.95);
+  EXPECT_NEAR(compared.relative_error, std::sqrt(0.04 / 2000), 1e-6);
 }
 
 TEST(Verify, RefusesInputsOfAnotherShape) {

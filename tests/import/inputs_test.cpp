@@ -56,6 +56,16 @@ TEST(Inputs, OneValueOfASampleIsAnInputWithoutDimensions) {
   EXPECT_EQ(y.data<float>()[3], 2);
 }
 
+// The file says [C, H, W] where an operation on images reads it, however few columns there are.
+TEST(Inputs, ImagesThatConvReadsAreChannelsFirst) {
+  ModelMaker m({{std::nullopt, "batch"}, {6}, {10}, {3}});
+  const auto shape = [&] { return sample_of(m.model()).shape; };
+  EXPECT_EQ(shape(), (Shape{6, 10, 3}));
+  const std::string kernel = m.reals("kernel", {2, 6, 1, 1}, std::vector<float>(12, 1));
+  m.ending_in(m.node("Conv", {"x", kernel}));
+  EXPECT_EQ(shape(), (Shape{10, 3, 6}));
+}
+
 // Images of one channel: the data has that dimension and the file has not, and the other way round.
 TEST(Inputs, ADimensionOfOneChannelMayBeLeftOut) {
   const std::vector<OnnxDim> rows{{std::nullopt}, {3}, {4}}, first{{std::nullopt}, {1}, {3}, {4}},

@@ -235,6 +235,11 @@ TEST(FakeQuantizeKernels, MaskedGradientAndItsSumsAreThoseOfTwoKernels) {
                                  sums.data()});
       EXPECT_EQ(masked, expected);
       EXPECT_EQ(sums, expected_sums);
+      std::vector<float> in_place = grad;
+      run(ApplyMaskAndSum<float>{rows, channels, mask.data(), in_place.data(), in_place.data(),
+                                 sums.data()});
+      EXPECT_EQ(in_place, expected);
+      EXPECT_EQ(sums, expected_sums);
       return masked;
     });
   }

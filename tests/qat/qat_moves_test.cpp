@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <string>
 
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/ops/resize.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/elementwise.h"
 #include "steelyard/qat/activation_quantizer.h"
 #include "steelyard/qat/prepare.h"
 #include "tests/qat/activation_config.h"
@@ -127,6 +130,26 @@ TEST(PrepareMoves, WhatMakesNewValuesStaysInFloat) {
   ForwardContext training{.training = true};
   EXPECT_EQ(prepared.model->forward(Variable(Tensor::zeros({1, 4, 4, 3})), training).shape(),
             (Shape{1, 3, 4, 2}));
+}
+
+// A variance in 8 bits would be 0 in quiet parts of a sample, and its reciprocal infinite.
+TEST(PrepareMoves, WhatIsDividedByStaysInFloat) {
+  const auto noted = [](ElementwiseFunction function) {
+    Rng rng(1);
+    const auto model = std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+        {"conv", std::make_shared<Conv2d>(Conv2dOptions{.in_channels = 3, .out_channels = 2}, rng)},
+        {"eps", std::make_shared<Affine>(1, 1e-5)},
+        {"function", std::make_shared<Elementwise>(function)}});
+    QuantizeConfig config;
+    config.groups.push_back({{"Conv2d"}, default_w8a8()});
+    const PreparedModel prepared = prepare(model, config);
+    for (const PlanRow& row : prepared.plan.rows) {
+      if (row.module == "eps") return row.quantized + ": " + row.note;
+    }
+    return std::string("no row");
+  };
+  EXPECT_EQ(noted(ElementwiseFunction::kSqrt), "float: read by Sqrt, which needs its small values");
+  EXPECT_EQ(noted(ElementwiseFunction::kTanh).substr(0, 5), "uint8");
 }
 
 }  // namespace

@@ -423,6 +423,21 @@ TEST(QuantizedLayers, EvaluationChangesNoState) {
   }
 }
 
+// A gradient that somebody else holds is not written over: the same backward pass again gives the
+// same gradients.
+TEST(QuantizedLayers, BackwardLeavesTheGradientsOfOthers) {
+  Fixture f(kCases[1]);
+  const Variable y = f.run(true);
+  const Tensor grad = random_tensor(y.shape(), 9, DType::kF32);
+  const Tensor before = grad.clone();
+  y.backward(grad);
+  const Tensor once = f.x.grad().clone();
+  EXPECT_EQ(testing::values(grad), testing::values(before));
+  f.x.clear_grad();
+  y.backward(grad);
+  EXPECT_EQ(testing::values(f.x.grad()), testing::values(once));
+}
+
 // Codes and masks are at most 0.35x of what the float step saves. Where scales are learned, the
 // int32 sums of every output are kept as well.
 TEST(QuantizedLayers, SaveAThirdOfTheFloatActivations) {
