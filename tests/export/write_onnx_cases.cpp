@@ -192,6 +192,15 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2", "conv2"};
   writer.write_network("partly_float", testing::every_layer, partly, floats);
+  // Layers in float that read codes of rows, of images behind a reshape, and of transposed images.
+  qat::QuantizeConfig rows_partly = w8a8();
+  rows_partly.ignore = {"value"};
+  writer.write_network("attention_partly_float", testing::attention_net, rows_partly,
+                       {.exact = false, .operators = "QLinearConv", .distance = 0.02});
+  qat::QuantizeConfig moved_partly = w8a8();
+  moved_partly.ignore = {"second"};
+  writer.write_network("moved_partly_float", testing::moved_net, moved_partly,
+                       {.exact = false, .operators = "QLinearConv", .distance = 0.02});
   qat::QuantizeConfig narrow = w8a8();
   narrow.groups[0].config.activations->scheme.bits = 4;
   writer.write_network("layers_a4", testing::every_layer, narrow, layers);

@@ -46,4 +46,21 @@ inline std::shared_ptr<Module> attention_net(Rng& rng) {
       {"fc", linear(30, 7)}});
 }
 
+// Convolutions of images whose dimensions change places between them, for the same inputs.
+inline std::shared_ptr<Module> moved_net(Rng& rng) {
+  const auto conv = [&](std::int64_t in, std::int64_t out, std::int64_t kernel) {
+    return std::make_shared<Conv2d>(Conv2dOptions{.in_channels = in,
+                                                  .out_channels = out,
+                                                  .kernel_size = {kernel, kernel},
+                                                  .padding = {kernel / 2, kernel / 2}},
+                                    rng);
+  };
+  return std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+      {"first", conv(3, 4, 3)},                                                    // 9 x 8
+      {"turn", std::make_shared<Permute>(std::vector<std::int64_t>{0, 3, 1, 2})},  // 4 x 9, 8
+      {"second", conv(8, 5, 1)},
+      {"flat", std::make_shared<Reshape>(Shape{-1, 4 * 9 * 5})},
+      {"fc", std::make_shared<Linear>(LinearOptions{4 * 9 * 5, 7}, rng)}});
+}
+
 }  // namespace steelyard::testing
