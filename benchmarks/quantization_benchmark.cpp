@@ -238,6 +238,38 @@ struct TrainingKernels {
     run(ApplyMask<float>{a.n, a.mask.get(), reinterpret_cast<const float*>(a.grad.get()),
                          reinterpret_cast<float*>(a.y.get())});
   }
+  void mask_and_sum_gradient() {
+    run(ApplyMaskAndSum<float>{.rows = a.n / kChannels,
+                               .channels = kChannels,
+                               .mask = a.mask.get(),
+                               .grad_y = reinterpret_cast<const float*>(a.grad.get()),
+                               .grad_x = reinterpret_cast<float*>(a.y.get()),
+                               .sums = bias_gradient.data()});
+  }
+  void add_codes() {
+    const CodesOf<std::uint8_t> left{bytes(a.x), &kScale, &kZeroPoint};
+    const CodesOf<std::uint8_t> right{bytes(a.grad), &scale, &kZeroPoint};
+    run(RequantizeAdd<std::uint8_t, std::uint8_t, std::uint8_t>{.n = a.n,
+                                                                .activation = Activation::kRelu,
+                                                                .a = left,
+                                                                .b = right,
+                                                                .scale = &kScale,
+                                                                .zero_point = &kZeroPoint,
+                                                                .range = rule.codes,
+                                                                .codes = a.codes.get(),
+                                                                .mask = a.mask.get()});
+  }
+  void average_codes() {
+    run(RequantizeAverage<std::uint8_t>{.n = a.n,
+                                        .average = {Average::Kind::kWindow, 4},
+                                        .sums = acc.get(),
+                                        .in_scale = &kScale,
+                                        .scale = &kScale,
+                                        .zero_point = &kZeroPoint,
+                                        .range = rule.codes,
+                                        .codes = a.codes.get(),
+                                        .mask = a.mask.get()});
+  }
   void quantize_weights_of_step() {
     WeightQuantization op;
     op.rows = op.scales = rows;
@@ -276,6 +308,11 @@ struct TrainingKernels {
                                              .mask = a.mask.get()});
   }
 
+  template <typename Array>
+  static const std::uint8_t* bytes(const Array& values) {
+    return reinterpret_cast<const std::uint8_t*>(values.get());
+  }
+
   static constexpr float kScale = 0.05F;
   static constexpr std::int32_t kZeroPoint = 127;
   Arrays& a;
@@ -285,6 +322,7 @@ struct TrainingKernels {
   std::vector<float> lo, hi, scales, pass_scales;
   std::vector<std::uint8_t> zero_range;
   std::vector<float> product_scales = std::vector<float>(kChannels, 1e-3F);
+  std::vector<float> bias_gradient = std::vector<float>(kChannels);
   Requantize product{
       .rows = a.n / kChannels, .channels = kChannels, .activation = Activation::kRelu};
   RangeRule rule{.codes = {0, 255}};
@@ -299,13 +337,17 @@ void add_training_cases(Arrays& a, const std::regex& filter, std::vector<Case>& 
     double bytes_per_element;  // of values, accumulators, codes and masks, each once
     void (TrainingKernels::*run)();
   };
-  const Row table[] = {{"observe", 4, &TrainingKernels::observe},
-                       {"quantize u8 + mask", 5.125, &TrainingKernels::quantize_activations},
-                       {"dequantize u8", 5, &TrainingKernels::dequantize_activations},
-                       {"gradient from mask", 8.125, &TrainingKernels::mask_gradient},
-                       {"weights, observed", 5.125, &TrainingKernels::quantize_weights_of_step},
-                       {"observe product", 4, &TrainingKernels::observe_product},
-                       {"requantize product + mask", 5.125, &TrainingKernels::requantize_product}};
+  const Row table[] = {
+      {"observe", 4, &TrainingKernels::observe},
+      {"quantize u8 + mask", 5.125, &TrainingKernels::quantize_activations},
+      {"dequantize u8", 5, &TrainingKernels::dequantize_activations},
+      {"gradient from mask", 8.125, &TrainingKernels::mask_gradient},
+      {"gradient from mask, summed", 8.125, &TrainingKernels::mask_and_sum_gradient},
+      {"weights, observed", 5.125, &TrainingKernels::quantize_weights_of_step},
+      {"observe product", 4, &TrainingKernels::observe_product},
+      {"requantize product + mask", 5.125, &TrainingKernels::requantize_product},
+      {"residual sum + mask", 3.125, &TrainingKernels::add_codes},
+      {"average + mask", 5.125, &TrainingKernels::average_codes}};
   std::shared_ptr<TrainingKernels> kernels;
   for (const Row& row : table) {
     const std::string name = std::string("training: ") + row.name;
