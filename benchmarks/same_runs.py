@@ -31,24 +31,24 @@ from support.data_files import write_split  # noqa: E402
 
 IMAGES = "/usr/share/datasets/fashion-mnist/"
 BATCH = 100
-QUANTIZE = """quantize:
+
+
+def quantized(bits, targets="[Linear, Conv2d]", strategy="channel", activations=True, more=""):
+    text = f"""quantize:
   groups:
-    - targets: [Linear, Conv2d]
-      weights: {num_bits: WBITS, symmetric: true, strategy: WSTRATEGY, observer: min_max}
-      activations: {num_bits: ABITS, symmetric: false, strategy: tensor, observer: moving_average}
+    - targets: {targets}
+      weights: {{num_bits: {bits}, symmetric: true, strategy: {strategy}, observer: min_max}}
 """
-
-
-def quantized(weights, activations, strategy="channel", more=""):
-    text = QUANTIZE.replace("WBITS", str(weights)).replace("ABITS", str(activations)).replace("WSTRATEGY", strategy)
+    if activations:
+        text += f"      activations: {{num_bits: {bits}, symmetric: false, strategy: tensor, observer: moving_average}}\n"
     return text + more
 
 
 RECIPES = {
     "cnn float": "model: {type: cnn, channels: [32, 64], hidden: 128, classes: 10}\n",
-    "resnet W8A8": "model: {type: resnet, depth: 8, width: 16, classes: 10}\n" + quantized(8, 8),
-    "mobilenet W4A4 LSQ": "model: {type: mobilenet, classes: 10}\n" + quantized(4, 4, more="  algorithm: {method: lsq}\n"),
-    "mlp int4 groups": "model: {type: mlp, hidden: [256, 128], classes: 10}\n" + quantized(4, 8, "group, group_size: 16"),
+    "resnet W8A8": "model: {type: resnet, depth: 8, width: 16, classes: 10}\n" + quantized(8),
+    "mobilenet W4A4 LSQ": "model: {type: mobilenet, classes: 10}\n" + quantized(4, more="  algorithm: {method: lsq}\n"),
+    "mlp int4 groups": "model: {type: mlp, hidden: [256, 128], classes: 10}\n" + quantized(4, "[Linear]", "group, group_size: 16", False),
 }
 HEAD = """version: 1
 name: same
