@@ -127,13 +127,13 @@ std::shared_ptr<Module> embedding(const OptionsReader& o, Rng& rng) {
       EmbeddingOptions{.count = o.integer("count"), .width = o.integer("width")}, rng);
 }
 
-template <ElementwiseFunction function>
+template <kernels::UnaryFunction function>
 std::shared_ptr<Module> elementwise(const OptionsReader&, Rng&) {
   return std::make_shared<Elementwise>(function);
 }
 
 std::shared_ptr<Module> power(const OptionsReader& o, Rng&) {
-  return std::make_shared<Elementwise>(ElementwiseFunction::kPow, o.real("exponent"));
+  return std::make_shared<Elementwise>(kernels::UnaryFunction::kPower, o.real("exponent"));
 }
 
 Pool2dGeometry pool_of(const OptionsReader& o) {
@@ -259,12 +259,12 @@ const std::vector<ModuleType>& module_types() {
       {"LogSoftmax", plain<LogSoftmax>},
       {"Embedding", embedding},
       {"InputPart", input_part},
-      {"Sqrt", elementwise<ElementwiseFunction::kSqrt>},
-      {"Exp", elementwise<ElementwiseFunction::kExp>},
-      {"Log", elementwise<ElementwiseFunction::kLog>},
-      {"Abs", elementwise<ElementwiseFunction::kAbs>},
-      {"Erf", elementwise<ElementwiseFunction::kErf>},
-      {"Tanh", elementwise<ElementwiseFunction::kTanh>},
+      {"Sqrt", elementwise<kernels::UnaryFunction::kSqrt>},
+      {"Exp", elementwise<kernels::UnaryFunction::kExp>},
+      {"Log", elementwise<kernels::UnaryFunction::kLog>},
+      {"Abs", elementwise<kernels::UnaryFunction::kAbs>},
+      {"Erf", elementwise<kernels::UnaryFunction::kErf>},
+      {"Tanh", elementwise<kernels::UnaryFunction::kTanh>},
       {"Pow", power},
       {"MaxPool2d",
        [](const OptionsReader& o, Rng&) { return std::make_shared<MaxPool2d>(pool_of(o)); }},
