@@ -12,6 +12,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/json_integer.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
+#include "steelyard/layers/activations.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -29,21 +30,6 @@ constexpr const char* kVersionKey = "graph_version";
 constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6", "7", "8"};
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
-
-const std::map<std::string, kernels::Activation>& activations() {
-  static const std::map<std::string, kernels::Activation> kNames{
-      {"none", kernels::Activation::kNone},
-      {"relu", kernels::Activation::kRelu},
-      {"relu6", kernels::Activation::kRelu6}};
-  return kNames;
-}
-
-std::string activation_name(kernels::Activation activation) {
-  for (const auto& [name, value] : activations()) {
-    if (value == activation) return name;
-  }
-  return "none";
-}
 
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);
@@ -147,7 +133,7 @@ Json to_json(const Node& node) {
             {"name", node.name},
             {"inputs", node.inputs},
             {"output", node.output},
-            {"activation", activation_name(node.activation)}};
+            {"activation", word_of(node.activation)}};
   for (const NodeField& field : op_info(node.op).fields) {
     field.visit(node, [&](const auto& value) { json[field.name] = value; });
     if (field.optional && json[field.name] == default_of(field)) json.erase(field.name);
@@ -232,7 +218,7 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   node.name = json.at("name").get<std::string>();
   node.inputs = integers_of<std::size_t>(json.at("inputs"));
   node.output = integer_of<std::size_t>(json.at("output"));
-  node.activation = activations().at(json.at("activation").get<std::string>());
+  node.activation = value_of<kernels::Activation>(json.at("activation").get<std::string>());
   for (const NodeField& field : op_info(node.op).fields) {
     if (field.optional && !json.contains(field.name)) continue;
     field.visit(node, [&](auto& value) { read(json.at(field.name), value); });

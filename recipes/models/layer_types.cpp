@@ -72,18 +72,10 @@ struct PoolSpec {
   }
 };
 
-enum class SumActivation { kRelu, kNone };
-constexpr Word<SumActivation> kSumActivationWords[] = {{SumActivation::kRelu, "relu"},
-                                                       {SumActivation::kNone, "none"}};
-static_assert(is_complete<SumActivation>(kSumActivationWords, SumActivation::kNone));
-constexpr std::span<const Word<SumActivation>> words_of(SumActivation) {
-  return kSumActivationWords;
-}
-
 struct ResidualSpec {
   YamlNode main;
   std::optional<YamlNode> shortcut;
-  SumActivation activation = SumActivation::kRelu;
+  kernels::Activation activation = kernels::Activation::kRelu;
 };
 
 std::shared_ptr<Module> make_residual(ResidualSpec options, const LayerSpec& spec, Rng& rng) {
@@ -94,9 +86,8 @@ std::shared_ptr<Module> make_residual(ResidualSpec options, const LayerSpec& spe
     spec.fail("Residual expected main and shortcut of one shape, got " +
               shape_string(main.output_shape) + " and " + shape_string(shortcut.output_shape));
   }
-  std::shared_ptr<Module> activation = std::make_shared<Identity>();
-  if (options.activation == SumActivation::kRelu) activation = std::make_shared<ReLU>();
-  return std::make_shared<Residual>(main.module, shortcut.module, activation);
+  return std::make_shared<Residual>(main.module, shortcut.module,
+                                    activation_layer(options.activation));
 }
 
 struct ConcatSpec {
@@ -247,7 +238,9 @@ void add_containers(ModelRegistry& registry) {
       {registry.layer_list("main", "the main branch", &ResidualSpec::main).required(),
        registry.layer_list("shortcut", "the other branch; the input when absent",
                            &ResidualSpec::shortcut),
-       key("activation", "after the sum", &ResidualSpec::activation).by_default("relu")},
+       key("activation", "after the sum", &ResidualSpec::activation)
+           .only({kernels::Activation::kRelu, kernels::Activation::kNone})
+           .by_default("relu")},
       make_residual);
   registry.add_layer<ConcatSpec>(
       "Concat", "branches of one input, concatenated along channels or features",

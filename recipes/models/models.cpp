@@ -142,25 +142,12 @@ std::shared_ptr<Module> build_resnet(ResnetSpec options, const LayerSpec& spec, 
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-enum class BlockActivation { kRelu, kRelu6 };
-constexpr Word<BlockActivation> kBlockActivationWords[] = {{BlockActivation::kRelu, "relu"},
-                                                           {BlockActivation::kRelu6, "relu6"}};
-static_assert(is_complete<BlockActivation>(kBlockActivationWords, BlockActivation::kRelu6));
-constexpr std::span<const Word<BlockActivation>> words_of(BlockActivation) {
-  return kBlockActivationWords;
-}
-
 struct MobilenetSpec {
   std::int64_t stem = 0;
   std::int64_t stem_stride = 1;
   std::vector<std::int64_t> channels;
   std::vector<std::int64_t> strides;
-  BlockActivation activation = BlockActivation::kRelu;
-
-  std::shared_ptr<Module> make_activation() const {
-    if (activation == BlockActivation::kRelu6) return std::make_shared<ReLU6>();
-    return std::make_shared<ReLU>();
-  }
+  kernels::Activation activation = kernels::Activation::kRelu;
 };
 
 std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const LayerSpec& spec,
@@ -171,10 +158,10 @@ std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const Laye
                make_normal_conv_part(
                    spec, {.in = in, .out = in, .kernel = 3, .stride = stride, .groups = in}, rng)},
               {"bn1", batch_norm(in)},
-              {"act1", options.make_activation()},
+              {"act1", activation_layer(options.activation)},
               {"conv_pw", make_normal_conv_part(spec, {.in = in, .out = out, .kernel = 1}, rng)},
               {"bn2", batch_norm(out)},
-              {"act2", options.make_activation()}});
+              {"act2", activation_layer(options.activation)}});
 }
 
 // Howard et al., "MobileNets", 2017, arXiv:1704.04861, table 1, cut down for small images. The
@@ -190,8 +177,9 @@ std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& 
   std::int64_t in = options.stem;
   auto stem = make_normal_conv_part(
       spec, {.in = spec.channels(), .out = in, .kernel = 3, .stride = options.stem_stride}, rng);
-  Modules modules{
-      {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", options.make_activation()}};
+  Modules modules{{"conv_stem", std::move(stem)},
+                  {"bn1", batch_norm(in)},
+                  {"act1", activation_layer(options.activation)}};
   Modules blocks;
   for (std::size_t i = 0; i < channels.size(); ++i) {
     blocks.emplace_back(std::to_string(i),
@@ -266,7 +254,9 @@ void add_models(ModelRegistry& registry) {
            .by_default("[64, 128, 128, 256, 256]"),
        sizes_row("strides", "stride of each block", &MobilenetSpec::strides, 2)
            .by_default("[1, 2, 1, 2, 1]"),
-       key("activation", "after each batch norm", &MobilenetSpec::activation).by_default("relu")},
+       key("activation", "after each batch norm", &MobilenetSpec::activation)
+           .only({kernels::Activation::kRelu, kernels::Activation::kRelu6})
+           .by_default("relu")},
       build_mobilenet);
 }
 
