@@ -63,6 +63,13 @@ class Flattener {
 
 }  // namespace
 
+Tensor own_parameter(const Module& module, const std::string& name) {
+  for (const NamedParameter& p : module.named_parameters()) {
+    if (p.name == name) return p.variable.value();
+  }
+  return Tensor();
+}
+
 std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,
                                      TargetMatcher& targets) {
   return Flattener(own_forms, targets).run(root);

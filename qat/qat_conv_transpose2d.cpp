@@ -23,8 +23,11 @@ QuantizedForm conv_transpose2d_form() {
         return std::make_shared<QatConvTranspose2d>(layer.options(), request.weight, request.bias,
                                                     request.config, request.activation);
       });
-  form.turned = [](const Module& layer, const Tensor& weight) {
-    return turned_weight(weight, dynamic_cast<const ConvTranspose2d&>(layer).options().groups);
+  form.groups = [](const Module& layer) {
+    return dynamic_cast<const ConvTranspose2d&>(layer).options().groups;
+  };
+  form.turned = [groups = form.groups](const Module& layer, const Tensor& weight) {
+    return turned_weight(weight, groups(layer));
   };
   return form;
 }

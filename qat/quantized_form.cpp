@@ -31,6 +31,11 @@ QuantizedForm wide(QuantizedForm form) {
   return form;
 }
 
+QuantizedForm passing_factors(QuantizedForm form) {
+  form.passes_factors = true;
+  return form;
+}
+
 }  // namespace
 
 const QuantizedForms& builtin_forms() {
@@ -38,17 +43,17 @@ const QuantizedForms& builtin_forms() {
       wide(linear_form()),
       wide(conv2d_form()),
       wide(conv_transpose2d_form()),
-      wide(max_pool2d_form()),
-      wide(flatten_form()),
-      wide(dropout_form()),
-      wide(relu_form()),
+      passing_factors(wide(max_pool2d_form())),
+      passing_factors(wide(flatten_form())),
+      passing_factors(wide(dropout_form())),
+      passing_factors(wide(relu_form())),
       wide(relu6_form()),
       wide(add_form()),
       wide(broadcast_add_form()),
       wide(cat_form()),
-      wide(avg_pool2d_form()),
+      passing_factors(wide(avg_pool2d_form())),
       sigmoid_form(),
-      wide(global_avg_pool_form()),
+      passing_factors(wide(global_avg_pool_form())),
       hardswish_form(),
       softmax_form(),
       hard_sigmoid_form(),
