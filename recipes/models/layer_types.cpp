@@ -107,11 +107,11 @@ struct SequentialSpec {
 };
 
 struct LeakyReluSpec {
-  double slope = 0;
+  double slope = 0.01;
 };
 
 struct DropoutSpec {
-  double probability = 0;
+  double probability = 0.5;
 };
 
 template <typename T>
@@ -123,7 +123,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
   registry.add_layer<LinearOptions>(
       "Linear", "fully connected",
       {key("out_features", "outputs", &LinearOptions::out_features).required().within(1, kMaxSize),
-       key("bias", "whether a bias is added", &LinearOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &LinearOptions::bias).by_default()},
       make_linear);
   const auto extents = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, member).at_most(kMaxExtent);
@@ -135,18 +135,18 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .required()
            .at_least(1),
        extents("stride", "distance between windows", &Conv2dOptions::stride)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        extents("padding", "zeros added on each side", &Conv2dOptions::padding)
-           .by_default("0")
+           .by_default()
            .at_least(0),
        extents("dilation", "distance between the elements of a window", &Conv2dOptions::dilation)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        key("groups", "groups of channels that are computed separately", &Conv2dOptions::groups)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxSize),
-       key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default()},
       make_conv2d);
   registry.add_layer<Conv1dOptions>(
       "Conv1d", "one-dimensional convolution of a sequence [length, channels]",
@@ -155,18 +155,18 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .required()
            .within(1, kMaxExtent),
        key("stride", "distance between windows", &Conv1dOptions::stride)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxExtent),
        key("padding", "zeros added on each side", &Conv1dOptions::padding)
-           .by_default("0")
+           .by_default()
            .within(0, kMaxExtent),
        key("dilation", "distance between the elements of a window", &Conv1dOptions::dilation)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxExtent),
        key("groups", "groups of channels that are computed separately", &Conv1dOptions::groups)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxSize),
-       key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default()},
       make_conv1d);
   registry.add_layer<ConvTranspose2dOptions>(
       "ConvTranspose2d", "transposed two-dimensional convolution",
@@ -177,25 +177,25 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .required()
            .at_least(1),
        extents("stride", "distance between windows", &ConvTranspose2dOptions::stride)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        extents("padding", "rows and columns left out on each side of the output",
                &ConvTranspose2dOptions::padding)
-           .by_default("0")
+           .by_default()
            .at_least(0),
        extents("output_padding", "rows and columns added at the end, less than the stride",
                &ConvTranspose2dOptions::output_padding)
-           .by_default("0")
+           .by_default()
            .at_least(0),
        extents("dilation", "distance between the elements of a window",
                &ConvTranspose2dOptions::dilation)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        key("groups", "groups of channels that are computed separately",
            &ConvTranspose2dOptions::groups)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxSize),
-       key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default()},
       make_conv_transpose2d);
   registry.add_layer(
       "BatchNorm2d", "batch normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
@@ -216,7 +216,7 @@ void add_pools(ModelRegistry& registry) {
       key("stride", "distance between windows; absent: kernel_size", &PoolSpec::stride)
           .within(1, kMaxExtent),
       key("padding", "positions added on each side", &PoolSpec::geometry, &Pool2dGeometry::padding)
-          .by_default("0")
+          .by_default()
           .within(0, kMaxExtent)};
   registry.add_layer<PoolSpec>(
       "MaxPool2d", "largest value of each window", rows,
@@ -240,7 +240,7 @@ void add_containers(ModelRegistry& registry) {
                            &ResidualSpec::shortcut),
        key("activation", "after the sum", &ResidualSpec::activation)
            .only({kernels::Activation::kRelu, kernels::Activation::kNone})
-           .by_default("relu")},
+           .by_default()},
       make_residual);
   registry.add_layer<ConcatSpec>(
       "Concat", "branches of one input, concatenated along channels or features",
@@ -266,7 +266,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
   registry.add_layer<LeakyReluSpec>(
       "LeakyReLU", "max(x, 0) + slope * min(x, 0)",
-      {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default("0.01").within(0, 1)},
+      {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default().within(0, 1)},
       [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<LeakyReLU>(options.slope);
       });
@@ -282,7 +282,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer<DropoutSpec>(
       "Dropout", "drops values in training",
       {key("p", "probability of dropping a value in training", &DropoutSpec::probability)
-           .by_default("0.5")
+           .by_default()
            .within(0, 0.99)},
       [](DropoutSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<Dropout>(options.probability);
