@@ -5,7 +5,6 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/recipes/language/option_docs.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/schema/recipe_options.h"
@@ -58,8 +57,7 @@ Verb add_validate(CLI::App& app) {
 Verb add_schema(CLI::App& app) {
   app.add_subcommand("schema", "Print the JSON schema of recipes");
   return [] {
-    const ModelRegistry registry = builtin_models();
-    fmt::print("{}\n", json_schema(recipe_options(registry), "Steelyard recipe"));
+    fmt::print("{}\n", recipe_schema(builtin_models()));
     return kDone;
   };
 }

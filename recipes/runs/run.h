@@ -52,8 +52,8 @@ class Run {
 
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
   // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
-  // step. Throws InputError for a folder that holds another run or cannot go on,
-  // TrainingDiverged, RanksDiffer, and InputError for an export that trained weights do not allow.
+  // step. Throws InputError for a folder that holds another run or cannot go on, TrainingDiverged,
+  // and InputError for an export that trained weights do not allow.
   RunResult train(const std::atomic<bool>& stop,
                   const std::vector<TrainerCallback*>& watchers = {});
   RunResult train();
