@@ -90,8 +90,12 @@ class Run {
   // are any.
   Metrics save_before_training(std::int64_t batches_of_ranges);
   TrainerOptions trainer_options() const;
-  // From the folder's last checkpoint.
+  // The folder's last checkpoint on every rank, whose normalization the run goes on with; nothing
+  // of a run that begins.
+  std::optional<Checkpoint> last_checkpoint();
   void restore(Trainer& trainer, Checkpoint& checkpoint);
+  // On every rank; forgets a best epoch whose weights are lost or that was chosen on other data.
+  void resume(Trainer& trainer, Checkpoint checkpoint, bool other_data);
   RunResult finished(const Metrics& final);
 
   // Whether this rank opens the folder, writes the files and prints.
