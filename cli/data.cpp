@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files.h"
@@ -14,9 +15,7 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
+struct Options : RecipeArguments {
   std::string sheet;
   int threads = 0;
 };
@@ -40,9 +39,7 @@ Verb add_data(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "data", "Describe a recipe's data: classes, sizes, mean and standard deviation, duplicates");
-  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set data.path=flowers")
-      ->allow_extra_args(false);
+  options->add_recipe(*verb, "data.path=flowers");
   verb->add_option("--sheet", options->sheet,
                    "A PNG file to write: images of each class, below them what transforms make of "
                    "them, and below "

@@ -14,6 +14,7 @@
 #include "cli/as_ranks.h"
 #include "cli/hangup.h"
 #include "cli/progress.h"
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/folders.h"
@@ -25,11 +26,8 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
+struct Options : RecipeArguments {
   std::string run_dir;
-  std::optional<std::string> device;
   std::optional<std::string> seed;
   int threads = 0;
   bool resume = false;
@@ -129,8 +127,7 @@ void open_logs(const std::filesystem::path& folder, comm::RankState& state,
 }
 
 std::vector<std::string> overrides_of(const Options& options) {
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
+  std::vector<std::string> overrides = options.all_overrides();
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
   return overrides;
 }
@@ -205,9 +202,7 @@ Verb add_train(CLI::App& app) {
   verb->footer(
       "Several processes: mpirun -n N, or srun, with a recipe of train.shards >= N "
       "(docs/scale.md)");
-  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
-      ->allow_extra_args(false);
+  options->add_recipe(*verb, "train.epochs=3");
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
   CLI::Option* resume =
       verb->add_flag("--resume", options->resume,
@@ -219,8 +214,7 @@ Verb add_train(CLI::App& app) {
   verb->add_flag("--forget-best", options->forget_best,
                  "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
-  verb->add_option("--device", options->device,
-                   "The device: auto, cpu, cuda (each rank has a GPU of its own) or cuda:N");
+  options->add_device(*verb, "cuda (each rank has a GPU of its own)");
   add_threads(*verb, options->threads);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
