@@ -6,7 +6,6 @@
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/run.h"
 
 namespace steelyard::cli {
@@ -14,7 +13,6 @@ namespace {
 
 struct Options : RecipeArguments {
   std::string run_dir;
-  int threads = 0;
 };
 
 // What learned rounding changed.
@@ -34,7 +32,6 @@ std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
 }
 
 ExitCode calibrate(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   Recipe recipe = load_recipe(options.recipe, options.all_overrides(), builtin_registries().models);
   require_calibratable(recipe);
   const std::string folder =
@@ -66,7 +63,7 @@ Verb add_calibrate(CLI::App& app) {
   verb->add_option("--run-dir", options->run_dir,
                    "The run's folder (default: runs/<name>-calibrated)");
   options->add_device(*verb);
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return calibrate(*options); };
 }
 

@@ -6,7 +6,6 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/reports/contact_sheet.h"
 #include "steelyard/recipes/reports/data_report.h"
 #include "steelyard/recipes/runs/experiment.h"
@@ -17,11 +16,9 @@ namespace {
 
 struct Options : RecipeArguments {
   std::string sheet;
-  int threads = 0;
 };
 
 ExitCode show_data(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Registries registries;
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);
@@ -44,7 +41,7 @@ Verb add_data(CLI::App& app) {
                    "A PNG file to write: images of each class, below them what transforms make of "
                    "them, and below "
                    "those what augmentation does");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return show_data(*options); };
 }
 

@@ -85,6 +85,7 @@ int run_parsed(const Verbs& verbs) {
     if (!takes_ranks(name) && is_one_of_several()) {
       return refuse(name + " is for one process: start it without mpirun or srun");
     }
+    set_threads_of(*subcommand);
     return finish(verb());
   }
   return kUsage;

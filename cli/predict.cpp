@@ -17,7 +17,6 @@
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/run_folder.h"
@@ -33,7 +32,6 @@ struct Options {
   std::string file;
   std::string with;
   std::string format = "text";
-  int threads = 0;
 };
 
 // Computes outputs from a batch of inputs, which are as in the file.
@@ -224,7 +222,6 @@ std::vector<std::string> output_names(const Predictor& predictor) {
 }
 
 ExitCode predict(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
@@ -272,7 +269,7 @@ Verb add_predict(CLI::App& app) {
   verb->add_option("--format", options->format,
                    "text, or csv or json with the probabilities of all classes (default: text)")
       ->check(CLI::IsMember(all_words<PredictionFormat>()));
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return predict(*options); };
 }
 

@@ -9,7 +9,6 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/runs/run.h"
 
@@ -18,7 +17,6 @@ namespace {
 
 struct Options : RecipeArguments {
   std::int64_t steps = 20;
-  int threads = 0;
   bool json = false;
 };
 
@@ -36,7 +34,6 @@ Run run_to_time(const Options& options, const Registries& registries) {
 }
 
 ExitCode profile(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Registries registries;
   Run run = run_to_time(options, registries);
   print_notes(run.experiment().notes());
@@ -65,7 +62,7 @@ Verb add_profile(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
   options->add_device(*verb);
   verb->add_flag("--json", options->json, "Print JSON instead of a table");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return profile(*options); };
 }
 

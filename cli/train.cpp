@@ -19,7 +19,6 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/replicas.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
 
@@ -29,7 +28,6 @@ namespace {
 struct Options : RecipeArguments {
   std::string run_dir;
   std::optional<std::string> seed;
-  int threads = 0;
   bool resume = false;
   bool other_data = false;
   bool forget_best = false;
@@ -187,7 +185,6 @@ ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ran
 }
 
 ExitCode train(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   comm::RankState state;
   state.set_draws_lines(isatty(STDOUT_FILENO) != 0);
   return as_ranks("train", state,
@@ -215,7 +212,7 @@ Verb add_train(CLI::App& app) {
                  "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
   options->add_device(*verb, "cuda (each rank has a GPU of its own)");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
   return [options] { return train(*options); };
