@@ -82,4 +82,12 @@ E value_of(std::string_view word) {
   throw std::invalid_argument("expected one of " + known + ", got '" + std::string(word) + "'");
 }
 
+// A row of an enumeration whose values are operations.
+template <typename E>
+struct OpNames {
+  E value;
+  const char* operation;  // on the tape
+  const char* layer;      // the type of its layer
+};
+
 }  // namespace steelyard

@@ -142,15 +142,12 @@ Variable QatTableActivation::forward(const Variable& x, ForwardContext& context)
   return output_->forward(activate(activation_, x, ramp_), context);
 }
 
-QuantizedForm sigmoid_form() { return table_form<Sigmoid, ActivationFunction::kSigmoid>(); }
-QuantizedForm silu_form() { return table_form<SiLU, ActivationFunction::kSilu>(); }
-QuantizedForm gelu_form() { return table_form<GELU, ActivationFunction::kGelu>(); }
-QuantizedForm tanh_gelu_form() { return table_form<TanhGELU, ActivationFunction::kTanhGelu>(); }
-QuantizedForm hardswish_form() { return table_form<Hardswish, ActivationFunction::kHardswish>(); }
-QuantizedForm hard_sigmoid_form() {
-  return table_form<HardSigmoid, ActivationFunction::kHardSigmoid>();
+QuantizedForms table_activation_forms() {
+  using enum ActivationFunction;
+  return {table_form<Sigmoid, kSigmoid>(),     table_form<SiLU, kSilu>(),
+          table_form<GELU, kGelu>(),           table_form<TanhGELU, kTanhGelu>(),
+          table_form<Hardswish, kHardswish>(), table_form<HardSigmoid, kHardSigmoid>(),
+          table_form<LeakyReLU, kLeakyRelu>(), table_form<Affine, kAffine>()};
 }
-QuantizedForm leaky_relu_form() { return table_form<LeakyReLU, ActivationFunction::kLeakyRelu>(); }
-QuantizedForm affine_form() { return table_form<Affine, ActivationFunction::kAffine>(); }
 
 }  // namespace steelyard::qat

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd.h"
-#include "steelyard/framework/ops/op_names.h"
+#include "steelyard/framework/words.h"
 #include "steelyard/kernels/activation/activation.h"
 
 namespace steelyard {
