@@ -1,23 +1,18 @@
 #include <fmt/core.h>
 
 #include <memory>
-#include <optional>
 
 #include "cli/progress.h"
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/run.h"
 
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
+struct Options : RecipeArguments {
   std::string run_dir;
-  std::optional<std::string> device;
-  int threads = 0;
 };
 
 // What learned rounding changed.
@@ -37,10 +32,7 @@ std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
 }
 
 ExitCode calibrate(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
-  Recipe recipe = load_recipe(options.recipe, overrides, builtin_registries().models);
+  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), builtin_registries().models);
   require_calibratable(recipe);
   const std::string folder =
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;
@@ -65,16 +57,13 @@ Verb add_calibrate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "calibrate", "Quantize trained weights without training: measure ranges on a few batches");
-  verb->add_option("recipe", options->recipe,
-                   "A recipe file with quantize and trained weights (init.checkpoint or "
-                   "model.onnx), or the name of a preset")
-      ->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set calibrate.batches=64")
-      ->allow_extra_args(false);
+  options->add_recipe(*verb, "calibrate.batches=64",
+                      "A recipe file with quantize and trained weights (init.checkpoint or "
+                      "model.onnx), or the name of a preset");
   verb->add_option("--run-dir", options->run_dir,
                    "The run's folder (default: runs/<name>-calibrated)");
-  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
-  add_threads(*verb, options->threads);
+  options->add_device(*verb);
+  add_threads(*verb);
   return [options] { return calibrate(*options); };
 }
 

@@ -2,10 +2,10 @@
 
 #include <memory>
 
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/reports/contact_sheet.h"
 #include "steelyard/recipes/reports/data_report.h"
 #include "steelyard/recipes/runs/experiment.h"
@@ -14,15 +14,11 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
+struct Options : RecipeArguments {
   std::string sheet;
-  int threads = 0;
 };
 
 ExitCode show_data(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Registries registries;
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);
@@ -40,14 +36,12 @@ Verb add_data(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "data", "Describe a recipe's data: classes, sizes, mean and standard deviation, duplicates");
-  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set data.path=flowers")
-      ->allow_extra_args(false);
+  options->add_recipe(*verb, "data.path=flowers");
   verb->add_option("--sheet", options->sheet,
                    "A PNG file to write: images of each class, below them what transforms make of "
                    "them, and below "
                    "those what augmentation does");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return show_data(*options); };
 }
 

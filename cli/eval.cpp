@@ -27,7 +27,6 @@ struct Options {
   std::string run;
   std::string checkpoint = "last";
   std::string format = "text";
-  int threads = 0;
 };
 
 // What the result depends on. The number of threads decides the order of sums.
@@ -100,7 +99,6 @@ ExitCode evaluate_as_rank(const Options& options, comm::Communicator& ranks) {
 }
 
 ExitCode evaluate_run(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const comm::RankState state;
   return as_ranks("eval", state, [&](comm::Ranks& ranks) {
     return evaluate_as_rank(options, ranks.communicator());
@@ -119,7 +117,7 @@ Verb add_eval(CLI::App& app) {
                    "text, or json with the scores of every class and the confusion matrix "
                    "(default: text)")
       ->check(CLI::IsMember({"text", "json"}));
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return evaluate_run(*options); };
 }
 

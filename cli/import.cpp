@@ -14,7 +14,6 @@
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/import/onnx_file.h"
 #include "steelyard/import/translate.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/run.h"
@@ -31,7 +30,6 @@ struct Options {
   std::string run_dir;
   std::vector<std::string> samples;
   std::string output;
-  int threads = 0;
   bool dry_run = false;
 };
 
@@ -162,7 +160,6 @@ void require_network(const Options& options) {
 }
 
 ExitCode import_model(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   require_network(options);
   if (options.dry_run) return show_network(options);
   if (!options.samples.empty()) {
@@ -206,7 +203,7 @@ Verb add_import(CLI::App& app) {
       ->allow_extra_args(false);
   verb->add_option("--output", options->output,
                    "The output of the ONNX file that becomes the run's, if it has several");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return import_model(*options); };
 }
 

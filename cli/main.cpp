@@ -64,11 +64,10 @@ bool takes_ranks(const std::string& verb) {
   return std::find(std::begin(kVerbs), std::end(kVerbs), verb) != std::end(kVerbs);
 }
 
-int run(int argc, char** argv) {
-  CLI::App app("Steelyard: quantization-aware training from YAML recipes.");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", STEELYARD_VERSION);
-  std::vector<std::pair<CLI::App*, Verb>> verbs;
+using Verbs = std::vector<std::pair<CLI::App*, Verb>>;
+
+Verbs add_verbs(CLI::App& app) {
+  Verbs verbs;
   for (Verb (*add)(CLI::App&) : {add_train, add_import, add_calibrate, add_eval, add_export,
                                  add_predict, add_verify, add_report, add_sensitivity, add_validate,
                                  add_data, add_profile, add_inspect, add_recipes, add_schema}) {
@@ -76,29 +75,27 @@ int run(int argc, char** argv) {
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.emplace_back(known.back(), std::move(verb));
   }
-  refuse_empty_paths(app);
-  std::string misunderstood;
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0) {
-      misunderstood = usage_message(app, error);
-    } else {
-      app.exit(error);  // prints the help or the version
-      return finish(kDone);
+  return verbs;
+}
+
+int run_parsed(const Verbs& verbs) {
+  for (const auto& [subcommand, verb] : verbs) {
+    if (!subcommand->parsed()) continue;
+    const std::string name = subcommand->get_name();
+    if (!takes_ranks(name) && is_one_of_several()) {
+      return refuse(name + " is for one process: start it without mpirun or srun");
     }
+    set_threads_of(*subcommand);
+    return finish(verb());
   }
+  return kUsage;
+}
+
+// What f() returns, or the exit code of what it throws, which is reported.
+template <typename F>
+int with_errors_reported(const F& f) {
   try {
-    if (misunderstood.empty()) misunderstood = problem_with_environment();
-    if (!misunderstood.empty()) return refuse(misunderstood);
-    for (const auto& [subcommand, verb] : verbs) {
-      if (!subcommand->parsed()) continue;
-      const std::string name = subcommand->get_name();
-      if (!takes_ranks(name) && is_one_of_several()) {
-        return refuse(name + " is for one process: start it without mpirun or srun");
-      }
-      return finish(verb());
-    }
+    return f();
   } catch (const imports::UnsupportedGraph& error) {
     const auto& nodes = error.nodes();
     for (const imports::UnsupportedNode& node : nodes) report("node", to_string(node), kUsage);
@@ -124,7 +121,28 @@ int run(int argc, char** argv) {
   } catch (const std::exception& error) {
     return report("failed", error.what(), kFailed);
   }
-  return kUsage;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Steelyard: quantization-aware training from YAML recipes.");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", STEELYARD_VERSION);
+  const Verbs verbs = add_verbs(app);
+  refuse_empty_paths(app);
+  std::string misunderstood;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {
+      app.exit(error);  // prints the help or the version
+      return finish(kDone);
+    }
+    misunderstood = usage_message(app, error);
+  }
+  return with_errors_reported([&] {
+    if (misunderstood.empty()) misunderstood = problem_with_environment();
+    return misunderstood.empty() ? run_parsed(verbs) : refuse(misunderstood);
+  });
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/run_folder.h"
@@ -33,7 +32,6 @@ struct Options {
   std::string file;
   std::string with;
   std::string format = "text";
-  int threads = 0;
 };
 
 // Computes outputs from a batch of inputs, which are as in the file.
@@ -217,11 +215,6 @@ void require_finite_outputs(const std::string& file, std::int64_t first, const T
                                        *bad));
 }
 
-PredictionFormat format_of(const std::string& word) {
-  if (word == "csv") return PredictionFormat::kCsv;
-  return word == "json" ? PredictionFormat::kJson : PredictionFormat::kText;
-}
-
 // Of a regression, those of the columns that it was trained on, where they were those of a table.
 std::vector<std::string> output_names(const Predictor& predictor) {
   if (predictor.outputs != OutputKind::kValues) return predictor.form.names.classes;
@@ -229,12 +222,11 @@ std::vector<std::string> output_names(const Predictor& predictor) {
 }
 
 ExitCode predict(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
-  PredictionPrinter printer(format_of(options.format), predictor.outputs, output_names(predictor),
-                            predictor.characters);
+  PredictionPrinter printer(value_of<PredictionFormat>(options.format), predictor.outputs,
+                            output_names(predictor), predictor.characters);
   const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     std::vector<std::int64_t> samples;
@@ -276,8 +268,8 @@ Verb add_predict(CLI::App& app) {
       ->check(CLI::IsMember({"checkpoint", "integer", "onnx"}));
   verb->add_option("--format", options->format,
                    "text, or csv or json with the probabilities of all classes (default: text)")
-      ->check(CLI::IsMember({"text", "csv", "json"}));
-  add_threads(*verb, options->threads);
+      ->check(CLI::IsMember(all_words<PredictionFormat>()));
+  add_threads(*verb);
   return [options] { return predict(*options); };
 }
 

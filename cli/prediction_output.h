@@ -6,9 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/words.h"
+
 namespace steelyard::cli {
 
 enum class PredictionFormat { kText, kCsv, kJson };
+inline constexpr Word<PredictionFormat> kPredictionFormatWords[] = {
+    {PredictionFormat::kText, "text"},
+    {PredictionFormat::kCsv, "csv"},
+    {PredictionFormat::kJson, "json"}};
+static_assert(is_complete<PredictionFormat>(kPredictionFormatWords, PredictionFormat::kJson));
+constexpr std::span<const Word<PredictionFormat>> words_of(PredictionFormat) {
+  return kPredictionFormatWords;
+}
 
 // What the outputs of a model are: values of a regression, logits or probabilities of classes,
 // logits or probabilities of labels that a sample may have several of, scores of characters

@@ -2,33 +2,27 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/runs/run.h"
 
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
-  std::optional<std::string> device;
+struct Options : RecipeArguments {
   std::int64_t steps = 20;
-  int threads = 0;
   bool json = false;
 };
 
 // Of a folder that holds a run: its own recipe, going on from its last checkpoint.
 Run run_to_time(const Options& options, const Registries& registries) {
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
+  const std::vector<std::string> overrides = options.all_overrides();
   if (!is_folder(options.recipe)) {
     return Run(options.recipe, {.overrides = overrides, .note = print_note}, registries);
   }
@@ -40,7 +34,6 @@ Run run_to_time(const Options& options, const Registries& registries) {
 }
 
 ExitCode profile(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const Registries registries;
   Run run = run_to_time(options, registries);
   print_notes(run.experiment().notes());
@@ -63,16 +56,13 @@ Verb add_profile(CLI::App& app) {
   verb->footer(
       "Nothing is saved but the times. Given a run's folder, the steps are those after its last "
       "checkpoint, and profile.json is written to the folder.");
-  verb->add_option("recipe", options->recipe,
-                   "A recipe file, the name of a preset, or a run's folder")
-      ->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set data.batch_size=64")
-      ->allow_extra_args(false);
+  options->add_recipe(*verb, "data.batch_size=64",
+                      "A recipe file, the name of a preset, or a run's folder");
   verb->add_option("--steps", options->steps, "Steps to average over (default: 20)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000}));
-  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
+  options->add_device(*verb);
   verb->add_flag("--json", options->json, "Print JSON instead of a table");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return profile(*options); };
 }
 

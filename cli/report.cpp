@@ -6,7 +6,6 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/runs/run_folder.h"
 
@@ -17,11 +16,9 @@ struct Options {
   std::string run;
   ReportOptions report;
   std::string out;
-  int threads = 0;
 };
 
 ExitCode report(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
@@ -57,7 +54,7 @@ Verb add_report(CLI::App& app) {
   verb->add_option("--samples", options->report.samples,
                    "Test samples for the accuracies (default: 10000)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return report(*options); };
 }
 

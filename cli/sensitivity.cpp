@@ -14,7 +14,6 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/replicas.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/searches/mixed_precision.h"
@@ -36,7 +35,6 @@ struct Options {
   std::optional<int> activation_bits;
   std::vector<std::string> overrides;
   std::string out;
-  int threads = 0;
 };
 
 WidthBudget budget_of(const Options& options) {
@@ -232,7 +230,6 @@ ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
 }
 
 ExitCode sensitivity(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const comm::RankState state;
   return as_ranks("sensitivity", state, [&](comm::Ranks& ranks) {
     on_all_ranks(ranks.communicator(), [&] { require_budget(options); });
@@ -307,7 +304,7 @@ Verb add_sensitivity(CLI::App& app) {
       ->check(CLI::IsMember(observers::observer_names()));
   verb->add_flag("--json", options->json, "Print JSON instead of tables");
   add_budgets(*verb, options);
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return sensitivity(*options); };
 }
 

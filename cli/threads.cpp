@@ -66,7 +66,7 @@ void use_default_threads() {
   }
 }
 
-void add_threads(CLI::App& verb, int& threads) {
+void add_threads(CLI::App& verb) {
   // CLI11 reads "010" as octal.
   const auto check = [](const std::string& text) -> std::string {
     const auto count = thread_count(text);
@@ -75,10 +75,16 @@ void add_threads(CLI::App& verb, int& threads) {
     if (*count > limit) return "OMP_THREAD_LIMIT allows " + std::to_string(limit) + ", got " + text;
     return "";
   };
-  verb.add_option("--threads", threads,
-                  "CPU threads (default: OMP_NUM_THREADS, else the processors that the affinity "
-                  "mask and the control group allow)")
+  verb.add_option_function<int>(
+          "--threads", [](int) {},
+          "CPU threads (default: OMP_NUM_THREADS, else the processors that the affinity mask and "
+          "the control group allow)")
       ->check(CLI::Validator(check, "1 to 4096"));
+}
+
+void set_threads_of(const CLI::App& verb) {
+  const CLI::Option* const threads = verb.get_option_no_throw("--threads");
+  if (threads != nullptr && !threads->empty()) kernels::set_num_threads(threads->as<int>());
 }
 
 }  // namespace steelyard::cli

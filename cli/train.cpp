@@ -14,24 +14,20 @@
 #include "cli/as_ranks.h"
 #include "cli/hangup.h"
 #include "cli/progress.h"
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/replicas.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
 
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
+struct Options : RecipeArguments {
   std::string run_dir;
-  std::optional<std::string> device;
   std::optional<std::string> seed;
-  int threads = 0;
   bool resume = false;
   bool other_data = false;
   bool forget_best = false;
@@ -129,8 +125,7 @@ void open_logs(const std::filesystem::path& folder, comm::RankState& state,
 }
 
 std::vector<std::string> overrides_of(const Options& options) {
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
+  std::vector<std::string> overrides = options.all_overrides();
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
   return overrides;
 }
@@ -190,7 +185,6 @@ ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ran
 }
 
 ExitCode train(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   comm::RankState state;
   state.set_draws_lines(isatty(STDOUT_FILENO) != 0);
   return as_ranks("train", state,
@@ -205,9 +199,7 @@ Verb add_train(CLI::App& app) {
   verb->footer(
       "Several processes: mpirun -n N, or srun, with a recipe of train.shards >= N "
       "(docs/scale.md)");
-  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
-      ->allow_extra_args(false);
+  options->add_recipe(*verb, "train.epochs=3");
   verb->add_option("--run-dir", options->run_dir, "The run's folder (default: runs/<name>)");
   CLI::Option* resume =
       verb->add_flag("--resume", options->resume,
@@ -219,9 +211,8 @@ Verb add_train(CLI::App& app) {
   verb->add_flag("--forget-best", options->forget_best,
                  "With --resume: drop the record of the best epoch if best.safetensors is gone")
       ->needs(resume);
-  verb->add_option("--device", options->device,
-                   "The device: auto, cpu, cuda (each rank has a GPU of its own) or cuda:N");
-  add_threads(*verb, options->threads);
+  options->add_device(*verb, "cuda (each rank has a GPU of its own)");
+  add_threads(*verb);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
   return [options] { return train(*options); };

@@ -1,11 +1,10 @@
 #include <fmt/core.h>
 
 #include <memory>
-#include <optional>
 
+#include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/recipes/language/option_docs.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/schema/recipe_options.h"
@@ -13,18 +12,13 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
-  std::string recipe;
-  std::vector<std::string> overrides;
-  std::optional<std::string> device;
+struct Options : RecipeArguments {
   bool print_resolved = false;
 };
 
 ExitCode validate(const Options& options) {
   const Registries registries;
-  std::vector<std::string> overrides = options.overrides;
-  if (options.device) overrides.push_back("--device=" + *options.device);
-  Recipe recipe = load_recipe(options.recipe, overrides, registries.models);
+  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), registries.models);
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   require_exportable(experiment, registries);
@@ -47,10 +41,8 @@ Verb add_validate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand(
       "validate", "Check recipe, dataset, model, targets, checkpoints and device without training");
-  verb->add_option("recipe", options->recipe, "A recipe file, or the name of a preset")->required();
-  verb->add_option("--set", options->overrides, "Override one value: --set train.epochs=3")
-      ->allow_extra_args(false);
-  verb->add_option("--device", options->device, "The device: auto, cpu, cuda or cuda:N");
+  options->add_recipe(*verb, "train.epochs=3");
+  options->add_device(*verb);
   verb->add_flag("--resolved", options->print_resolved, "Print the recipe with every default");
   return [options] { return validate(*options); };
 }
@@ -58,8 +50,7 @@ Verb add_validate(CLI::App& app) {
 Verb add_schema(CLI::App& app) {
   app.add_subcommand("schema", "Print the JSON schema of recipes");
   return [] {
-    const ModelRegistry registry = builtin_models();
-    fmt::print("{}\n", json_schema(recipe_options(registry), "Steelyard recipe"));
+    fmt::print("{}\n", recipe_schema(builtin_models()));
     return kDone;
   };
 }

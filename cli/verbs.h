@@ -32,8 +32,9 @@ void shorten_spinning(char** argv);
 // may use. Throws InputError unless OMP_NUM_THREADS is from 1 to 4096.
 void use_default_threads();
 
-// Adds --threads, a decimal number from 1 to 4096.
-void add_threads(CLI::App& verb, int& threads);
+// Adds --threads, a decimal number from 1 to 4096, which is set before the verb runs.
+void add_threads(CLI::App& verb);
+void set_threads_of(const CLI::App& verb);
 
 Verb add_train(CLI::App& app);
 Verb add_calibrate(CLI::App& app);

@@ -15,7 +15,6 @@
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/ops/strided.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
@@ -33,7 +32,6 @@ struct Options {
   std::string model;
   std::int64_t samples = 10'000;
   std::string python;
-  int threads = 0;
 };
 
 // Whether `path` was exported from the checkpoint. Prints a message if not. Files of older versions
@@ -227,7 +225,6 @@ ExitCode verify_larger(const Options& options, const std::optional<deploy::OnnxR
 }
 
 ExitCode verify_run(const Options& options) {
-  if (options.threads > 0) kernels::set_num_threads(options.threads);
   const auto runtime = chosen_runtime(options);
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
@@ -272,7 +269,7 @@ Verb add_verify(CLI::App& app) {
   verb->add_option("--python", options->python,
                    "A Python with onnxruntime, for RUN/export/model.onnx (default: the first of "
                    "$STEELYARD_PYTHON, build/python-env and python3 that has it)");
-  add_threads(*verb, options->threads);
+  add_threads(*verb);
   return [options] { return verify_run(*options); };
 }
 

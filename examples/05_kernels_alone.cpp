@@ -24,22 +24,23 @@ struct Quantized {
   std::vector<float> restored;
 };
 
-QuantDescriptor int4_rows(QuantOperation operation) {
-  QuantDescriptor d;
-  d.operation = operation;
-  d.granularity = Granularity::kToken;
-  d.code_type = CodeType::kS4;
-  d.range = {-7, 7};
-  d.symmetric = true;
-  d.shape = {kRows, kColumns};
-  return d;
+QuantPlan int4_rows(QuantOperation operation, Statistics statistics, DeviceType device) {
+  const QuantDescriptor descriptor{{.operation = operation,
+                                    .code_type = CodeType::kS4,
+                                    .range = {-7, 7},
+                                    .statistics = statistics,
+                                    .symmetric = true},
+                                   Granularity::kToken,
+                                   /*options=*/{},
+                                   /*shape=*/{kRows, kColumns},
+                                   /*strides=*/{}};
+  return QuantPlan::select(descriptor, device);
 }
 
 Quantized quantize_on(DeviceType device, const std::vector<float>& weights) {
-  QuantDescriptor d = int4_rows(QuantOperation::kQuantize);
-  d.statistics = Statistics::kDynamic;  // the scale of each row follows from its extremes
-  const QuantPlan quantize = QuantPlan::select(d, device);
-  const QuantPlan dequantize = QuantPlan::select(int4_rows(QuantOperation::kDequantize), device);
+  // The scale of each row follows from its extremes.
+  const auto quantize = int4_rows(QuantOperation::kQuantize, Statistics::kDynamic, device);
+  const auto dequantize = int4_rows(QuantOperation::kDequantize, Statistics::kGiven, device);
 
   const std::size_t value_bytes = weights.size() * sizeof(float);
   DeviceBuffer x(device, value_bytes), y(device, value_bytes), codes(device, weights.size() / 2);
@@ -47,15 +48,13 @@ Quantized quantize_on(DeviceType device, const std::vector<float>& weights) {
   DeviceBuffer workspace(device, quantize.workspace_bytes());
   x.copy_from_host(weights.data(), value_bytes);
 
-  QuantArgs args;
-  args.x = x.data();
-  args.codes = codes.data();
-  args.scale = scale.data();
-  args.zero_point = zero_point.data<std::int32_t>();
-  quantize.run(/*stream=*/nullptr, workspace.data(), args);
-  args.x = nullptr;
-  args.y = y.data();
-  dequantize.run(/*stream=*/nullptr, /*workspace=*/nullptr, args);
+  auto* zero = zero_point.data<std::int32_t>();
+  quantize.run(
+      /*stream=*/nullptr, workspace.data(),
+      {.x = x.data(), .codes = codes.data(), .scale = scale.data(), .zero_point = zero});
+  dequantize.run(
+      /*stream=*/nullptr, /*workspace=*/nullptr,
+      {.y = y.data(), .codes = codes.data(), .scale = scale.data(), .zero_point = zero});
 
   Quantized result{std::vector<std::uint8_t>(codes.bytes()), std::vector<float>(kRows),
                    std::vector<float>(weights.size())};
@@ -79,8 +78,7 @@ int main() {
   // No restored value may differ from the original by more than half a step of its row.
   float worst = 0;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    const float steps = std::fabs(weights[i] - cpu.restored[i]) / cpu.scale[i / kColumns];
-    worst = std::max(worst, steps);
+    worst = std::max(worst, std::fabs(weights[i] - cpu.restored[i]) / cpu.scale[i / kColumns]);
   }
   fmt::print("largest error: {:.3f} steps\n", worst);
   if (worst > 0.5001F) return 1;

@@ -2,13 +2,11 @@
 //   06_classify_with_integers MODEL.safetensors IMAGES.idx.gz LABELS.idx.gz
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <exception>
-#include <numeric>
-#include <vector>
 
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/interpreter.h"
+#include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/evaluate.h"
 
@@ -20,14 +18,13 @@ int main(int argc, char** argv) try {
   }
   const deploy::Interpreter model(deploy::load_graph(argv[1]), deploy::Engine::kFast);
   const Dataset data{read_idx_images(argv[2]), read_idx_labels(argv[3]), 10};
+  const Normalization& normalization = model.graph().preprocessing.normalization;
+  DataLoader batches(data, {.batch_size = 500, .normalization = normalization, .augment = {}});
 
   std::int64_t correct = 0;
-  for (std::int64_t begin = 0; begin < data.size(); begin += 500) {
-    std::vector<std::int64_t> indices(
-        static_cast<std::size_t>(std::min<std::int64_t>(500, data.size() - begin)));
-    std::iota(indices.begin(), indices.end(), begin);
-    const Dataset batch = select_samples(data, indices);
-    correct += count_correct(model.run_raw(batch.inputs), batch.targets);
+  batches.start(/*epoch=*/0);
+  while (const auto batch = batches.next()) {
+    correct += count_correct(model.run(batch->inputs), batch->targets);
   }
   const double top1 = 100.0 * static_cast<double>(correct) / static_cast<double>(data.size());
   fmt::print("{}: {} bytes of parameters, top-1 {:.2f} % of {} images\n", argv[1],

@@ -17,11 +17,9 @@ std::string nothing(const Graph&) { return ""; }
 // What the C header has no form for.
 std::string c_refusal(const Graph& graph) {
   for (const Node& node : graph.nodes) {
-    const bool known = op_info(node.op).graph_version <= 4 || node.op == Op::kGelu ||
-                       node.op == Op::kTanhGelu || node.op == Op::kLeakyRelu;
     const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
                                                     graph.values[node.inputs.back()].shape;
-    if (!known || repeats || !node.constants.empty() || node.axis != -1) {
+    if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || node.axis != -1) {
       return node.name + ": the C header has no form of this " + op_name(node.op);
     }
   }

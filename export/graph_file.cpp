@@ -12,6 +12,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/json_integer.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
+#include "steelyard/layers/activations.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -25,25 +26,10 @@ constexpr const char* kVersionKey = "graph_version";
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
 // constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
-// operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes.
-constexpr const char* kVersions[] = {"1", "2", "3", "4", "5", "6", "7", "8"};
+// operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes. The
+// newest is in op_info.h.
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
-
-const std::map<std::string, kernels::Activation>& activations() {
-  static const std::map<std::string, kernels::Activation> kNames{
-      {"none", kernels::Activation::kNone},
-      {"relu", kernels::Activation::kRelu},
-      {"relu6", kernels::Activation::kRelu6}};
-  return kNames;
-}
-
-std::string activation_name(kernels::Activation activation) {
-  for (const auto& [name, value] : activations()) {
-    if (value == activation) return name;
-  }
-  return "none";
-}
 
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);
@@ -75,7 +61,7 @@ Tensor per_scale(const Weights& weights, const std::vector<T>& values) {
   return Tensor::from(values, count == outputs ? Shape{count} : Shape{outputs, count / outputs});
 }
 
-const char* version_of(const Graph& graph) {
+int version_of(const Graph& graph) {
   const auto is_wide = [](const Value& value) {
     return value.quantization && value.quantization->wide();
   };
@@ -84,21 +70,19 @@ const char* version_of(const Graph& graph) {
     const Weights& weights = *node.weights;
     return !weights.zero_points.empty() || (weights.integer() && weights.has_groups());
   };
-  std::size_t version = 1;
+  int version = 1;
   for (const Node& node : graph.nodes) {
     const bool codes = graph.values[node.inputs[0]].quantization.has_value();
     const bool gives_codes = graph.values[node.output].quantization.has_value();
-    std::size_t needed = static_cast<std::size_t>(op_info(node.op).graph_version);
+    int needed = op_info(node.op).graph_version.number;
     if (node.op == Op::kSoftmax && codes && !gives_codes) needed = 4;
     if (node.op == Op::kLeakyRelu && gives_codes) needed = 8;
-    if (!node.constants.empty() || node.axis != -1) needed = std::max<std::size_t>(needed, 5);
-    if (is_newer(node)) version = std::max<std::size_t>(version, 2);
+    if (!node.constants.empty() || node.axis != -1) needed = std::max(needed, 5);
+    if (is_newer(node)) version = std::max(version, 2);
     version = std::max(version, needed);
   }
-  if (std::any_of(graph.values.begin(), graph.values.end(), is_wide)) {
-    version = std::max<std::size_t>(version, 3);
-  }
-  return kVersions[version - 1];
+  const bool wide = std::any_of(graph.values.begin(), graph.values.end(), is_wide);
+  return wide ? std::max(version, 3) : version;
 }
 
 DType dtype_from(const Json& json, std::initializer_list<DType> known) {
@@ -147,7 +131,7 @@ Json to_json(const Node& node) {
             {"name", node.name},
             {"inputs", node.inputs},
             {"output", node.output},
-            {"activation", activation_name(node.activation)}};
+            {"activation", word_of(node.activation)}};
   for (const NodeField& field : op_info(node.op).fields) {
     field.visit(node, [&](const auto& value) { json[field.name] = value; });
     if (field.optional && json[field.name] == default_of(field)) json.erase(field.name);
@@ -232,7 +216,7 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
   node.name = json.at("name").get<std::string>();
   node.inputs = integers_of<std::size_t>(json.at("inputs"));
   node.output = integer_of<std::size_t>(json.at("output"));
-  node.activation = activations().at(json.at("activation").get<std::string>());
+  node.activation = value_of<kernels::Activation>(json.at("activation").get<std::string>());
   for (const NodeField& field : op_info(node.op).fields) {
     if (field.optional && !json.contains(field.name)) continue;
     field.visit(node, [&](auto& value) { read(json.at(field.name), value); });
@@ -358,7 +342,9 @@ Checkpoint contents_of(const Graph& graph) {
       file.tensors.push_back({node.name + ".bias", node.weights->bias});
     }
   }
-  file.metadata = {{kKindKey, kKind}, {kVersionKey, version_of(graph)}, {kGraphKey, json.dump()}};
+  file.metadata = {{kKindKey, kKind},
+                   {kVersionKey, std::to_string(version_of(graph))},
+                   {kGraphKey, json.dump()}};
   return file;
 }
 
@@ -402,9 +388,11 @@ Graph load_graph(const std::filesystem::path& path) {
   if (entry(kKindKey) != kKind) {
     throw InputError(name + ": expected an exported integer model, got another checkpoint");
   }
-  if (std::find(std::begin(kVersions), std::end(kVersions), entry(kVersionKey)) ==
-      std::end(kVersions)) {
-    throw InputError(name + ": expected " + kVersionKey + " 1 to 8, got '" +
+  int version = 1;
+  while (version <= kNewestGraphVersion && std::to_string(version) != entry(kVersionKey)) ++version;
+  if (version > kNewestGraphVersion) {
+    throw InputError(name + ": expected " + kVersionKey + " 1 to " +
+                     std::to_string(kNewestGraphVersion) + ", got '" +
                      printable(entry(kVersionKey)) + "'");
   }
   TensorsByName tensors;

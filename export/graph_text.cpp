@@ -6,6 +6,7 @@
 #include "steelyard/export/graph.h"
 #include "steelyard/export/op_info.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/layers/activations.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -22,9 +23,8 @@ std::string operation_text(const Node& node) {
   const OpInfo& info = op_info(node.op);
   std::string text = info.name;
   if (info.text != nullptr) text += info.text(node);
-  if (node.activation == kernels::Activation::kRelu) text += " + relu";
-  if (node.activation == kernels::Activation::kRelu6) text += " + relu6";
-  return text;
+  const bool fused = node.activation != kernels::Activation::kNone;
+  return fused ? text + " + " + word_of(node.activation) : text;
 }
 
 std::string weights_text(const Weights& weights) {

@@ -56,6 +56,17 @@ enum class OnnxOrder {
   kAsHere          // the graph's own order
 };
 
+inline constexpr int kNewestGraphVersion = 8;  // of graph files (graph_file.cpp lists them)
+
+// A row with another version than these does not compile.
+struct GraphVersion {
+  int number;
+  // NOLINTNEXTLINE(google-explicit-constructor): rows say the number
+  consteval GraphVersion(int n) : number(n) {
+    if (n < 1 || n > kNewestGraphVersion) throw "no version of graph files";
+  }
+};
+
 struct OpInfo {
   Op op;
   const char* name;                        // in files and messages
@@ -70,7 +81,8 @@ struct OpInfo {
                                   // quantization it has
   bool rounds_floats = false;     // of floats, the order of its sums or its function may round
   std::vector<NodeField> fields{};
-  int graph_version = 1;  // of files that know it
+  GraphVersion graph_version = 1;  // of files that know it
+  bool in_c_header = false;        // the C header has a form of it
 
   // Why a recorded operation has no deployed form after all; "" where it has.
   std::string (*refusal)(const Function&) = nullptr;

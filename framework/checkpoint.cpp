@@ -196,13 +196,7 @@ TensorFileMetadata load_checkpoint_metadata(const std::filesystem::path& path) {
 
 TensorFile load_tensors(const std::filesystem::path& path) {
   const SafetensorsReader reader(path);
-  if (is_native(reader.header().metadata)) return read_native(reader);
-  TensorFile file;
-  file.metadata = reader.header().metadata;
-  for (const SafetensorsEntry& e : reader.header().entries) {
-    file.tensors.push_back({e.name, reader.read(e)});
-  }
-  return file;
+  return is_native(reader.header().metadata) ? read_native(reader) : read_safetensors(reader);
 }
 
 std::vector<NamedTensor> module_state(const Module& module) {

@@ -30,17 +30,19 @@ void require_folder(const std::filesystem::path& path, const std::string& conten
 
 std::filesystem::path only_one_of(const std::filesystem::path& folder,
                                   const std::vector<std::string>& names) {
-  std::filesystem::path found;
+  std::vector<std::filesystem::path> there;
   for (const std::string& name : names) {
-    const std::filesystem::path path = folder / name;
-    if (!path_exists(path)) continue;
-    if (!found.empty()) {
-      throw InputError(printable(path.string()) + ": expected it or " +
-                       printable(found.filename().string()) + ", got both: remove one");
-    }
-    found = path;
+    if (path_exists(folder / name)) there.push_back(folder / name);
   }
-  return found;
+  return only_one_of(there);
+}
+
+std::filesystem::path only_one_of(const std::vector<std::filesystem::path>& there) {
+  if (there.size() > 1) {
+    throw InputError(printable(there[1].string()) + ": expected it or " +
+                     printable(there[0].filename().string()) + ", got both: remove one");
+  }
+  return there.empty() ? std::filesystem::path() : there[0];
 }
 
 std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder) {

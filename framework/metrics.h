@@ -24,7 +24,7 @@ struct Metric {
 struct Metrics {
   double loss = 0;                // mean over samples, without label smoothing and class weights
   std::optional<double> top1{};   // percent, for class targets
-  std::vector<Metric> more = {};  // those of metrics_of(loss), in that order
+  std::vector<Metric> more = {};  // as compute_metrics() gives them
 };
 
 struct MetricInfo {

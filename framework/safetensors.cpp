@@ -77,7 +77,10 @@ Tensor SafetensorsReader::read(const SafetensorsEntry& entry) const {
 }
 
 TensorFile read_safetensors(const std::filesystem::path& path) {
-  const SafetensorsReader reader(path);
+  return read_safetensors(SafetensorsReader(path));
+}
+
+TensorFile read_safetensors(const SafetensorsReader& reader) {
   TensorFile file;
   file.metadata = reader.header().metadata;
   for (const SafetensorsEntry& e : reader.header().entries) {

@@ -43,6 +43,7 @@ class SafetensorsReader {
 // Reads a whole file; tensors come in the order of their offsets. Throws InputError naming the file
 // and the tensor or offset for everything that is not a valid file of supported dtypes.
 TensorFile read_safetensors(const std::filesystem::path& path);
+TensorFile read_safetensors(const SafetensorsReader& reader);
 
 // Replaces the file atomically. Tensors are laid out as the reference writer does, by decreasing
 // element size, then by name: equal contents give equal bytes. Throws std::invalid_argument for

@@ -2,8 +2,8 @@
 // messages.
 #pragma once
 
-#include <algorithm>
-#include <optional>
+#include <cstddef>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -20,13 +20,22 @@ struct Word {
   std::string_view help = {};
 };
 
-// Whether the table has a row for every value from the first on, in order, and no word twice:
-// to be asserted next to the table, with the last value of the enumeration.
+// Whether a table of any rows has one with every `value` from the first on, in order: to be
+// asserted next to the table, with the last value of the enumeration.
+template <typename E>
+constexpr bool has_every_value(const auto& table, E last) {
+  if (std::size(table) != static_cast<std::size_t>(last) + 1) return false;
+  for (std::size_t i = 0; i < std::size(table); ++i) {
+    if (static_cast<std::size_t>(table[i].value) != i) return false;
+  }
+  return true;
+}
+
+// The same of a table of words, and no word stands for two values.
 template <typename E>
 constexpr bool is_complete(std::span<const Word<E>> table, E last) {
-  if (table.size() != static_cast<std::size_t>(last) + 1) return false;
+  if (!has_every_value(table, last)) return false;
   for (std::size_t i = 0; i < table.size(); ++i) {
-    if (static_cast<std::size_t>(table[i].value) != i) return false;
     for (std::size_t j = 0; j < i; ++j) {
       if (table[i].word == table[j].word) return false;
     }
@@ -34,14 +43,19 @@ constexpr bool is_complete(std::span<const Word<E>> table, E last) {
   return true;
 }
 
-// The row of a value. Throws std::logic_error for a value without one.
+// The row of a value in a table of any rows. Throws std::logic_error for a value without one.
 template <typename E>
-const Word<E>& row_of(E value) {
-  for (const Word<E>& row : words_of(E{})) {
+const auto& row_in(const auto& table, E value) {
+  for (const auto& row : table) {
     if (row.value == value) return row;
   }
-  throw std::logic_error("[words] no word for the value " +
+  throw std::logic_error("[words] no row for the value " +
                          std::to_string(static_cast<long long>(value)));
+}
+
+template <typename E>
+const Word<E>& row_of(E value) {
+  return row_in(words_of(E{}), value);
 }
 
 template <typename E>
@@ -67,5 +81,13 @@ E value_of(std::string_view word) {
   }
   throw std::invalid_argument("expected one of " + known + ", got '" + std::string(word) + "'");
 }
+
+// A row of an enumeration whose values are operations.
+template <typename E>
+struct OpNames {
+  E value;
+  const char* operation;  // on the tape
+  const char* layer;      // the type of its layer
+};
 
 }  // namespace steelyard

@@ -3,6 +3,7 @@
 #include <array>
 #include <stdexcept>
 
+#include "steelyard/framework/ops/unary.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/batch_norm2d.h"
@@ -127,13 +128,16 @@ std::shared_ptr<Module> embedding(const OptionsReader& o, Rng& rng) {
       EmbeddingOptions{.count = o.integer("count"), .width = o.integer("width")}, rng);
 }
 
-template <ElementwiseFunction function>
-std::shared_ptr<Module> elementwise(const OptionsReader&, Rng&) {
-  return std::make_shared<Elementwise>(function);
-}
-
-std::shared_ptr<Module> power(const OptionsReader& o, Rng&) {
-  return std::make_shared<Elementwise>(ElementwiseFunction::kPow, o.real("exponent"));
+// "Sqrt", "Pow", ...
+std::vector<ModuleType> with_elementwise(std::vector<ModuleType> types) {
+  for (const auto& names : kUnaryNames) {
+    types.push_back({names.layer, [function = names.value](const OptionsReader& o, Rng&) {
+                       const bool power = function == kernels::UnaryFunction::kPower;
+                       return std::make_shared<Elementwise>(function,
+                                                            power ? o.real("exponent") : 1);
+                     }});
+  }
+  return types;
 }
 
 Pool2dGeometry pool_of(const OptionsReader& o) {
@@ -224,7 +228,7 @@ std::array<std::int64_t, 2> OptionsReader::pair(const std::string& name) const {
 }
 
 const std::vector<ModuleType>& module_types() {
-  static const std::vector<ModuleType> kTypes{
+  static const std::vector<ModuleType> kTypes = with_elementwise({
       {"Conv2d", conv2d},
       {"Conv1d", conv1d},
       {"ConvTranspose2d", conv_transpose2d},
@@ -259,13 +263,6 @@ const std::vector<ModuleType>& module_types() {
       {"LogSoftmax", plain<LogSoftmax>},
       {"Embedding", embedding},
       {"InputPart", input_part},
-      {"Sqrt", elementwise<ElementwiseFunction::kSqrt>},
-      {"Exp", elementwise<ElementwiseFunction::kExp>},
-      {"Log", elementwise<ElementwiseFunction::kLog>},
-      {"Abs", elementwise<ElementwiseFunction::kAbs>},
-      {"Erf", elementwise<ElementwiseFunction::kErf>},
-      {"Tanh", elementwise<ElementwiseFunction::kTanh>},
-      {"Pow", power},
       {"MaxPool2d",
        [](const OptionsReader& o, Rng&) { return std::make_shared<MaxPool2d>(pool_of(o)); }},
       {"AvgPool2d",
@@ -322,7 +319,7 @@ const std::vector<ModuleType>& module_types() {
       {"Cat", plain<Cat>},
       {"CatAxis",
        [](const OptionsReader& o, Rng&) { return std::make_shared<CatAxis>(o.integer("axis")); }},
-  };
+  });
   return kTypes;
 }
 

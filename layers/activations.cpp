@@ -3,6 +3,7 @@
 #include "steelyard/framework/ops/activations.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/softmax.h"
+#include "steelyard/layers/identity.h"
 
 namespace steelyard {
 
@@ -20,5 +21,17 @@ Variable HardSigmoid::forward(const Variable& x, ForwardContext&) {
   return hard_sigmoid(x, slope_, offset_);
 }
 Variable Clamp::forward(const Variable& x, ForwardContext&) { return clamp(x, lo_, hi_); }
+
+std::shared_ptr<Module> activation_layer(kernels::Activation activation) {
+  switch (activation) {
+    case kernels::Activation::kRelu:
+      return std::make_shared<ReLU>();
+    case kernels::Activation::kRelu6:
+      return std::make_shared<ReLU6>();
+    case kernels::Activation::kNone:
+      break;
+  }
+  return std::make_shared<Identity>();
+}
 
 }  // namespace steelyard

@@ -6,29 +6,26 @@
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/words.h"
 
 namespace steelyard {
 namespace {
 
-Variable combined(Arithmetic operation, const Variable& a, const Variable& b) {
-  switch (operation) {
-    case Arithmetic::kAdd:
-      return broadcast_add(a, b);
-    case Arithmetic::kSubtract:
-      return subtract(a, b);
-    case Arithmetic::kMultiply:
-      return multiply(a, b);
-    case Arithmetic::kDivideNoNan:
-      return divide_no_nan(a, b);
-    case Arithmetic::kMaximum:
-      return maximum(a, b);
-    case Arithmetic::kMinimum:
-      return minimum(a, b);
-    case Arithmetic::kDivide:
-      break;
-  }
-  return divide(a, b);
-}
+struct ArithmeticRow {
+  Arithmetic value;
+  const char* name;
+  Variable (*function)(const Variable& a, const Variable& b);
+};
+constexpr ArithmeticRow kRows[] = {
+    {Arithmetic::kAdd, "Add", broadcast_add},
+    {Arithmetic::kSubtract, "Sub", subtract},
+    {Arithmetic::kMultiply, "Mul", multiply},
+    {Arithmetic::kDivide, "Div", divide},
+    {Arithmetic::kDivideNoNan, "DivNoNan", divide_no_nan},
+    {Arithmetic::kMaximum, "Max", maximum},
+    {Arithmetic::kMinimum, "Min", minimum},
+};
+static_assert(has_every_value(kRows, Arithmetic::kMinimum));
 
 void require_two(const std::string& layer, const std::vector<Variable>& inputs) {
   if (inputs.size() == 2) return;
@@ -38,33 +35,13 @@ void require_two(const std::string& layer, const std::vector<Variable>& inputs) 
 
 }  // namespace
 
-const char* arithmetic_name(Arithmetic operation) {
-  switch (operation) {
-    case Arithmetic::kAdd:
-      return "Add";
-    case Arithmetic::kSubtract:
-      return "Sub";
-    case Arithmetic::kMultiply:
-      return "Mul";
-    case Arithmetic::kDivideNoNan:
-      return "DivNoNan";
-    case Arithmetic::kMaximum:
-      return "Max";
-    case Arithmetic::kMinimum:
-      return "Min";
-    case Arithmetic::kDivide:
-      break;
-  }
-  return "Div";
-}
-
 Variable PairArithmetic::join(const std::vector<Variable>& inputs, ForwardContext&) {
   require_two(type_name(), inputs);
-  return combined(operation_, inputs[0], inputs[1]);
+  return row_in(kRows, operation_).function(inputs[0], inputs[1]);
 }
 
 std::string PairArithmetic::type_name() const {
-  return operation_ == Arithmetic::kAdd ? "BroadcastAdd" : arithmetic_name(operation_);
+  return operation_ == Arithmetic::kAdd ? "BroadcastAdd" : row_in(kRows, operation_).name;
 }
 
 ConstantArithmetic::ConstantArithmetic(const ConstantArithmeticOptions& options, Tensor value)
@@ -78,12 +55,12 @@ ConstantArithmetic::ConstantArithmetic(const ConstantArithmeticOptions& options,
 
 Variable ConstantArithmetic::forward(const Variable& x, ForwardContext&) {
   const Variable value = parameter_.defined() ? parameter_ : Variable(buffer_);
-  return options_.constant_first ? combined(options_.operation, value, x)
-                                 : combined(options_.operation, x, value);
+  const auto& row = row_in(kRows, options_.operation);
+  return options_.constant_first ? row.function(value, x) : row.function(x, value);
 }
 
 std::string ConstantArithmetic::type_name() const {
-  const std::string name = arithmetic_name(options_.operation);
+  const std::string name = row_in(kRows, options_.operation).name;
   return options_.constant_first ? "Constant" + name : name + "Constant";
 }
 

@@ -8,15 +8,12 @@ namespace steelyard {
 
 enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide, kDivideNoNan, kMaximum, kMinimum };
 
-// "Add", "Sub", "Mul", "Div", "DivNoNan", "Max", "Min".
-const char* arithmetic_name(Arithmetic operation);
-
 // Arithmetic of two values. (Add, in layers/graph.h, is the sum of two values of one shape.)
 class PairArithmetic : public JoinModule {
  public:
   explicit PairArithmetic(Arithmetic operation) : operation_(operation) {}
   Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
-  // "BroadcastAdd", "Sub", ...
+  // "BroadcastAdd", "Sub", "Mul", "Div", "DivNoNan", "Max", "Min".
   std::string type_name() const override;
   Arithmetic operation() const { return operation_; }
 

@@ -9,47 +9,14 @@
 namespace steelyard {
 
 Variable Elementwise::forward(const Variable& x, ForwardContext&) {
-  switch (function_) {
-    case ElementwiseFunction::kSqrt:
-      return sqrt(x);
-    case ElementwiseFunction::kExp:
-      return exp(x);
-    case ElementwiseFunction::kLog:
-      return log(x);
-    case ElementwiseFunction::kAbs:
-      return abs(x);
-    case ElementwiseFunction::kErf:
-      return erf(x);
-    case ElementwiseFunction::kTanh:
-      return tanh(x);
-    case ElementwiseFunction::kPow:
-      break;
-  }
-  return pow(x, exponent_);
+  return apply_unary(function_, x, exponent_);
 }
 
-std::string Elementwise::type_name() const {
-  switch (function_) {
-    case ElementwiseFunction::kSqrt:
-      return "Sqrt";
-    case ElementwiseFunction::kExp:
-      return "Exp";
-    case ElementwiseFunction::kLog:
-      return "Log";
-    case ElementwiseFunction::kAbs:
-      return "Abs";
-    case ElementwiseFunction::kErf:
-      return "Erf";
-    case ElementwiseFunction::kTanh:
-      return "Tanh";
-    case ElementwiseFunction::kPow:
-      break;
-  }
-  return "Pow";
-}
+std::string Elementwise::type_name() const { return row_in(kUnaryNames, function_).layer; }
 
 std::string Elementwise::description() const {
-  return function_ == ElementwiseFunction::kPow ? fmt::format("Pow({})", exponent_) : type_name();
+  const bool power = function_ == kernels::UnaryFunction::kPower;
+  return power ? fmt::format("Pow({})", exponent_) : type_name();
 }
 
 Variable LogSoftmax::forward(const Variable& x, ForwardContext&) {

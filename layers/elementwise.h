@@ -2,14 +2,13 @@
 #pragma once
 
 #include "steelyard/framework/module.h"
+#include "steelyard/kernels/unary/unary.h"
 
 namespace steelyard {
 
-enum class ElementwiseFunction { kSqrt, kExp, kLog, kAbs, kErf, kTanh, kPow };
-
 class Elementwise : public Module {
  public:
-  explicit Elementwise(ElementwiseFunction function, double exponent = 1)
+  explicit Elementwise(kernels::UnaryFunction function, double exponent = 1)
       : function_(function), exponent_(exponent) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
   // "Sqrt", "Exp", "Log", "Abs", "Erf", "Tanh", "Pow".
@@ -17,8 +16,8 @@ class Elementwise : public Module {
   std::string description() const override;
 
  private:
-  ElementwiseFunction function_;
-  double exponent_;  // of kPow
+  kernels::UnaryFunction function_;
+  double exponent_;  // of kPower
 };
 
 // x - log(sum of exp(x)) along the last dimension.

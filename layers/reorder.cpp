@@ -8,6 +8,7 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/permute.h"
+#include "steelyard/framework/words.h"
 
 namespace steelyard {
 namespace {
@@ -17,6 +18,24 @@ std::size_t index_of(const char* layer, std::int64_t axis, const Shape& shape) {
   throw std::invalid_argument("[" + std::string(layer) + "] expected a dimension of " +
                               shape_string(shape) + ", got " + std::to_string(axis));
 }
+
+using Axes = std::vector<std::int64_t>;
+
+struct ReductionRow {
+  Reduction value;
+  const char* layer;
+  Variable (*function)(const Variable& x, const Axes& axes, ReducedAxes reduced);
+};
+constexpr ReductionRow kReductions[] = {
+    {Reduction::kSum, "ReduceSum",
+     [](const Variable& x, const Axes& axes, ReducedAxes reduced) {
+       return sum(x, axes, reduced);
+     }},
+    {Reduction::kMean, "ReduceMean", mean},
+    {Reduction::kMax, "ReduceMax", amax},
+    {Reduction::kMin, "ReduceMin", amin},
+};
+static_assert(has_every_value(kReductions, Reduction::kMin));
 
 }  // namespace
 
@@ -85,32 +104,10 @@ std::string Expand::description() const { return "Expand(" + shape_string(shape_
 
 Variable Reduce::forward(const Variable& x, ForwardContext&) {
   const ReducedAxes reduced = keep_ ? ReducedAxes::kKeep : ReducedAxes::kDrop;
-  switch (reduction_) {
-    case Reduction::kSum:
-      return sum(x, axes_, reduced);
-    case Reduction::kMax:
-      return amax(x, axes_, reduced);
-    case Reduction::kMin:
-      return amin(x, axes_, reduced);
-    case Reduction::kMean:
-      break;
-  }
-  return mean(x, axes_, reduced);
+  return row_in(kReductions, reduction_).function(x, axes_, reduced);
 }
 
-std::string Reduce::type_name() const {
-  switch (reduction_) {
-    case Reduction::kSum:
-      return "ReduceSum";
-    case Reduction::kMax:
-      return "ReduceMax";
-    case Reduction::kMin:
-      return "ReduceMin";
-    case Reduction::kMean:
-      break;
-  }
-  return "ReduceMean";
-}
+std::string Reduce::type_name() const { return row_in(kReductions, reduction_).layer; }
 
 Variable CatAxis::join(const std::vector<Variable>& inputs, ForwardContext&) {
   return concat(inputs, axis_);

@@ -33,18 +33,6 @@ Variable Where::join(const std::vector<Variable>& inputs, ForwardContext&) {
   return choose(comparison_, operands[0], operands[1], operands[2], operands[3]);
 }
 
-std::string Where::type_name() const {
-  switch (comparison_) {
-    case Comparison::kGreater:
-      return "WhereGreater";
-    case Comparison::kGreaterEqual:
-      return "WhereGreaterEqual";
-    case Comparison::kEqual:
-      break;
-  }
-  return "WhereEqual";
-}
-
 std::string Where::description() const {
   std::string text;
   for (std::size_t i = 0; i < constants_.size(); ++i) {

@@ -17,8 +17,7 @@ class Where : public JoinModule {
   // Throws std::invalid_argument where all operands are constants.
   Where(Comparison comparison, const std::array<Tensor, 4>& constants);
   Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
-  // "WhereGreater", "WhereGreaterEqual", "WhereEqual".
-  std::string type_name() const override;
+  std::string type_name() const override { return choice_layer(comparison_); }
   std::string description() const override;
 
  private:

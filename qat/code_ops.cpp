@@ -40,21 +40,26 @@ struct Averaging {
   Shape output_shape;
 };
 
+Tensor window_sums(const QuantizedValue& x, const Averaging& of) {
+  require_sums_fit(of.name, x, of.shape.kernel_h * of.shape.kernel_w);
+  const Tensor sums = Tensor::empty(of.output_shape, DType::kI32, x.codes.device());
+  visit_all_codes(x.codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    run(sums.device(),
+        kernels::IntegerWindowSums<Code>{.shape = of.shape,
+                                         .x = x.codes.data<Code>(),
+                                         .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                         .sums = sums.data<std::int32_t>()});
+  });
+  return sums;
+}
+
 Variable average_codes(const Variable& x, const Averaging& of, ActivationQuantizer& output,
                        ForwardContext& context) {
   const auto& [name, kind, geometry, shape, output_shape] = of;
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
-  require_sums_fit(name, *codes, shape.kernel_h * shape.kernel_w);
-  const Tensor sums = Tensor::empty(output_shape, DType::kI32, device);
-  visit_all_codes(codes->codes.dtype(), [&](auto* tag) {
-    using Code = CodeOf<decltype(tag)>;
-    run(device, kernels::IntegerWindowSums<Code>{
-                    .shape = shape,
-                    .x = codes->codes.data<Code>(),
-                    .zero_point = codes->qparams.zero_point.data<std::int32_t>(),
-                    .sums = sums.data<std::int32_t>()});
-  });
+  const Tensor sums = window_sums(*codes, of);
   const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
   const auto values = [sums, scale = codes->qparams.scale, average] {
     Tensor real = Tensor::empty(sums.shape(), DType::kF32, sums.device());

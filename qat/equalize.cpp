@@ -3,14 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/dropout.h"
-#include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/pooling.h"
 #include "steelyard/qat/module_graph.h"
 
 namespace steelyard::qat {
@@ -21,11 +15,11 @@ const T* as(const ModuleNode& node) {
   return dynamic_cast<const T*>(node.slot->module().get());
 }
 
-// A convolution or linear layer with the norm after it.
+// A linear map with the norm after it.
 struct Layer {
   std::size_t node = 0;
-  Tensor weight;  // [O, C/groups, ...]
-  Tensor bias;    // undefined without one
+  Tensor weight{};  // [O, C/groups, ...]; undefined where the node is no such layer
+  Tensor bias{};    // undefined without one
   std::int64_t groups = 1;
   const BatchNorm2d* norm = nullptr;
 
@@ -105,22 +99,31 @@ struct Pair {
 
 class PairFinder {
  public:
-  explicit PairFinder(const std::vector<ModuleNode>& nodes) : nodes_(nodes) {}
+  explicit PairFinder(const std::vector<ModuleNode>& nodes) : nodes_(nodes) {
+    for (std::size_t i = 0; i < nodes.size(); ++i) layers_.push_back(layer_at(i));
+  }
 
-  std::vector<Pair> run() const {
+  std::vector<Pair> pairs() const {
     std::vector<Pair> pairs;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      Pair pair;
-      if (!read_layer(i, pair.first)) continue;
-      std::size_t last = pair.first.norm == nullptr ? i : next(i);
-      last = through(last);
-      if (last == kNone || !read_layer(last, pair.second)) continue;
-      const std::int64_t channels = pair.first.outputs(), inputs = pair.second.inputs();
-      if (inputs % channels != 0) continue;
-      pair.columns = inputs / channels;
-      pairs.push_back(std::move(pair));
+    for (const Layer& first : layers_) {
+      if (!first.weight.defined()) continue;
+      const std::size_t reader = through(first.norm == nullptr ? first.node : next(first.node));
+      if (reader == kNone || !layers_[reader].weight.defined()) continue;
+      const Layer& second = layers_[reader];
+      if (second.inputs() % first.outputs() != 0) continue;
+      pairs.push_back({first, second, second.inputs() / first.outputs()});
     }
     return pairs;
+  }
+
+  // Weights that a parameter has in another layout go back to it.
+  void store() const {
+    for (const Layer& layer : layers_) {
+      const ModuleNode& node = nodes_[layer.node];
+      if (!layer.weight.defined() || !node.form->by_output_channel) continue;
+      own_parameter(**node.slot, "weight")
+          .copy_from(node.form->by_output_channel(**node.slot, layer.weight));
+    }
   }
 
  private:
@@ -138,52 +141,48 @@ class PairFinder {
   std::size_t through(std::size_t i) const {
     for (i = next(i); i != kNone; i = next(i)) {
       const ModuleNode& node = nodes_[i];
-      const bool passes = as<ReLU>(node) != nullptr || as<Dropout>(node) != nullptr ||
-                          as<Identity>(node) != nullptr || as<MaxPool2d>(node) != nullptr ||
-                          as<AvgPool2d>(node) != nullptr || as<GlobalAvgPool>(node) != nullptr ||
-                          as<Flatten>(node) != nullptr;
+      const bool passes =
+          node.form != nullptr ? node.form->passes_factors : as<Identity>(node) != nullptr;
       if (!passes) return i;
     }
     return kNone;
   }
 
-  bool read_layer(std::size_t i, Layer& layer) const {
-    const ModuleNode& node = nodes_[i];
-    const auto take = [&](const auto& module) {
-      layer.node = i;
-      layer.weight = module.weight().value();
-      if (module.bias().defined()) layer.bias = module.bias().value();
-    };
-    if (const auto* conv = as<Conv2d>(node)) {
-      take(*conv);
-      layer.groups = conv->options().groups;
-    } else if (const auto* linear = as<Linear>(node)) {
-      take(*linear);
-    } else {
-      return false;
-    }
+  Layer layer_at(std::size_t i) const {
+    Layer layer{.node = i};
+    const QuantizedForm* form = nodes_[i].form;
+    if (form == nullptr || !form->groups) return layer;
+    const Module& module = **nodes_[i].slot;
+    layer.weight = own_parameter(module, "weight");
+    if (form->by_output_channel) layer.weight = form->by_output_channel(module, layer.weight);
+    layer.bias = own_parameter(module, "bias");
+    layer.groups = form->groups(module);
     const std::size_t after = next(i);
     if (after != kNone) layer.norm = as<BatchNorm2d>(nodes_[after]);
-    return true;
+    return layer;
   }
 
   const std::vector<ModuleNode>& nodes_;
+  std::vector<Layer> layers_;  // of the nodes
 };
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> equalize(const std::shared_ptr<Module>& model) {
+std::vector<std::pair<std::string, std::string>> equalize(const std::shared_ptr<Module>& model,
+                                                          const QuantizedForms& own_forms) {
   constexpr int kMostSweeps = 20;
   constexpr double kStill = 1e-3;
   Slot root("", model);
   TargetMatcher nothing{QuantizeConfig{}};
-  const std::vector<ModuleNode> nodes = module_graph(root, {}, nothing);
-  const std::vector<Pair> pairs = PairFinder(nodes).run();
+  const std::vector<ModuleNode> nodes = module_graph(root, own_forms, nothing);
+  const PairFinder finder(nodes);
+  const std::vector<Pair> pairs = finder.pairs();
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
     double moved = 0;
     for (const Pair& pair : pairs) moved = std::max(moved, pair.equalize());
     if (moved < kStill) break;
   }
+  finder.store();
   std::vector<std::pair<std::string, std::string>> names;
   for (const Pair& pair : pairs) {
     names.emplace_back(nodes[pair.first.node].path, nodes[pair.second.node].path);

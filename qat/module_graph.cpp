@@ -69,6 +69,13 @@ bool needs_small_values(const std::string& type, std::size_t operand) {
 
 }  // namespace
 
+Tensor own_parameter(const Module& module, const std::string& name) {
+  for (const NamedParameter& p : module.named_parameters()) {
+    if (p.name == name) return p.variable.value();
+  }
+  return Tensor();
+}
+
 std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,
                                      TargetMatcher& targets) {
   return Flattener(own_forms, targets).run(root);

@@ -35,6 +35,9 @@ struct ModuleNode {
   bool is_output = false;  // of the model
 };
 
+// A parameter of the module itself; undefined where it has none of that name.
+Tensor own_parameter(const Module& module, const std::string& name);
+
 // The nodes, each after those whose outputs it reads. Every module is entered into `targets` but
 // weighted layers. A GraphModule is taken apart; the children of any other container are nodes that
 // read kUnknown, after the container's own.

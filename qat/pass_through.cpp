@@ -12,6 +12,20 @@
 #include "steelyard/qat/quantized_layer.h"
 
 namespace steelyard::qat {
+namespace {
+
+template <typename Layer, kernels::Activation activation>
+QuantizedForm activation_form(const char* type) {
+  QuantizedForm form =
+      form_of<Layer>(type, FormKind::kPassesThrough,
+                     [](const Layer&, const FormRequest&) -> std::shared_ptr<Module> {
+                       return std::make_shared<QatActivation>(activation);
+                     });
+  form.activation = activation;
+  return form;
+}
+
+}  // namespace
 
 Variable QatMaxPool2d::forward(const Variable& x, ForwardContext&) {
   return quantized(x) ? max_pool2d_codes(x, geometry_) : max_pool2d(x, geometry_);
@@ -55,24 +69,8 @@ QuantizedForm dropout_form() {
                           });
 }
 
-QuantizedForm relu_form() {
-  return form_of<ReLU>("ReLU", FormKind::kPassesThrough,
-                       [](const ReLU&, const FormRequest&) -> std::shared_ptr<Module> {
-                         return std::make_shared<QatActivation>(kernels::Activation::kRelu);
-                       });
-}
+QuantizedForm relu_form() { return activation_form<ReLU, kernels::Activation::kRelu>("ReLU"); }
 
-QuantizedForm relu6_form() {
-  return form_of<ReLU6>("ReLU6", FormKind::kPassesThrough,
-                        [](const ReLU6&, const FormRequest&) -> std::shared_ptr<Module> {
-                          return std::make_shared<QatActivation>(kernels::Activation::kRelu6);
-                        });
-}
-
-kernels::Activation activation_of(const Module& module) {
-  if (dynamic_cast<const ReLU*>(&module) != nullptr) return kernels::Activation::kRelu;
-  if (dynamic_cast<const ReLU6*>(&module) != nullptr) return kernels::Activation::kRelu6;
-  return kernels::Activation::kNone;
-}
+QuantizedForm relu6_form() { return activation_form<ReLU6, kernels::Activation::kRelu6>("ReLU6"); }
 
 }  // namespace steelyard::qat

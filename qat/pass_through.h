@@ -52,8 +52,4 @@ QuantizedForm dropout_form();
 QuantizedForm relu_form();
 QuantizedForm relu6_form();
 
-// The activation of a ReLU or ReLU6 module, which can be fused into the layer before it; kNone for
-// any other module.
-kernels::Activation activation_of(const Module& module);
-
 }  // namespace steelyard::qat

@@ -9,7 +9,6 @@
 #include "steelyard/qat/layer_limits.h"
 #include "steelyard/qat/layer_rows.h"
 #include "steelyard/qat/module_graph.h"
-#include "steelyard/qat/pass_through.h"
 #include "steelyard/qat/qat_model.h"
 #include "steelyard/qat/quantized_layer.h"
 
@@ -29,14 +28,6 @@ struct Flow {
 template <typename T>
 std::shared_ptr<T> as(const Slot& slot) {
   return std::dynamic_pointer_cast<T>(slot.module());
-}
-
-// A parameter of the module itself; undefined where it has none of that name.
-Tensor parameter(const Module& module, const std::string& name) {
-  for (const NamedParameter& p : module.named_parameters()) {
-    if (p.name == name) return p.variable.value();
-  }
-  return Tensor();
 }
 
 // "Linear, Conv2d and Pointwise": the types that targets can choose.
@@ -97,7 +88,7 @@ class Preparer {
     std::string norm_path() const { return norm != nullptr ? norm->path : ""; }
     std::string activation_path() const { return activation != nullptr ? activation->path : ""; }
     kernels::Activation fused() const {
-      return activation != nullptr ? activation_of(**activation->slot) : kernels::Activation::kNone;
+      return activation != nullptr ? activation->form->activation : kernels::Activation::kNone;
     }
   };
 
@@ -128,7 +119,7 @@ class Preparer {
       take(chain.norm, next);
     }
     if (const ModuleNode* next = follower();
-        next && activation_of(**next->slot) != kernels::Activation::kNone) {
+        next && next->form && next->form->activation != kernels::Activation::kNone) {
       take(chain.activation, next);
     }
     return chain;
@@ -186,8 +177,8 @@ class Preparer {
     const auto by_output_channel = [&](const Tensor& weight) {
       return node.form->by_output_channel ? node.form->by_output_channel(module, weight) : weight;
     };
-    request.weight = parameter(module, "weight");
-    request.bias = parameter(module, "bias");
+    request.weight = own_parameter(module, "weight");
+    request.bias = own_parameter(module, "bias");
     request.activation = chain.fused();
     if (float_output) request.config.activations.reset();
     require_groups_fit(request.config, by_output_channel(request.weight), node.path);

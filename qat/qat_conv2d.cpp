@@ -19,12 +19,16 @@ std::string QatConv2d::description() const {
 }
 
 QuantizedForm conv2d_form() {
-  return form_of<Conv2d>(
+  QuantizedForm form = form_of<Conv2d>(
       "Conv2d", FormKind::kWeighted,
       [](const Conv2d& layer, const FormRequest& request) -> std::shared_ptr<Module> {
         return std::make_shared<QatConv2d>(layer.options(), request.weight, request.bias,
                                            request.config, request.activation);
       });
+  form.groups = [](const Module& layer) {
+    return dynamic_cast<const Conv2d&>(layer).options().groups;
+  };
+  return form;
 }
 
 }  // namespace steelyard::qat

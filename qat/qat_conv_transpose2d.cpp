@@ -23,8 +23,11 @@ QuantizedForm conv_transpose2d_form() {
         return std::make_shared<QatConvTranspose2d>(layer.options(), request.weight, request.bias,
                                                     request.config, request.activation);
       });
-  form.by_output_channel = [](const Module& layer, const Tensor& weight) {
-    return swapped_channels(weight, dynamic_cast<const ConvTranspose2d&>(layer).options().groups);
+  form.groups = [](const Module& layer) {
+    return dynamic_cast<const ConvTranspose2d&>(layer).options().groups;
+  };
+  form.by_output_channel = [groups = form.groups](const Module& layer, const Tensor& weight) {
+    return swapped_channels(weight, groups(layer));
   };
   return form;
 }

@@ -16,12 +16,14 @@ std::string QatLinear::description() const {
 }
 
 QuantizedForm linear_form() {
-  return form_of<Linear>(
+  QuantizedForm form = form_of<Linear>(
       "Linear", FormKind::kWeighted,
       [](const Linear& layer, const FormRequest& request) -> std::shared_ptr<Module> {
         return std::make_shared<QatLinear>(layer.options(), request.weight, request.bias,
                                            request.config, request.activation);
       });
+  form.groups = [](const Module&) { return 1; };
+  return form;
 }
 
 }  // namespace steelyard::qat

@@ -29,30 +29,8 @@ Tensor mapped(const Tensor& codes, const Tensor& table, const Tensor& factor = {
   return y;
 }
 
-// "sigmoid", and the name of its quantized layer.
-struct Names {
-  const char* operation;
-  const char* layer;
-};
-Names names_of(ActivationFunction activation) {
-  switch (activation) {
-    case ActivationFunction::kSigmoid:
-      return {"quantized_sigmoid", "QatSigmoid"};
-    case ActivationFunction::kSilu:
-      return {"quantized_silu", "QatSiLU"};
-    case ActivationFunction::kGelu:
-      return {"quantized_gelu", "QatGELU"};
-    case ActivationFunction::kTanhGelu:
-      return {"quantized_tanh_gelu", "QatTanhGELU"};
-    case ActivationFunction::kHardSigmoid:
-      return {"quantized_hard_sigmoid", "QatHardSigmoid"};
-    case ActivationFunction::kAffine:
-      return {"quantized_affine", "QatAffine"};
-    case ActivationFunction::kLeakyRelu:
-      return {"quantized_leaky_relu", "QatLeakyReLU"};
-    default:
-      return {"quantized_hardswish", "QatHardswish"};
-  }
+const OpNames<ActivationFunction>& names_of(ActivationFunction activation) {
+  return row_in(kActivationNames, activation);
 }
 
 class TableActivationCodesFunction : public Function, public Describes<kernels::Ramp> {
@@ -63,7 +41,9 @@ class TableActivationCodesFunction : public Function, public Describes<kernels::
     save(std::move(codes));
     save(std::move(slopes));
   }
-  std::string name() const override { return names_of(activation_).operation; }
+  std::string name() const override {
+    return std::string("quantized_") + names_of(activation_).operation;
+  }
   kernels::Ramp described() const override { return ramp_; }
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {mapped(saved()[0], saved()[1], grad_output)};
@@ -86,9 +66,9 @@ kernels::Ramp ramp_of(const LeakyReLU& layer) {
 }
 
 template <typename Layer, ActivationFunction activation>
-QuantizedForm table_form(const char* type) {
+QuantizedForm table_form() {
   QuantizedForm form = form_of<Layer>(
-      type, FormKind::kComputes,
+      names_of(activation).layer, FormKind::kComputes,
       [](const Layer& layer, const FormRequest& request) -> std::shared_ptr<Module> {
         return std::make_shared<QatTableActivation>(activation, request.output, ramp_of(layer));
       });
@@ -149,7 +129,9 @@ QatTableActivation::QatTableActivation(ActivationFunction activation, const Quan
   register_child("output_quantizer", output_);
 }
 
-std::string QatTableActivation::type_name() const { return names_of(activation_).layer; }
+std::string QatTableActivation::type_name() const {
+  return std::string("Qat") + names_of(activation_).layer;
+}
 
 Variable QatTableActivation::forward(const Variable& x, ForwardContext& context) {
   const auto codes = quantized(x);
@@ -160,23 +142,12 @@ Variable QatTableActivation::forward(const Variable& x, ForwardContext& context)
   return output_->forward(activate(activation_, x, ramp_), context);
 }
 
-QuantizedForm sigmoid_form() {
-  return table_form<Sigmoid, ActivationFunction::kSigmoid>("Sigmoid");
+QuantizedForms table_activation_forms() {
+  using enum ActivationFunction;
+  return {table_form<Sigmoid, kSigmoid>(),     table_form<SiLU, kSilu>(),
+          table_form<GELU, kGelu>(),           table_form<TanhGELU, kTanhGelu>(),
+          table_form<Hardswish, kHardswish>(), table_form<HardSigmoid, kHardSigmoid>(),
+          table_form<LeakyReLU, kLeakyRelu>(), table_form<Affine, kAffine>()};
 }
-QuantizedForm silu_form() { return table_form<SiLU, ActivationFunction::kSilu>("SiLU"); }
-QuantizedForm gelu_form() { return table_form<GELU, ActivationFunction::kGelu>("GELU"); }
-QuantizedForm tanh_gelu_form() {
-  return table_form<TanhGELU, ActivationFunction::kTanhGelu>("TanhGELU");
-}
-QuantizedForm hardswish_form() {
-  return table_form<Hardswish, ActivationFunction::kHardswish>("Hardswish");
-}
-QuantizedForm hard_sigmoid_form() {
-  return table_form<HardSigmoid, ActivationFunction::kHardSigmoid>("HardSigmoid");
-}
-QuantizedForm leaky_relu_form() {
-  return table_form<LeakyReLU, ActivationFunction::kLeakyRelu>("LeakyReLU");
-}
-QuantizedForm affine_form() { return table_form<Affine, ActivationFunction::kAffine>("Affine"); }
 
 }  // namespace steelyard::qat

@@ -30,13 +30,7 @@ class QatTableActivation : public Module {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
-QuantizedForm sigmoid_form();
-QuantizedForm silu_form();
-QuantizedForm gelu_form();
-QuantizedForm tanh_gelu_form();
-QuantizedForm hardswish_form();
-QuantizedForm hard_sigmoid_form();
-QuantizedForm leaky_relu_form();
-QuantizedForm affine_form();
+// A form for each of them.
+QuantizedForms table_activation_forms();
 
 }  // namespace steelyard::qat

@@ -31,43 +31,44 @@ QuantizedForm wide(QuantizedForm form) {
   return form;
 }
 
+QuantizedForm passing_factors(QuantizedForm form) {
+  form.passes_factors = true;
+  return form;
+}
+
 }  // namespace
 
 const QuantizedForms& builtin_forms() {
-  static const QuantizedForms kForms{
-      wide(linear_form()),
-      wide(conv2d_form()),
-      wide(conv_transpose2d_form()),
-      wide(max_pool2d_form()),
-      wide(flatten_form()),
-      wide(dropout_form()),
-      wide(relu_form()),
-      wide(relu6_form()),
-      wide(add_form()),
-      wide(broadcast_add_form()),
-      wide(cat_form()),
-      wide(avg_pool2d_form()),
-      sigmoid_form(),
-      wide(global_avg_pool_form()),
-      hardswish_form(),
-      softmax_form(),
-      hard_sigmoid_form(),
-      mul_form(),
-      wide(pair_form()),
-      wide(constant_form()),
-      silu_form(),
-      gelu_form(),
-      tanh_gelu_form(),
-      leaky_relu_form(),
-      wide(permute_form()),
-      wide(reshape_form()),
-      wide(slice_form()),
-      wide(pad_form()),
-      wide(resize_form()),
-      matmul_form(),
-      affine_form(),
-      wide(reduce_mean_form()),
-  };
+  static const QuantizedForms kForms = [] {
+    QuantizedForms forms{
+        wide(linear_form()),
+        wide(conv2d_form()),
+        wide(conv_transpose2d_form()),
+        passing_factors(wide(max_pool2d_form())),
+        passing_factors(wide(flatten_form())),
+        passing_factors(wide(dropout_form())),
+        passing_factors(wide(relu_form())),
+        wide(relu6_form()),
+        wide(add_form()),
+        wide(broadcast_add_form()),
+        wide(cat_form()),
+        passing_factors(wide(avg_pool2d_form())),
+        passing_factors(wide(global_avg_pool_form())),
+        softmax_form(),
+        mul_form(),
+        wide(pair_form()),
+        wide(constant_form()),
+        wide(permute_form()),
+        wide(reshape_form()),
+        wide(slice_form()),
+        wide(pad_form()),
+        wide(resize_form()),
+        matmul_form(),
+        wide(reduce_mean_form()),
+    };
+    for (QuantizedForm& form : table_activation_forms()) forms.push_back(std::move(form));
+    return forms;
+  }();
   return kForms;
 }
 

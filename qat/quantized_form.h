@@ -47,6 +47,13 @@ struct QuantizedForm {
   // kWeighted: the weights by output channel, [O, ...], of a parameter of another layout; it is its
   // own inverse. None where the parameter has that layout.
   std::function<Tensor(const Module&, const Tensor& parameter)> by_output_channel{};
+  // kWeighted: into how many groups its channels fall, each output reading the inputs of its group;
+  // without it, equalize() leaves the layer alone.
+  std::function<std::int64_t(const Module&)> groups{};
+  // Of channels multiplied by positive factors it gives the channels multiplied by them.
+  bool passes_factors = false;
+  // kPassesThrough: what it computes, where the node before it may compute that instead.
+  kernels::Activation activation = kernels::Activation::kNone;
   // kComputes: why this module stays in float although its output would have such a quantizer; ""
   // where it does not.
   std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};

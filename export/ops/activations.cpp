@@ -256,6 +256,22 @@ void hard_sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& ou
   });
 }
 
+// Of a function without options, called after the first of the recorded operations.
+template <auto function>
+OpInfo row(Op op, std::array<const char*, 2> recorded, GraphVersion version,
+           void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {
+  return {.op = op,
+          .name = recorded[0],
+          .recorded = {recorded[0], recorded[1]},
+          .rounds_floats = true,
+          .graph_version = version,
+          .in_c_header = true,
+          .shape = shape,
+          .check = check,
+          .reference = [](const Operands& operands) { activate(operands, function); },
+          .onnx = onnx};
+}
+
 }  // namespace
 
 OpInfo hard_sigmoid_op() {
@@ -266,6 +282,7 @@ OpInfo hard_sigmoid_op() {
           .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }},
                      {"offset", [](Node& node) { return &node.ramp.offset; }}},
           .graph_version = 4,
+          .in_c_header = true,
           .read = read_ramp,
           .shape = shape,
           .check = check_ramp,
@@ -294,6 +311,7 @@ OpInfo leaky_relu_op() {
           .recorded = {"quantized_leaky_relu", "leaky_relu"},
           .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }}},
           .graph_version = 5,
+          .in_c_header = true,
           .read = read_ramp,
           .shape = shape,
           .check = check_ramp,
@@ -301,62 +319,20 @@ OpInfo leaky_relu_op() {
           .onnx = leaky_relu_onnx};
 }
 
-OpInfo gelu_op() {
-  return {.op = Op::kGelu,
-          .name = "gelu",
-          .recorded = {"quantized_gelu", "gelu"},
-          .rounds_floats = true,
-          .graph_version = 5,
-          .shape = shape,
-          .check = check,
-          .reference = [](const Operands& op) { activate(op, gelu); },
-          .onnx = gelu_onnx};
-}
+OpInfo gelu_op() { return row<gelu>(Op::kGelu, {"gelu", "quantized_gelu"}, 5, gelu_onnx); }
 
 OpInfo tanh_gelu_op() {
-  return {.op = Op::kTanhGelu,
-          .name = "tanh_gelu",
-          .recorded = {"quantized_tanh_gelu", "tanh_gelu"},
-          .rounds_floats = true,
-          .graph_version = 5,
-          .shape = shape,
-          .check = check,
-          .reference = [](const Operands& op) { activate(op, tanh_gelu); },
-          .onnx = tanh_gelu_onnx};
+  return row<tanh_gelu>(Op::kTanhGelu, {"tanh_gelu", "quantized_tanh_gelu"}, 5, tanh_gelu_onnx);
 }
 
 OpInfo sigmoid_op() {
-  return {.op = Op::kSigmoid,
-          .name = "sigmoid",
-          .recorded = {"quantized_sigmoid", "sigmoid"},
-          .rounds_floats = true,
-          .shape = shape,
-          .check = check,
-          .reference = [](const Operands& op) { activate(op, sigmoid); },
-          .onnx = sigmoid_onnx};
+  return row<sigmoid>(Op::kSigmoid, {"sigmoid", "quantized_sigmoid"}, 1, sigmoid_onnx);
 }
 
-OpInfo silu_op() {
-  return {.op = Op::kSilu,
-          .name = "silu",
-          .recorded = {"quantized_silu", "silu"},
-          .rounds_floats = true,
-          .graph_version = 4,
-          .shape = shape,
-          .check = check,
-          .reference = [](const Operands& op) { activate(op, silu); },
-          .onnx = silu_onnx};
-}
+OpInfo silu_op() { return row<silu>(Op::kSilu, {"silu", "quantized_silu"}, 4, silu_onnx); }
 
 OpInfo hardswish_op() {
-  return {.op = Op::kHardswish,
-          .name = "hardswish",
-          .recorded = {"quantized_hardswish", "hardswish"},
-          .rounds_floats = true,
-          .shape = shape,
-          .check = check,
-          .reference = [](const Operands& op) { activate(op, hardswish); },
-          .onnx = hardswish_onnx};
+  return row<hardswish>(Op::kHardswish, {"hardswish", "quantized_hardswish"}, 1, hardswish_onnx);
 }
 
 }  // namespace steelyard::deploy

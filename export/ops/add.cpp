@@ -98,6 +98,7 @@ OpInfo add_op() {
           .inputs = 2,
           .takes_constants = true,
           .fuses_activation = true,
+          .in_c_header = true,
           .read = read,
           .shape = broadcast_shape,
           .check = check,

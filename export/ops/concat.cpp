@@ -136,6 +136,7 @@ OpInfo concat_op() {
           .recorded = {"quantized_concat", "concat"},
           .inputs = 0,
           .fields = {{"axis", [](Node& node) { return &node.axis; }, /*optional=*/true}},
+          .in_c_header = true,
           .refusal = refusal,
           .read = read,
           .shape = shape,

@@ -78,6 +78,7 @@ OpInfo conv2d_op() {
                      {"padding", [](Node& node) { return &node.conv.padding; }},
                      {"dilation", [](Node& node) { return &node.conv.dilation; }},
                      {"groups", [](Node& node) { return &node.conv.groups; }}},
+          .in_c_header = true,
           .read = read,
           .shape = shape,
           .check = check_weights,

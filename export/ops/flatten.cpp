@@ -31,6 +31,7 @@ OpInfo flatten_op() {
           .name = "flatten",
           .recorded = {"quantized_flatten", "flatten"},
           .keeps_codes = true,
+          .in_c_header = true,
           .shape = shape,
           .reference = reference,
           .onnx = onnx,

@@ -77,6 +77,7 @@ OpInfo linear_op() {
           .recorded = {"quantized_linear", "linear"},
           .has_weights = true,
           .fuses_activation = true,
+          .in_c_header = true,
           .read = read,
           .shape = shape,
           .check = check_weights,

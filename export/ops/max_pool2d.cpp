@@ -65,6 +65,7 @@ OpInfo max_pool2d_op() {
           .recorded = {"quantized_max_pool2d", "max_pool2d"},
           .keeps_codes = true,
           .fields = pool_fields(),
+          .in_c_header = true,
           .read = read,
           .shape = pool_shape,
           .check = check,

@@ -46,6 +46,7 @@ OpInfo mul_op() {
           .inputs = 2,
           .takes_constants = true,
           .graph_version = 4,
+          .in_c_header = true,
           .shape = broadcast_shape,
           .check = check,
           .reference = reference,

@@ -42,6 +42,7 @@ OpInfo quantize_op() {
   return {.op = Op::kQuantize,
           .name = "quantize",
           .recorded = {"fake_quantize"},
+          .in_c_header = true,
           .shape = shape,
           .check = check,
           .reference = reference,

@@ -75,6 +75,7 @@ OpInfo relu_op() {
           .name = "relu",
           .recorded = {"quantized_relu", "relu"},
           .keeps_codes = true,
+          .in_c_header = true,
           .shape = shape,
           .reference = [](const Operands& op) { activate(op, kernels::Activation::kRelu); },
           .onnx = relu_onnx};
@@ -102,6 +103,7 @@ OpInfo relu6_op() {
           .name = "relu6",
           .recorded = {"quantized_relu6", "relu6"},
           .keeps_codes = true,
+          .in_c_header = true,
           .shape = shape,
           .reference = [](const Operands& op) { activate(op, kernels::Activation::kRelu6); },
           .onnx = relu6_onnx};

@@ -88,6 +88,7 @@ OpInfo softmax_op() {
           .name = "softmax",
           .recorded = {"quantized_softmax", "softmax"},
           .rounds_floats = true,
+          .in_c_header = true,
           .shape = shape,
           .check = check,
           .reference = reference,

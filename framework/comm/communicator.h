@@ -30,7 +30,7 @@ namespace steelyard::comm {
 
 // The flags that ranks exchange with every step, as bits of one word: a bit that any rank sets
 // reaches all.
-enum ControlBits : std::uint32_t { kGoOn = 0, kStop = 1, kDiverged = 2, kNonFinite = 4 };
+enum ControlBits : std::uint32_t { kGoOn = 0, kStop = 1, kDiverged = 2 };
 
 // Since the communicator was made.
 struct CommStats {

@@ -149,21 +149,15 @@ Dataset load_mnist_split(const std::filesystem::path& folder, const std::string&
 // emnist-letters-train-images-idx3-ubyte.gz; empty where there is none.
 std::filesystem::path find_in(const std::filesystem::path& folder,
                               const std::vector<std::string>& splits, const std::string& part) {
-  std::filesystem::path found;
-  for (const std::filesystem::path& path : folder_entries(folder)) {
+  std::vector<std::filesystem::path> found = folder_entries(folder);
+  std::erase_if(found, [&](const std::filesystem::path& path) {
     const std::string name = path.filename().string();
-    const bool matches = std::any_of(splits.begin(), splits.end(), [&](const std::string& split) {
+    return std::none_of(splits.begin(), splits.end(), [&](const std::string& split) {
       const std::size_t at = name.find(split + "-" + part);
       return at != std::string::npos && name.find("ubyte", at) != std::string::npos;
     });
-    if (!matches) continue;
-    if (!found.empty()) {
-      throw InputError(printable(path.string()) + ": expected it or " +
-                       printable(found.filename().string()) + ", got both: remove one");
-    }
-    found = path;
-  }
-  return found;
+  });
+  return only_one_of(found);
 }
 
 std::filesystem::path found_in(const std::filesystem::path& folder,

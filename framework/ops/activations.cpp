@@ -10,25 +10,7 @@ namespace {
 using kernels::ActivationFunction;
 
 const char* op_name(ActivationFunction activation) {
-  switch (activation) {
-    case ActivationFunction::kSigmoid:
-      return "sigmoid";
-    case ActivationFunction::kGelu:
-      return "gelu";
-    case ActivationFunction::kTanhGelu:
-      return "tanh_gelu";
-    case ActivationFunction::kSilu:
-      return "silu";
-    case ActivationFunction::kHardswish:
-      return "hardswish";
-    case ActivationFunction::kHardSigmoid:
-      return "hard_sigmoid";
-    case ActivationFunction::kAffine:
-      return "affine";
-    case ActivationFunction::kLeakyRelu:
-      return "leaky_relu";
-  }
-  return "unknown";
+  return row_in(kActivationNames, activation).operation;
 }
 
 class ActivateFunction : public Function, public Describes<kernels::Ramp> {

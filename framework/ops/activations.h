@@ -2,9 +2,22 @@
 #pragma once
 
 #include "steelyard/framework/autograd.h"
+#include "steelyard/framework/words.h"
 #include "steelyard/kernels/activation/activation.h"
 
 namespace steelyard {
+
+inline constexpr OpNames<kernels::ActivationFunction> kActivationNames[] = {
+    {kernels::ActivationFunction::kSigmoid, "sigmoid", "Sigmoid"},
+    {kernels::ActivationFunction::kGelu, "gelu", "GELU"},
+    {kernels::ActivationFunction::kTanhGelu, "tanh_gelu", "TanhGELU"},
+    {kernels::ActivationFunction::kSilu, "silu", "SiLU"},
+    {kernels::ActivationFunction::kHardswish, "hardswish", "Hardswish"},
+    {kernels::ActivationFunction::kHardSigmoid, "hard_sigmoid", "HardSigmoid"},
+    {kernels::ActivationFunction::kAffine, "affine", "Affine"},
+    {kernels::ActivationFunction::kLeakyRelu, "leaky_relu", "LeakyReLU"},
+};
+static_assert(has_every_value(kActivationNames, kernels::ActivationFunction::kLeakyRelu));
 
 // 1 / (1 + exp(-x)).
 Variable sigmoid(const Variable& x);

@@ -2,36 +2,38 @@
 
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/reduced_axes.h"
+#include "steelyard/framework/words.h"
 
 namespace steelyard {
 namespace {
 
-const char* op_name(Comparison comparison) {
-  switch (comparison) {
-    case Comparison::kGreater:
-      return "where_greater";
-    case Comparison::kGreaterEqual:
-      return "where_greater_equal";
-    case Comparison::kEqual:
-      break;
-  }
-  return "where_equal";
-}
-
-Tensor compared(Comparison comparison, const Variable& x, const Variable& y) {
-  if (comparison == Comparison::kGreater) return x > y;
-  if (comparison == Comparison::kGreaterEqual) return x >= y;
-  // Neither is less: not the difference, which is NaN of infinities.
+// Neither is less: not the difference, which is NaN of infinities.
+Tensor equal(const Variable& x, const Variable& y) {
   const Variable one = constant(1, x), none = constant(0, x);
   return where(x >= y, where(y >= x, one, none), none) > 0.0;
 }
+
+struct ComparisonRow {
+  Comparison value;
+  const char* operation;
+  const char* layer;
+  Tensor (*compared)(const Variable& x, const Variable& y);
+};
+constexpr ComparisonRow kRows[] = {
+    {Comparison::kGreater, "where_greater", "WhereGreater",
+     [](const Variable& x, const Variable& y) { return x > y; }},
+    {Comparison::kGreaterEqual, "where_greater_equal", "WhereGreaterEqual",
+     [](const Variable& x, const Variable& y) { return x >= y; }},
+    {Comparison::kEqual, "where_equal", "WhereEqual", equal},
+};
+static_assert(has_every_value(kRows, Comparison::kEqual));
 
 class ChooseFunction : public Function {
  public:
   ChooseFunction(Comparison comparison, Tensor condition) : comparison_(comparison) {
     save(std::move(condition));
   }
-  std::string name() const override { return op_name(comparison_); }
+  std::string name() const override { return row_in(kRows, comparison_).operation; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const NoGradGuard no_grad;
@@ -40,7 +42,7 @@ class ChooseFunction : public Function {
     for (const std::size_t i : {2U, 3U}) {
       if (!needs_grad(i)) continue;
       const Variable chosen = i == 2 ? where(saved()[0], grad, 0.0) : where(saved()[0], 0.0, grad);
-      grads[i] = ops::summed_to(op_name(comparison_), chosen.value(), inputs()[i]->shape);
+      grads[i] = ops::summed_to(name().c_str(), chosen.value(), inputs()[i]->shape);
     }
     return grads;
   }
@@ -51,13 +53,15 @@ class ChooseFunction : public Function {
 
 }  // namespace
 
+const char* choice_layer(Comparison comparison) { return row_in(kRows, comparison).layer; }
+
 Variable choose(Comparison comparison, const Variable& x, const Variable& y, const Variable& a,
                 const Variable& b) {
   Tensor condition;
   Variable chosen;
   {
     const NoGradGuard no_grad;
-    condition = compared(comparison, x, y);
+    condition = row_in(kRows, comparison).compared(x, y);
     chosen = where(condition, a, b);
   }
   if (!should_record({x, y, a, b})) return chosen;

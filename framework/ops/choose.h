@@ -7,6 +7,9 @@ namespace steelyard {
 
 enum class Comparison { kGreater, kGreaterEqual, kEqual };
 
+// The type of its layer: "WhereGreater", "WhereGreaterEqual" or "WhereEqual".
+const char* choice_layer(Comparison comparison);
+
 // a where x compares so to y, else b, also where x or y is NaN; shapes broadcast. A gradient
 // reaches the operand that was chosen, x and y have none. Unlike where()
 // (framework/ops/arithmetic.h) the tape records the comparison: an exported network computes it.

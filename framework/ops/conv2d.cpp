@@ -1,9 +1,9 @@
 #include "steelyard/framework/ops/conv2d.h"
 
 #include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/column_sums.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/shapes_only.h"
-#include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard {
 namespace {
@@ -32,13 +32,7 @@ class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
     const Device device = grad_output.device();
     const T* grad_y = grad_output.data<T>();
     std::vector<Tensor> grads(inputs().size());
-    if (inputs().size() > 2 && needs_grad(2)) {
-      grads[2] = Tensor::empty({shape_.out_channels}, dtype, device);
-      run(device, kernels::ColumnSums<T>{.rows = shape_.batch * shape_.out_h() * shape_.out_w(),
-                                         .channels = shape_.out_channels,
-                                         .x = grad_y,
-                                         .sums = grads[2].data<T>()});
-    }
+    if (inputs().size() > 2 && needs_grad(2)) grads[2] = ops::column_sums<T>(grad_output);
     if (needs_grad(0)) {
       grads[0] = Tensor::empty(x_shape_, dtype, device);
       run(device, kernels::Conv2dBackwardInput<T>{.shape = shape_,

@@ -1,6 +1,7 @@
 #include "steelyard/framework/ops/conv_transpose2d.h"
 
 #include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/column_sums.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/shapes_only.h"
 #include "steelyard/kernels/conv/conv.h"
@@ -50,14 +51,7 @@ class ConvTranspose2dFunction : public Function, public Describes<ConvTranspose2
                                                    .grad_y = saved()[0].data<T>(),
                                                    .grad_w = grads[1].data<T>()});
     }
-    if (inputs().size() > 2 && needs_grad(2)) {
-      const std::int64_t channels = shape_.in_channels;
-      grads[2] = Tensor::empty({channels}, dtype, device);
-      run(device, kernels::ColumnSums<T>{.rows = grad_output.size() / channels,
-                                         .channels = channels,
-                                         .x = grad_y,
-                                         .sums = grads[2].data<T>()});
-    }
+    if (inputs().size() > 2 && needs_grad(2)) grads[2] = ops::column_sums<T>(grad_output);
     return grads;
   }
 

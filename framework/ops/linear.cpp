@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/linear.h"
 
+#include "steelyard/framework/ops/column_sums.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/shapes_only.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -52,11 +53,7 @@ class LinearFunction : public Function {
                              .b = saved()[0].data<T>(),
                              .c = grads[1].data<T>()});
     }
-    if (inputs().size() > 2 && needs_grad(2)) {
-      grads[2] = Tensor::empty({s.out}, dtype, device);
-      run(device, kernels::ColumnSums<T>{
-                      .rows = s.rows, .channels = s.out, .x = grad_y, .sums = grads[2].data<T>()});
-    }
+    if (inputs().size() > 2 && needs_grad(2)) grads[2] = ops::column_sums<T>(grad_output);
     return grads;
   }
 

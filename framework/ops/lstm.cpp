@@ -1,6 +1,7 @@
 #include "steelyard/framework/ops/lstm.h"
 
 #include "steelyard/framework/describes.h"
+#include "steelyard/framework/ops/column_sums.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/ops/strided.h"
 #include "steelyard/framework/shapes_only.h"
@@ -36,16 +37,6 @@ void multiply(const Tensor& device_of, const kernels::MatmulShape& shape, const 
 // One row for each sample.
 Tensor repeated(const Tensor& row, std::int64_t batch) {
   return ops::gathered("lstm", row, {.shape = {batch, row.dim(0)}, .first = 0, .strides = {0, 1}});
-}
-
-template <typename T>
-Tensor column_sums(const Tensor& x) {
-  Tensor sums = Tensor::empty({x.dim(-1)}, x.dtype(), x.device());
-  run(x.device(), kernels::ColumnSums<T>{.rows = x.size() / x.dim(-1),
-                                         .channels = x.dim(-1),
-                                         .x = x.data<T>(),
-                                         .sums = sums.data<T>()});
-  return sums;
 }
 
 // What forward computes and backward needs: steps are in the order of computation.
@@ -172,9 +163,9 @@ class LstmFunction : public Function, public Describes<LstmOptions> {
       multiply(x, {.m = 4 * s.units, .n = s.units, .k = all, .transpose_a = true},
                grad_steps.data<T>(), states.data<T>(), grads[2].data<T>());
     }
-    if (needs_grad(3)) grads[3] = column_sums<T>(grad_sums);
-    if (needs_grad(4)) grads[4] = column_sums<T>(grad_state);
-    if (needs_grad(5)) grads[5] = column_sums<T>(grad_cell);
+    if (needs_grad(3)) grads[3] = ops::column_sums<T>(grad_sums);
+    if (needs_grad(4)) grads[4] = ops::column_sums<T>(grad_state);
+    if (needs_grad(5)) grads[5] = ops::column_sums<T>(grad_cell);
     return grads;
   }
 

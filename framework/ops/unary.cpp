@@ -2,32 +2,13 @@
 
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/op_support.h"
-#include "steelyard/kernels/unary/unary.h"
 
 namespace steelyard {
 namespace {
 
 using kernels::UnaryFunction;
 
-const char* op_name(UnaryFunction function) {
-  switch (function) {
-    case UnaryFunction::kSqrt:
-      return "sqrt";
-    case UnaryFunction::kExp:
-      return "exp";
-    case UnaryFunction::kLog:
-      return "log";
-    case UnaryFunction::kAbs:
-      return "abs";
-    case UnaryFunction::kErf:
-      return "erf";
-    case UnaryFunction::kTanh:
-      return "tanh";
-    case UnaryFunction::kPower:
-      break;
-  }
-  return "pow";
-}
+const char* op_name(UnaryFunction function) { return row_in(kUnaryNames, function).operation; }
 
 // Described by its exponent.
 class UnaryOperation : public Function, public Describes<double> {
@@ -60,7 +41,9 @@ class UnaryOperation : public Function, public Describes<double> {
   double exponent_;
 };
 
-Variable apply(UnaryFunction function, const Variable& x, double exponent = 1) {
+}  // namespace
+
+Variable apply_unary(UnaryFunction function, const Variable& x, double exponent) {
   ops::require_defined(op_name(function), "a tensor", x);
   const Tensor& value = x.value();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
@@ -76,16 +59,14 @@ Variable apply(UnaryFunction function, const Variable& x, double exponent = 1) {
   return record(y, std::make_shared<UnaryOperation>(function, exponent, value), {x});
 }
 
-}  // namespace
-
-Variable sqrt(const Variable& x) { return apply(UnaryFunction::kSqrt, x); }
-Variable exp(const Variable& x) { return apply(UnaryFunction::kExp, x); }
-Variable log(const Variable& x) { return apply(UnaryFunction::kLog, x); }
-Variable abs(const Variable& x) { return apply(UnaryFunction::kAbs, x); }
-Variable erf(const Variable& x) { return apply(UnaryFunction::kErf, x); }
-Variable tanh(const Variable& x) { return apply(UnaryFunction::kTanh, x); }
+Variable sqrt(const Variable& x) { return apply_unary(UnaryFunction::kSqrt, x); }
+Variable exp(const Variable& x) { return apply_unary(UnaryFunction::kExp, x); }
+Variable log(const Variable& x) { return apply_unary(UnaryFunction::kLog, x); }
+Variable abs(const Variable& x) { return apply_unary(UnaryFunction::kAbs, x); }
+Variable erf(const Variable& x) { return apply_unary(UnaryFunction::kErf, x); }
+Variable tanh(const Variable& x) { return apply_unary(UnaryFunction::kTanh, x); }
 Variable pow(const Variable& x, double exponent) {
-  return apply(UnaryFunction::kPower, x, exponent);
+  return apply_unary(UnaryFunction::kPower, x, exponent);
 }
 
 }  // namespace steelyard

@@ -3,8 +3,21 @@
 #pragma once
 
 #include "steelyard/framework/autograd.h"
+#include "steelyard/framework/words.h"
+#include "steelyard/kernels/unary/unary.h"
 
 namespace steelyard {
+
+inline constexpr OpNames<kernels::UnaryFunction> kUnaryNames[] = {
+    {kernels::UnaryFunction::kSqrt, "sqrt", "Sqrt"},
+    {kernels::UnaryFunction::kExp, "exp", "Exp"},
+    {kernels::UnaryFunction::kLog, "log", "Log"},
+    {kernels::UnaryFunction::kAbs, "abs", "Abs"},
+    {kernels::UnaryFunction::kErf, "erf", "Erf"},
+    {kernels::UnaryFunction::kTanh, "tanh", "Tanh"},
+    {kernels::UnaryFunction::kPower, "pow", "Pow"},
+};
+static_assert(has_every_value(kUnaryNames, kernels::UnaryFunction::kPower));
 
 Variable sqrt(const Variable& x);
 Variable exp(const Variable& x);
@@ -16,5 +29,8 @@ Variable tanh(const Variable& x);
 
 // x to the power of a number.
 Variable pow(const Variable& x, double exponent);
+
+// Any of these; the exponent is that of kPower.
+Variable apply_unary(kernels::UnaryFunction function, const Variable& x, double exponent = 1);
 
 }  // namespace steelyard

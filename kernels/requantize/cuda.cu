@@ -118,7 +118,7 @@ __device__ void compute_span(const Span& span, const DropCodes<Code>& k) {
   store_span(y, span.count, k.codes + span.first);
 }
 
-// The values that dequantize_accumulators writes.
+// The values that DequantizeAccumulators would write.
 struct RealAccumulator {
   Requantize op;
   const std::int32_t *acc, *bias;

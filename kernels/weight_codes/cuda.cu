@@ -62,81 +62,111 @@ __device__ float largest_bias(const WeightQuantization& op, const BiasOfRows& bi
       cuda::block_reduce(largest, static_cast<double*>(reduction), cuda::Larger()));
 }
 
+// A block's first row, and the row of a thread, which shares it with `lanes` threads.
+struct Place {
+  int lanes, lane, mine;
+  std::int64_t first, row;
+};
+
+__device__ Place place_of(int rows) {
+  const int lanes = kThreads / rows;
+  const int mine = static_cast<int>(threadIdx.x) / lanes;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows;
+  return {lanes, static_cast<int>(threadIdx.x) & (lanes - 1), mine, first, first + mine};
+}
+
+// Of the thread's row; threads of the block call together.
+__device__ FiniteExtremes extremes_of_row(const QuantizeWeights& given, const Place& at,
+                                          void* reduction) {
+  const WeightQuantization& op = given.op;
+  FiniteExtremes seen;
+  if (op.source != ScaleSource::kExtremes) return seen;
+  if (at.row < op.rows) {
+    const float* values = given.weight + at.row * op.row_size;
+    for (std::int64_t i = at.lane; i < op.row_size; i += at.lanes) seen.take(values[i]);
+  }
+  return cuda::join_lanes(at.lanes, seen, static_cast<FiniteExtremes*>(reduction),
+                          cuda::JoinExtremes());
+}
+
+// The scale and zero point of a row, by one of its threads.
+__device__ void choose_scale(const QuantizeWeights& given, const Place& at,
+                             const FiniteExtremes& seen, float bias, const LargestSum& largest_sum,
+                             const BlockMemory& memory) {
+  const WeightCodeArrays& to = given.to;
+  const bool keeps = given.op.scales > 1 || at.row == 0;
+  const FiniteExtremes step = seen.observed(given.op.row_size);
+  const auto grid = follow_row(given, at.row, keeps, step, bias, largest_sum.of_any(given));
+  memory.scales[at.mine] = grid.scale;
+  memory.zero_points[at.mine] = grid.zero_point;
+  const std::int64_t c = given.op.scales == 1 ? 0 : at.row;
+  if (keeps) to.pass_scale[c] = grid.scale;
+  if (keeps && to.pass_zero_point != nullptr) to.pass_zero_point[c] = grid.zero_point;
+}
+
+// The codes of up to eight weights from number i on; returns how many are NaN.
+__device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int size,
+                           std::int64_t first, bool adds_up, const BlockMemory& memory) {
+  const WeightQuantization& op = given.op;
+  const WeightCodeArrays& to = given.to;
+  alignas(16) float x[kEight];
+  alignas(16) std::int8_t codes[kEight];
+  cuda::load_span(given.weight + i, size, x);
+  std::int64_t of = divide(i, op.row_size);
+  std::int64_t left = (of + 1) * op.row_size - i;  // of this row
+  unsigned inside = 0;
+  unsigned sum = 0;
+  int nan = 0;
+  for (int k = 0; k < size; ++k) {
+    if (left == 0) {
+      if (adds_up) atomicAdd(memory.sums + (of - first), sum);
+      sum = 0;
+      ++of;
+      left = op.row_size;
+    }
+    --left;
+    const std::int32_t zero_point = memory.zero_points[of - first];
+    const Affine<float> grid = make_affine(op.rule.codes, memory.scales[of - first], zero_point);
+    const float code = unclamped_code(x[k], grid);
+    const std::int32_t integer = to_integer_code(code, grid);
+    codes[k] = static_cast<std::int8_t>(integer);
+    const std::int32_t operand = integer - zero_point;
+    sum += static_cast<unsigned>(operand < 0 ? -operand : operand);
+    inside |= (code_is_inside(code, grid) ? 1U : 0U) << k;
+    nan += x[k] != x[k] ? 1 : 0;
+  }
+  if (adds_up) atomicAdd(memory.sums + (of - first), sum);
+  cuda::store_span(codes, size, to.codes + i);
+  if (to.mask != nullptr) to.mask[i / kEight] = static_cast<std::uint8_t>(inside);
+  return nan;
+}
+
 __global__ void __launch_bounds__(kThreads)
     quantize_weights_kernel(QuantizeWeights given, int rows, LargestSum largest_sum) {
   const WeightQuantization& op = given.op;
-  const WeightCodeArrays& to = given.to;
   const bool adds_up = largest_sum.adds_up;
   const BlockMemory memory = block_memory();
-  const int lanes = kThreads / rows;
-  const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  const int mine = static_cast<int>(threadIdx.x) / lanes;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows;
-  const std::int64_t row = first + mine;
-  FiniteExtremes seen;
-  if (op.source == ScaleSource::kExtremes) {
-    if (row < op.rows) {
-      const float* values = given.weight + row * op.row_size;
-      for (std::int64_t i = lane; i < op.row_size; i += lanes) seen.take(values[i]);
-    }
-    seen = cuda::join_lanes(lanes, seen, static_cast<FiniteExtremes*>(memory.reduction),
-                            cuda::JoinExtremes());
-  }
-  const float bias = largest_bias(op, given.bias, row, memory.reduction);
-  const bool leads = lane == 0 && row < op.rows;
-  float scale = 0;
-  if (leads) {
-    const bool keeps = op.scales > 1 || row == 0;
-    const FiniteExtremes step = seen.observed(op.row_size);
-    const auto grid = follow_row(given, row, keeps, step, bias, largest_sum.of_any(given));
-    scale = memory.scales[mine] = grid.scale;
-    memory.zero_points[mine] = grid.zero_point;
-    const std::int64_t c = op.scales == 1 ? 0 : row;
-    if (keeps) to.pass_scale[c] = scale;
-    if (keeps && to.pass_zero_point != nullptr) to.pass_zero_point[c] = grid.zero_point;
-  }
+  const Place at = place_of(rows);
+  const FiniteExtremes seen = extremes_of_row(given, at, memory.reduction);
+  const float bias = largest_bias(op, given.bias, at.row, memory.reduction);
+  const bool leads = at.lane == 0 && at.row < op.rows;
+  if (leads) choose_scale(given, at, seen, bias, largest_sum, memory);
   if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
   __syncthreads();
-  const std::int64_t end = (first + rows < op.rows ? first + rows : op.rows) * op.row_size;
+  const std::int64_t end = (at.first + rows < op.rows ? at.first + rows : op.rows) * op.row_size;
   std::int64_t nan = 0;
-  for (std::int64_t i = first * op.row_size + threadIdx.x * kEight; i < end;
+  for (std::int64_t i = at.first * op.row_size + threadIdx.x * kEight; i < end;
        i += kThreads * kEight) {
     const int size = end - i < kEight ? static_cast<int>(end - i) : kEight;
-    alignas(16) float x[kEight];
-    alignas(16) std::int8_t codes[kEight];
-    cuda::load_span(given.weight + i, size, x);
-    std::int64_t of = divide(i, op.row_size);
-    std::int64_t left = (of + 1) * op.row_size - i;  // of this row
-    unsigned inside = 0;
-    unsigned sum = 0;
-    for (int k = 0; k < size; ++k) {
-      if (left == 0) {
-        if (adds_up) atomicAdd(memory.sums + (of - first), sum);
-        sum = 0;
-        ++of;
-        left = op.row_size;
-      }
-      --left;
-      const std::int32_t zero_point = memory.zero_points[of - first];
-      const Affine<float> grid = make_affine(op.rule.codes, memory.scales[of - first], zero_point);
-      const float code = unclamped_code(x[k], grid);
-      const std::int32_t integer = to_integer_code(code, grid);
-      codes[k] = static_cast<std::int8_t>(integer);
-      const std::int32_t operand = integer - zero_point;
-      sum += static_cast<unsigned>(operand < 0 ? -operand : operand);
-      inside |= (code_is_inside(code, grid) ? 1U : 0U) << k;
-      nan += x[k] != x[k] ? 1 : 0;
-    }
-    if (adds_up) atomicAdd(memory.sums + (of - first), sum);
-    cuda::store_span(codes, size, to.codes + i);
-    if (to.mask != nullptr) to.mask[i / kEight] = static_cast<std::uint8_t>(inside);
+    nan += write_codes(given, i, size, at.first, adds_up, memory);
   }
   if (op.source != ScaleSource::kExtremes && !op.counted) {
     count(nan, given.quantizer.non_finite);
   }
   if (adds_up) __syncthreads();
   if (!leads || given.bias.x_scale == nullptr) return;
-  quantize_bias_of_row(given, row, scale, largest_sum.of(given, memory.sums[mine]));
+  quantize_bias_of_row(given, at.row, memory.scales[at.mine],
+                       largest_sum.of(given, memory.sums[at.mine]));
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 //
 // A row is the only declaration of a key: its name, help, limits and default (an option of
 // option_table.h, from which the parser, the resolved text, the schema and the documentation come)
-// and where the value goes. What kind of value it takes follows from the member's type:
+// and where the value goes. What kind of value it takes follows from the member's type; its default
+// is the member's own unless the row gives another:
 //
 //   Table<SgdOptions> table("Stochastic gradient descent.",
 //                           {key("momentum", "of the gradients", &SgdOptions::momentum)
-//                                .by_default("0.9").within(0, 0.9999)});
+//                                .by_default("0.9").within(0, 0.9999),
+//                            key("nesterov", "Nesterov's", &SgdOptions::nesterov).by_default()});
 //   SgdOptions options;
 //   table.read(resolve_options(node, table.option(), ""), options);
 #pragma once
@@ -23,6 +25,7 @@
 
 #include "steelyard/framework/words.h"
 #include "steelyard/recipes/language/option_table.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 
@@ -36,7 +39,8 @@ template <typename T>
 inline constexpr bool kIsVector<std::vector<T>> = true;
 
 // The option of values of type V: bool, whole numbers, double, texts, enumerations with words, two
-// whole numbers, lists of those; an optional value is one that may be absent.
+// whole numbers (one stands for both), two doubles, lists of those; an optional value is one that
+// may be absent.
 template <typename V>
 RecipeOption option_of() {
   RecipeOption option;
@@ -56,6 +60,9 @@ RecipeOption option_of() {
     option.kind = OptionKind::kNumber;
   } else if constexpr (std::is_same_v<V, std::array<std::int64_t, 2>>) {
     option.kind = OptionKind::kPair;
+  } else if constexpr (std::is_same_v<V, std::array<double, 2>>) {
+    option = option_of<std::vector<double>>();
+    option.min_items = option.max_items = 2;
   } else {
     static_assert(std::is_same_v<V, std::string>);
   }
@@ -83,8 +90,32 @@ V value_in(const YamlNode& node) {
     return number_in(node);
   } else if constexpr (std::is_same_v<V, std::array<std::int64_t, 2>>) {
     return {integer_in(node.items.at(0)), integer_in(node.items.at(1))};
+  } else if constexpr (std::is_same_v<V, std::array<double, 2>>) {
+    return {number_in(node.items.at(0)), number_in(node.items.at(1))};
   } else {
     return node.text;
+  }
+}
+
+// A value as a recipe's text; a pair by its first number, a text as one that needs no quotes.
+template <typename V>
+std::string yaml_of(const V& value) {
+  if constexpr (kIsVector<V> || std::is_same_v<V, std::array<double, 2>>) {
+    std::vector<std::string> items;
+    for (const auto& item : value) items.push_back(yaml_of(item));
+    return "[" + join(items) + "]";
+  } else if constexpr (std::is_enum_v<V>) {
+    return word_of(value);
+  } else if constexpr (std::is_same_v<V, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_integral_v<V>) {
+    return std::to_string(value);
+  } else if constexpr (std::is_floating_point_v<V>) {
+    return format_number(value);
+  } else if constexpr (std::is_same_v<V, std::array<std::int64_t, 2>>) {
+    return std::to_string(value[0]);
+  } else {
+    return value;
   }
 }
 
@@ -121,6 +152,7 @@ struct Row {
 
   RecipeOption option = {};
   std::vector<Store> stores = {};
+  std::function<std::string()> initial = {};  // the member's value in a new T
 
   Row required() {
     return with([](RecipeOption& o) { o.required = true; });
@@ -128,6 +160,7 @@ struct Row {
   Row by_default(const std::string& yaml) {
     return with([&](RecipeOption& o) { o.default_yaml = yaml; });
   }
+  Row by_default() { return by_default(initial()); }
   Row at_least(double min) {
     return with([&](RecipeOption& o) { scalar(o).min = min; });
   }
@@ -202,9 +235,16 @@ struct Row {
 // A key whose value goes to a member, or a member of a member, of T.
 template <typename T, typename V, typename... Rest>
 Row<T> key(const std::string& name, const std::string& help, V T::*first, Rest... rest) {
-  Row<T> row{option_of<Reached<T, V T::*, Rest...>>()};
+  using Value = Reached<T, V T::*, Rest...>;
+  Row<T> row{option_of<Value>()};
   row.option.name = name;
   row.option.help = help;
+  if constexpr (!kIsOptional<Value>) {
+    row.initial = [=] {
+      T made;
+      return yaml_of(reach(made, first, rest...));
+    };
+  }
   return row.also(first, rest...);
 }
 

@@ -72,18 +72,10 @@ struct PoolSpec {
   }
 };
 
-enum class SumActivation { kRelu, kNone };
-constexpr Word<SumActivation> kSumActivationWords[] = {{SumActivation::kRelu, "relu"},
-                                                       {SumActivation::kNone, "none"}};
-static_assert(is_complete<SumActivation>(kSumActivationWords, SumActivation::kNone));
-constexpr std::span<const Word<SumActivation>> words_of(SumActivation) {
-  return kSumActivationWords;
-}
-
 struct ResidualSpec {
   YamlNode main;
   std::optional<YamlNode> shortcut;
-  SumActivation activation = SumActivation::kRelu;
+  kernels::Activation activation = kernels::Activation::kRelu;
 };
 
 std::shared_ptr<Module> make_residual(ResidualSpec options, const LayerSpec& spec, Rng& rng) {
@@ -94,9 +86,8 @@ std::shared_ptr<Module> make_residual(ResidualSpec options, const LayerSpec& spe
     spec.fail("Residual expected main and shortcut of one shape, got " +
               shape_string(main.output_shape) + " and " + shape_string(shortcut.output_shape));
   }
-  std::shared_ptr<Module> activation = std::make_shared<Identity>();
-  if (options.activation == SumActivation::kRelu) activation = std::make_shared<ReLU>();
-  return std::make_shared<Residual>(main.module, shortcut.module, activation);
+  return std::make_shared<Residual>(main.module, shortcut.module,
+                                    activation_layer(options.activation));
 }
 
 struct ConcatSpec {
@@ -116,11 +107,11 @@ struct SequentialSpec {
 };
 
 struct LeakyReluSpec {
-  double slope = 0;
+  double slope = 0.01;
 };
 
 struct DropoutSpec {
-  double probability = 0;
+  double probability = 0.5;
 };
 
 template <typename T>
@@ -132,7 +123,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
   registry.add_layer<LinearOptions>(
       "Linear", "fully connected",
       {key("out_features", "outputs", &LinearOptions::out_features).required().within(1, kMaxSize),
-       key("bias", "whether a bias is added", &LinearOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &LinearOptions::bias).by_default()},
       make_linear);
   const auto extents = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, member).at_most(kMaxExtent);
@@ -144,18 +135,18 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .required()
            .at_least(1),
        extents("stride", "distance between windows", &Conv2dOptions::stride)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        extents("padding", "zeros added on each side", &Conv2dOptions::padding)
-           .by_default("0")
+           .by_default()
            .at_least(0),
        extents("dilation", "distance between the elements of a window", &Conv2dOptions::dilation)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        key("groups", "groups of channels that are computed separately", &Conv2dOptions::groups)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxSize),
-       key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default()},
       make_conv2d);
   registry.add_layer<Conv1dOptions>(
       "Conv1d", "one-dimensional convolution of a sequence [length, channels]",
@@ -164,18 +155,18 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .required()
            .within(1, kMaxExtent),
        key("stride", "distance between windows", &Conv1dOptions::stride)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxExtent),
        key("padding", "zeros added on each side", &Conv1dOptions::padding)
-           .by_default("0")
+           .by_default()
            .within(0, kMaxExtent),
        key("dilation", "distance between the elements of a window", &Conv1dOptions::dilation)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxExtent),
        key("groups", "groups of channels that are computed separately", &Conv1dOptions::groups)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxSize),
-       key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default()},
       make_conv1d);
   registry.add_layer<ConvTranspose2dOptions>(
       "ConvTranspose2d", "transposed two-dimensional convolution",
@@ -186,25 +177,25 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .required()
            .at_least(1),
        extents("stride", "distance between windows", &ConvTranspose2dOptions::stride)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        extents("padding", "rows and columns left out on each side of the output",
                &ConvTranspose2dOptions::padding)
-           .by_default("0")
+           .by_default()
            .at_least(0),
        extents("output_padding", "rows and columns added at the end, less than the stride",
                &ConvTranspose2dOptions::output_padding)
-           .by_default("0")
+           .by_default()
            .at_least(0),
        extents("dilation", "distance between the elements of a window",
                &ConvTranspose2dOptions::dilation)
-           .by_default("1")
+           .by_default()
            .at_least(1),
        key("groups", "groups of channels that are computed separately",
            &ConvTranspose2dOptions::groups)
-           .by_default("1")
+           .by_default()
            .within(1, kMaxSize),
-       key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default("true")},
+       key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default()},
       make_conv_transpose2d);
   registry.add_layer(
       "BatchNorm2d", "batch normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
@@ -225,7 +216,7 @@ void add_pools(ModelRegistry& registry) {
       key("stride", "distance between windows; absent: kernel_size", &PoolSpec::stride)
           .within(1, kMaxExtent),
       key("padding", "positions added on each side", &PoolSpec::geometry, &Pool2dGeometry::padding)
-          .by_default("0")
+          .by_default()
           .within(0, kMaxExtent)};
   registry.add_layer<PoolSpec>(
       "MaxPool2d", "largest value of each window", rows,
@@ -247,7 +238,9 @@ void add_containers(ModelRegistry& registry) {
       {registry.layer_list("main", "the main branch", &ResidualSpec::main).required(),
        registry.layer_list("shortcut", "the other branch; the input when absent",
                            &ResidualSpec::shortcut),
-       key("activation", "after the sum", &ResidualSpec::activation).by_default("relu")},
+       key("activation", "after the sum", &ResidualSpec::activation)
+           .only({kernels::Activation::kRelu, kernels::Activation::kNone})
+           .by_default()},
       make_residual);
   registry.add_layer<ConcatSpec>(
       "Concat", "branches of one input, concatenated along channels or features",
@@ -273,7 +266,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
   registry.add_layer<LeakyReluSpec>(
       "LeakyReLU", "max(x, 0) + slope * min(x, 0)",
-      {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default("0.01").within(0, 1)},
+      {key("slope", "factor below zero", &LeakyReluSpec::slope).by_default().within(0, 1)},
       [](LeakyReluSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<LeakyReLU>(options.slope);
       });
@@ -289,7 +282,7 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer<DropoutSpec>(
       "Dropout", "drops values in training",
       {key("p", "probability of dropping a value in training", &DropoutSpec::probability)
-           .by_default("0.5")
+           .by_default()
            .within(0, 0.99)},
       [](DropoutSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<Dropout>(options.probability);

@@ -39,10 +39,8 @@ std::shared_ptr<Conv2d> make_normal_conv_part(const LayerSpec& spec, const ConvP
 
 // The key `dropout` of a model.
 template <typename T>
-Row<T> dropout_row(double T::*member, const std::string& what, const std::string& value) {
-  return key("dropout", "probability of dropping " + what, member)
-      .by_default(value)
-      .within(0, 0.99);
+Row<T> dropout_row(double T::*member, const std::string& what) {
+  return key("dropout", "probability of dropping " + what, member).by_default().within(0, 0.99);
 }
 
 }  // namespace steelyard

@@ -32,7 +32,7 @@ std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
 }
 
 struct MlpSpec {
-  std::vector<std::int64_t> hidden;
+  std::vector<std::int64_t> hidden{256, 128};
   double dropout = 0;
 };
 
@@ -54,8 +54,8 @@ std::shared_ptr<Module> build_mlp(MlpSpec options, const LayerSpec& spec, Rng& r
 }
 
 struct CnnSpec {
-  std::vector<std::int64_t> channels;
-  std::int64_t hidden = 0;
+  std::vector<std::int64_t> channels{32, 64};
+  std::int64_t hidden = 128;
   double dropout = 0;
 };
 
@@ -110,8 +110,8 @@ std::shared_ptr<Module> residual_block(const LayerSpec& spec, std::int64_t in, s
 }
 
 struct ResnetSpec {
-  std::int64_t depth = 0;
-  std::int64_t width = 0;
+  std::int64_t depth = 8;
+  std::int64_t width = 16;
 };
 
 // He et al., "Deep Residual Learning for Image Recognition", 2015, section 4.2, with projection
@@ -142,25 +142,12 @@ std::shared_ptr<Module> build_resnet(ResnetSpec options, const LayerSpec& spec, 
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-enum class BlockActivation { kRelu, kRelu6 };
-constexpr Word<BlockActivation> kBlockActivationWords[] = {{BlockActivation::kRelu, "relu"},
-                                                           {BlockActivation::kRelu6, "relu6"}};
-static_assert(is_complete<BlockActivation>(kBlockActivationWords, BlockActivation::kRelu6));
-constexpr std::span<const Word<BlockActivation>> words_of(BlockActivation) {
-  return kBlockActivationWords;
-}
-
 struct MobilenetSpec {
-  std::int64_t stem = 0;
+  std::int64_t stem = 32;
   std::int64_t stem_stride = 1;
-  std::vector<std::int64_t> channels;
-  std::vector<std::int64_t> strides;
-  BlockActivation activation = BlockActivation::kRelu;
-
-  std::shared_ptr<Module> make_activation() const {
-    if (activation == BlockActivation::kRelu6) return std::make_shared<ReLU6>();
-    return std::make_shared<ReLU>();
-  }
+  std::vector<std::int64_t> channels{64, 128, 128, 256, 256};
+  std::vector<std::int64_t> strides{1, 2, 1, 2, 1};
+  kernels::Activation activation = kernels::Activation::kRelu;
 };
 
 std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const LayerSpec& spec,
@@ -171,10 +158,10 @@ std::shared_ptr<Module> separable_block(const MobilenetSpec& options, const Laye
                make_normal_conv_part(
                    spec, {.in = in, .out = in, .kernel = 3, .stride = stride, .groups = in}, rng)},
               {"bn1", batch_norm(in)},
-              {"act1", options.make_activation()},
+              {"act1", activation_layer(options.activation)},
               {"conv_pw", make_normal_conv_part(spec, {.in = in, .out = out, .kernel = 1}, rng)},
               {"bn2", batch_norm(out)},
-              {"act2", options.make_activation()}});
+              {"act2", activation_layer(options.activation)}});
 }
 
 // Howard et al., "MobileNets", 2017, arXiv:1704.04861, table 1, cut down for small images. The
@@ -190,8 +177,9 @@ std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& 
   std::int64_t in = options.stem;
   auto stem = make_normal_conv_part(
       spec, {.in = spec.channels(), .out = in, .kernel = 3, .stride = options.stem_stride}, rng);
-  Modules modules{
-      {"conv_stem", std::move(stem)}, {"bn1", batch_norm(in)}, {"act1", options.make_activation()}};
+  Modules modules{{"conv_stem", std::move(stem)},
+                  {"bn1", batch_norm(in)},
+                  {"act1", activation_layer(options.activation)}};
   Modules blocks;
   for (std::size_t i = 0; i < channels.size(); ++i) {
     blocks.emplace_back(std::to_string(i),
@@ -229,44 +217,42 @@ std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
 void add_models(ModelRegistry& registry) {
   registry.add_model<MlpSpec>(
       "mlp", "fully connected, for images and flat features",
-      {sizes_row("hidden", "numbers of units of the hidden layers", &MlpSpec::hidden)
-           .by_default("[256, 128]"),
-       dropout_row(&MlpSpec::dropout, kHiddenUnits, "0")},
+      {sizes_row("hidden", "numbers of units of the hidden layers", &MlpSpec::hidden).by_default(),
+       dropout_row(&MlpSpec::dropout, kHiddenUnits)},
       build_mlp);
   registry.add_model<CnnSpec>(
       "cnn", "3x3 convolutions with batch norm and 2x2 max pooling",
       {sizes_row("channels", "output channels of each convolution", &CnnSpec::channels)
-           .by_default("[32, 64]"),
+           .by_default(),
        key("hidden", "number of units of the hidden linear layer", &CnnSpec::hidden)
-           .by_default("128")
+           .by_default()
            .within(1, 65536),
-       dropout_row(&CnnSpec::dropout, kHiddenUnits, "0")},
+       dropout_row(&CnnSpec::dropout, kHiddenUnits)},
       build_cnn);
   registry.add_model<ResnetSpec>(
       "resnet", "residual network for small images (He et al., 2015, section 4.2)",
-      {key("depth", "layers with weights: 6n+2", &ResnetSpec::depth)
-           .by_default("8")
-           .within(8, 1202),
+      {key("depth", "layers with weights: 6n+2", &ResnetSpec::depth).by_default().within(8, 1202),
        key("width", "channels of the first stage; each further stage doubles them",
            &ResnetSpec::width)
-           .by_default("16")
+           .by_default()
            .within(1, 4096)},
       build_resnet);
   registry.add_model<MobilenetSpec>(
       "mobilenet", "depthwise separable convolutions for small images (Howard et al., 2017)",
       {key("stem", "output channels of the first convolution", &MobilenetSpec::stem)
-           .by_default("32")
+           .by_default()
            .within(1, 4096),
        key("stem_stride",
            "stride of the first convolution: 1, or 2 for images of 64 pixels and more",
            &MobilenetSpec::stem_stride)
-           .by_default("1")
+           .by_default()
            .within(1, 2),
        sizes_row("channels", "output channels of each block", &MobilenetSpec::channels)
-           .by_default("[64, 128, 128, 256, 256]"),
-       sizes_row("strides", "stride of each block", &MobilenetSpec::strides, 2)
-           .by_default("[1, 2, 1, 2, 1]"),
-       key("activation", "after each batch norm", &MobilenetSpec::activation).by_default("relu")},
+           .by_default(),
+       sizes_row("strides", "stride of each block", &MobilenetSpec::strides, 2).by_default(),
+       key("activation", "after each batch norm", &MobilenetSpec::activation)
+           .only({kernels::Activation::kRelu, kernels::Activation::kRelu6})
+           .by_default()},
       build_mobilenet);
 }
 

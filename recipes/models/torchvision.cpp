@@ -187,7 +187,7 @@ ModulePointer build_resnet(const ResnetDesign& design, const LayerSpec& spec, Rn
 }
 
 struct DropoutSpec {
-  double dropout = 0;
+  double dropout = 0.2;
 };
 
 // --- Sandler et al., "MobileNetV2", arXiv:1801.04381, table 2.
@@ -349,7 +349,7 @@ void add_torchvision_models(ModelRegistry& registry) {
   add_resnet("resnet34", "torchvision's", {false, {3, 4, 6, 3}});
   add_resnet("resnet50", "torchvision's", {true, {3, 4, 6, 3}});
   const std::vector<Row<DropoutSpec>> rows{
-      dropout_row(&DropoutSpec::dropout, "an input of the last layer in training", "0.2")};
+      dropout_row(&DropoutSpec::dropout, "an input of the last layer in training")};
   registry.add_model<DropoutSpec>("mobilenet_v2", "torchvision's (Sandler et al., 2018)", rows,
                                   build_mobilenet_v2);
   registry.add_model<DropoutSpec>("mobilenet_v3_small", "torchvision's (Howard et al., 2019)", rows,

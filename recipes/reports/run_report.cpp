@@ -11,9 +11,8 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/json_integer.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
 #include "steelyard/qat/prepare.h"
+#include "steelyard/qat/quantized_form.h"
 #include "steelyard/qat/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/reports/step_report.h"
@@ -95,10 +94,11 @@ Summary summary_in(const std::filesystem::path& path) {
   }
 }
 
-bool is_layer(const Module* module) {
-  return dynamic_cast<const qat::QuantizedLayer*>(module) != nullptr ||
-         dynamic_cast<const Linear*>(module) != nullptr ||
-         dynamic_cast<const Conv2d*>(module) != nullptr;
+// Quantized, or left in float by the plan.
+bool is_layer(const Module& module) {
+  const qat::QuantizedForm* form = qat::find_form({}, module);
+  return dynamic_cast<const qat::QuantizedLayer*>(&module) != nullptr ||
+         (form != nullptr && form->kind == qat::FormKind::kWeighted);
 }
 
 // What a checkpoint of a quantized run is called: its schedule may begin later.
@@ -294,7 +294,7 @@ class Reporter {
     const auto measured = qat::measure_tensors(experiment.model(), batches, inputs, kBins);
     if (quantized) report_.doubtful = qat::doubtful_ranges(measured);
     for (const NamedModule& entry : experiment.model().named_modules()) {
-      if (is_layer(entry.module)) add_layer(entry);
+      if (is_layer(*entry.module)) add_layer(entry);
       for (const qat::MeasuredTensor& tensor : measured) {
         if (tensor.quantizer == entry.module) add_tensor(tensor, quantized);
       }

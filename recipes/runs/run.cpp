@@ -139,6 +139,19 @@ Experiment continued(Recipe recipe, const Registries& registries,
           {normalization_in(metadata, last.string()), class_names_in(metadata, last.string())}};
 }
 
+// Adds the sources of a run that goes on; returns whether it began with other data.
+bool add_earlier(RunRecord& record, const Checkpoint& checkpoint, const std::string& file) {
+  record.sources.merge(sources_in(checkpoint.metadata, file));
+  const auto before = data_digest_in(checkpoint.metadata, file);
+  return before && *before != record.data_digest;
+}
+
+std::vector<TrainerCallback*> those_there(std::initializer_list<TrainerCallback*> callbacks) {
+  std::vector<TrainerCallback*> there = callbacks;
+  std::erase(there, nullptr);
+  return there;
+}
+
 RunOptions in_folder(RunOptions options, const Recipe& recipe) {
   if (options.folder.empty()) options.folder = std::filesystem::path("runs") / recipe.name;
   return options;
@@ -268,8 +281,7 @@ RunResult Run::train() {
   return train(never);
 }
 
-std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
-                                            const std::vector<TrainerCallback*>& watchers) {
+std::optional<Checkpoint> Run::last_checkpoint() {
   const std::filesystem::path last = options_.folder / run_files::kLast;
   std::optional<Checkpoint> checkpoint;
   on_first_rank(*ranks_, [&] {
@@ -280,6 +292,25 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     const auto normalization = normalization_in(checkpoint->metadata, last.string());
     if (normalization) experiment_.normalize_as(*normalization);
   }
+  return checkpoint;
+}
+
+void Run::resume(Trainer& trainer, Checkpoint checkpoint, bool other_data) {
+  on_all_ranks(*ranks_, [&] { restore(trainer, checkpoint); });
+  bool loses = false;
+  on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });
+  if (!ranks_->broadcast(loses ? std::string("yes") : std::string()).empty()) {
+    trainer.forget_best();
+  }
+  if (trainer.best() && other_data) {
+    trainer.forget_best();
+    options_.note("the best epoch so far was chosen on other data: forgotten");
+  }
+}
+
+std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
+                                            const std::vector<TrainerCallback*>& watchers) {
+  std::optional<Checkpoint> checkpoint = last_checkpoint();
   experiment_.move_to(device_);
   const auto optimizer = experiment_.make_optimizer();
   const auto schedule = experiment_.make_schedule();
@@ -287,37 +318,19 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
   const auto reestimation = experiment_.make_reestimation();
   TrainerOptions options = trainer_options();
   RunRecord record = experiment_.record();
-  bool other_data = false;
-  if (checkpoint) {
-    record.sources.merge(sources_in(checkpoint->metadata, last.string()));
-    const auto before = data_digest_in(checkpoint->metadata, last.string());
-    other_data = before && *before != record.data_digest;
-  }
+  const bool other_data =
+      checkpoint && add_earlier(record, *checkpoint, (options_.folder / run_files::kLast).string());
   add_record(record, options.metadata);
 
   MetricsLog log;
-  std::vector<TrainerCallback*> callbacks;
-  if (schedule) callbacks.push_back(schedule.get());  // first: it may refuse the step
-  if (oscillations) callbacks.push_back(oscillations.get());
-  if (reestimation) callbacks.push_back(reestimation.get());
-  if (first_rank()) callbacks.push_back(&log);
+  // The schedule first: it may refuse the step.
+  std::vector<TrainerCallback*> callbacks = those_there(
+      {schedule.get(), oscillations.get(), reestimation.get(), first_rank() ? &log : nullptr});
   callbacks.insert(callbacks.end(), watchers.begin(), watchers.end());
   Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
                   experiment_.loader_options(), options, callbacks);
   const bool resumed = checkpoint.has_value();
-  if (resumed) {
-    on_all_ranks(*ranks_, [&] { restore(trainer, *checkpoint); });
-    checkpoint.reset();
-    bool loses = false;
-    on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });
-    if (!ranks_->broadcast(loses ? std::string("yes") : std::string()).empty()) {
-      trainer.forget_best();
-    }
-    if (trainer.best() && other_data) {
-      trainer.forget_best();
-      options_.note("the best epoch so far was chosen on other data: forgotten");
-    }
-  }
+  if (resumed) resume(trainer, *std::exchange(checkpoint, std::nullopt), other_data);
   on_first_rank(*ranks_, [&] {
     // Removes the summary of a calibration, or of epochs that an older checkpoint repeats.
     if (trainer.epochs_done() < options.epochs) {
@@ -354,10 +367,8 @@ StepTiming Run::time_steps(std::int64_t steps) {
   options.divergence_limit.reset();
   std::atomic<bool> stop = false;
   StepWatch watch(experiment_.model(), device_, steps, stop);
-  std::vector<TrainerCallback*> callbacks;
-  if (schedule) callbacks.push_back(schedule.get());
-  if (oscillations) callbacks.push_back(oscillations.get());
-  callbacks.push_back(&watch);  // last: nearest to the step
+  // The watch last: nearest to the step.
+  const auto callbacks = those_there({schedule.get(), oscillations.get(), &watch});
 
   std::optional<Checkpoint> checkpoint;
   if (continues_) checkpoint = load_checkpoint(options_.folder / run_files::kLast);
@@ -410,10 +421,8 @@ Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
     TrainerOptions options = trainer_options();
     options.divergence_limit.reset();  // nothing was trained
     add_record(experiment_.record(), options.metadata);
-    std::vector<TrainerCallback*> callbacks;
-    if (oscillations) callbacks.push_back(oscillations.get());
     Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
-                    experiment_.loader_options(), options, callbacks);
+                    experiment_.loader_options(), options, those_there({oscillations.get()}));
     // First: a model that cannot be evaluated leaves no checkpoint, and its folder may be used
     // again.
     const Metrics final = tested(experiment_, trainer, *ranks_);

@@ -52,8 +52,8 @@ class Run {
 
   // Starts the run or, with `resume`, goes on: trains until the last epoch or until `stop`, writes
   // the folder's files, and at the end the exports that the recipe asks for. `watchers` see every
-  // step. Throws InputError for a folder that holds another run or cannot go on,
-  // TrainingDiverged, RanksDiffer, and InputError for an export that trained weights do not allow.
+  // step. Throws InputError for a folder that holds another run or cannot go on, TrainingDiverged,
+  // and InputError for an export that trained weights do not allow.
   RunResult train(const std::atomic<bool>& stop,
                   const std::vector<TrainerCallback*>& watchers = {});
   RunResult train();
@@ -90,8 +90,12 @@ class Run {
   // are any.
   Metrics save_before_training(std::int64_t batches_of_ranges);
   TrainerOptions trainer_options() const;
-  // From the folder's last checkpoint.
+  // The folder's last checkpoint on every rank, whose normalization the run goes on with; nothing
+  // of a run that begins.
+  std::optional<Checkpoint> last_checkpoint();
   void restore(Trainer& trainer, Checkpoint& checkpoint);
+  // On every rank; forgets a best epoch whose weights are lost or that was chosen on other data.
+  void resume(Trainer& trainer, Checkpoint checkpoint, bool other_data);
   RunResult finished(const Metrics& final);
 
   // Whether this rank opens the folder, writes the files and prints.

@@ -46,7 +46,8 @@ Row<DataSpec> normalize_row() {
       data.normalize.type = value_of<Normalize>(node.text);
     }
   });
-  return row.only({Normalize::kDataset, Normalize::kNone}).by_default("dataset");
+  return row.only({Normalize::kDataset, Normalize::kNone})
+      .by_default(word_of(NormalizeSpec{}.type));
 }
 
 Table<ImageTransforms> transforms_table() {
@@ -65,20 +66,20 @@ Table<ImageTransforms> transforms_table() {
                   &ImageTransforms::centre_crop)
                   .within(1, kLargestSide),
               key("interpolation", "interpolation of resizing", &ImageTransforms::interpolation)
-                  .by_default("bilinear"),
+                  .by_default(),
               key("grey", "whether images are read with one channel, not three",
                   &ImageTransforms::grey)
-                  .by_default("false"),
+                  .by_default(),
               key("random_area",
                   "smallest and largest fraction of an image that random_resized_crop takes",
                   &ImageTransforms::random_area)
-                  .by_default("[0.08, 1]")
+                  .by_default()
                   .above(0)
                   .at_most(1)
                   .items(2, 2),
               key("random_ratio", "smallest and largest aspect ratio (width / height) of that part",
                   &ImageTransforms::random_ratio)
-                  .by_default("[0.75, 1.3333333333333333]")
+                  .by_default()
                   .within(0.01, 100)
                   .items(2, 2)})
       .check([](const OptionReader& from, ImageTransforms& transforms) {
@@ -104,56 +105,50 @@ Table<ImageTransforms> transforms_table() {
 }
 
 Table<Augmentation> augment_table() {
-  const auto within = [](Row<Augmentation> row, const char* by_default, double least, double most) {
-    return row.by_default(by_default).within(least, most);
-  };
   return Table<Augmentation>(
              "Options of the changes that `augment` lists.",
-             {within(
-                  key("brightness",
-                      "colour_jitter: a factor is drawn between 1 - this value and 1 + this value",
-                      &Augmentation::brightness),
-                  "0.4", 0, 10),
-              within(key("contrast", "colour_jitter: the same", &Augmentation::contrast), "0.4", 0,
-                     10),
-              within(key("saturation", "colour_jitter: the same", &Augmentation::saturation), "0.4",
-                     0, 10),
-              within(key("hue",
-                         "colour_jitter: the hue is rotated by at most this fraction of the colour "
-                         "circle, in both directions",
-                         &Augmentation::hue),
-                     "0.1", 0, 0.5),
-              within(key("rotation_degrees", "rotation: largest angle, in both directions",
-                         &Augmentation::rotation_degrees),
-                     "15", 0, 180),
-              within(key("erasing_probability",
-                         "erasing: probability that a rectangle of an image is erased",
-                         &Augmentation::erasing_probability),
-                     "0.5", 0, 1),
-              key_of<std::vector<double>, Augmentation>(
-                  "erasing_area",
+             {key("brightness",
+                  "colour_jitter: a factor is drawn between 1 - this value and 1 + this value",
+                  &Augmentation::brightness)
+                  .by_default()
+                  .within(0, 10),
+              key("contrast", "colour_jitter: the same", &Augmentation::contrast)
+                  .by_default()
+                  .within(0, 10),
+              key("saturation", "colour_jitter: the same", &Augmentation::saturation)
+                  .by_default()
+                  .within(0, 10),
+              key("hue",
+                  "colour_jitter: the hue is rotated by at most this fraction of the colour "
+                  "circle, in both directions",
+                  &Augmentation::hue)
+                  .by_default()
+                  .within(0, 0.5),
+              key("rotation_degrees", "rotation: largest angle, in both directions",
+                  &Augmentation::rotation_degrees)
+                  .by_default()
+                  .within(0, 180),
+              key("erasing_probability",
+                  "erasing: probability that a rectangle of an image is erased",
+                  &Augmentation::erasing_probability)
+                  .by_default()
+                  .within(0, 1),
+              key("erasing_area",
                   "erasing: smallest and largest fraction of the image that is erased",
-                  [](Augmentation& to, std::vector<double> limits) {
-                    to.erasing_area = {limits[0], limits[1]};
-                  })
-                  .by_default("[0.02, 0.33]")
+                  &Augmentation::erasing_area)
+                  .by_default()
                   .above(0)
-                  .at_most(1)
-                  .items(2, 2),
-              key_of<std::vector<double>, Augmentation>(
-                  "erasing_ratio", "erasing: smallest and largest aspect ratio (height / width)",
-                  [](Augmentation& to, std::vector<double> limits) {
-                    to.erasing_ratio = {limits[0], limits[1]};
-                  })
-                  .by_default("[0.3, 3.3]")
-                  .within(0.01, 100)
-                  .items(2, 2),
+                  .at_most(1),
+              key("erasing_ratio", "erasing: smallest and largest aspect ratio (height / width)",
+                  &Augmentation::erasing_ratio)
+                  .by_default()
+                  .within(0.01, 100),
               key("mixup_alpha", "mixup: mixing weights are drawn from Beta(alpha, alpha)",
                   &Augmentation::mixup_alpha)
-                  .by_default("0.2")
+                  .by_default()
                   .within(0.01, 100),
               key("cutmix_alpha", "cutmix: the same", &Augmentation::cutmix_alpha)
-                  .by_default("1")
+                  .by_default()
                   .within(0.01, 100)})
       .check([](const OptionReader& from, Augmentation& augmentation) {
         for (const auto& [key, limits] : {std::pair("erasing_area", augmentation.erasing_area),
@@ -175,22 +170,22 @@ Table<TableOptions> table_table() {
            .required()
            .items(1, kMostColumns),
        key("regression", "whether the targets are numbers, not classes", &TableOptions::regression)
-           .by_default("false"),
+           .by_default(),
        key("categories",
            "categorical columns: each category of the training set becomes a feature, 0 or 1 "
            "(one-hot)",
            &TableOptions::categories)
-           .by_default("[]")
+           .by_default()
            .items(0, kMostColumns),
        key("ignore", "columns that are not used", &TableOptions::ignore)
-           .by_default("[]")
+           .by_default()
            .items(0, kMostColumns),
        key("missing",
            "strings that stand for a missing value, \"\" for an empty field: a missing number "
            "becomes the mean of its column, a missing category a category of its own. Any other "
            "field that is not a number is an error in a numeric column",
            &TableOptions::missing)
-           .by_default("[]")
+           .by_default()
            .may_be_empty(),
        key("delimiter", "separator of fields; absent: a tab in .tsv files, else a comma",
            &TableOptions::delimiter)}};
@@ -240,7 +235,7 @@ Table<DataSpec> data_table() {
               normalize_row(),
               key("crop_padding", "pixels added on each side before random_crop", &DataSpec::loader,
                   &LoaderOptions::augment, &Augmentation::crop_padding)
-                  .by_default("2")
+                  .by_default()
                   .within(1, 64),
               nested<DataSpec>("augment_options", augment_table(), &DataSpec::loader,
                                &LoaderOptions::augment),
@@ -268,7 +263,7 @@ Table<DataSpec> data_table() {
                   "names of the arrays or tensors that are the inputs of a sample, for a model "
                   "with several inputs (datasets arrays and safetensors); empty: one input",
                   &DataSpec::inputs)
-                  .by_default("[]")
+                  .by_default()
                   .items(0, kMostInputs),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
               nested<DataSpec>("table", table_table(), &DataSpec::table)})

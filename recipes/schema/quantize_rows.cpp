@@ -44,7 +44,7 @@ std::vector<TableCase<QuantizerConfig>> observer_cases() {
     for (const ObserverOption& option : row.options) {
       added.rows.push_back(key(std::string(option.name), std::string(option.help),
                                &QuantizerConfig::observer, option.member)
-                               .by_default(format_number(ObserverOptions{}.*option.member))
+                               .by_default()
                                .above(option.above)
                                .at_most(option.at_most));
     }
@@ -54,14 +54,13 @@ std::vector<TableCase<QuantizerConfig>> observer_cases() {
 
 Row<QuantizerConfig> bits_row(const std::string& help, int most) {
   return key("num_bits", help, &QuantizerConfig::scheme, &QScheme::bits)
-      .by_default("8")
+      .by_default()
       .within(2, most);
 }
 
-Row<QuantizerConfig> symmetric_row(const std::string& by_default) {
+Row<QuantizerConfig> symmetric_row() {
   return key("symmetric", "whether the zero point is fixed at 0", &QuantizerConfig::scheme,
-             &QScheme::symmetric)
-      .by_default(by_default);
+             &QScheme::symmetric);
 }
 
 Row<QuantizerConfig> observer_row(const std::string& help) {
@@ -111,7 +110,7 @@ Table<QuantizerConfig> weights_table() {
   };
   return Table<QuantizerConfig>(
              "Quantization of weights.",
-             {bits_row("bit width", 8), symmetric_row("true"),
+             {bits_row("bit width", 8), symmetric_row().by_default(),
               scheme("strategy",
                      "granularity of the scales. `channel`: one for each output channel; `tensor`: "
                      "one for all; `group`: one for each group of consecutive weights of an output "
@@ -130,7 +129,7 @@ Table<QuantizerConfig> weights_table() {
                      "whether the lowest code is left unused (with 8 bits: -127 to 127 instead of "
                      "-128 to 127); absent: yes, except with learned scales or `symmetric: false`",
                      &QScheme::narrow_range),
-              observer_row("how the range is found").by_default("min_max")})
+              observer_row("how the range is found").by_default()})
       .cases("observer", observer_cases())
       .check([](const OptionReader& from, QuantizerConfig& weights) {
         set_group_size(from, weights.scheme);
@@ -143,7 +142,7 @@ Table<QuantizerConfig> activations_table() {
              {bits_row("bit width; at most 8 with `dynamic`, the observer entropy or the profile "
                        "tensorrt",
                        16),
-              symmetric_row("false"),
+              symmetric_row().by_default("false"),
               key("strategy",
                   "granularity of the scales. `tensor`: one for the whole tensor; the others need "
                   "`dynamic`. `token`: one for each row that a Linear reads or each sample that a "
@@ -152,7 +151,7 @@ Table<QuantizerConfig> activations_table() {
                   &QuantizerConfig::scheme, &QScheme::granularity)
                   .only({Granularity::kTensor, Granularity::kToken, Granularity::kGroup,
                          Granularity::kBlock})
-                  .by_default("tensor"),
+                  .by_default(),
               key("group_size",
                   "with strategy group: number of features that share a scale; must divide the "
                   "number of features of a row or exceed it; absent: 32",
@@ -213,14 +212,13 @@ Table<QuantizeSpec> algorithm_table() {
   const std::vector<Row<QuantizeSpec>> learned{
       key("scale_lr", "learning rate of scales and offsets, as a multiple of the optimizer's",
           &QuantizeSpec::scale_lr)
-          .by_default("1")
+          .by_default()
           .above(0)
           .at_most(1e6)};
   return Table<QuantizeSpec>(
              "The gradient estimator of the quantizers, and which quantization parameters are "
              "learned.",
-             {key("method", "the method", &QuantizeSpec::algorithm)
-                  .by_default(word_of(Learning::kNothing))})
+             {key("method", "the method", &QuantizeSpec::algorithm).by_default()})
       .cases("method",
              {when<Learning, QuantizeSpec>(Learning::kNothing, {}), when(Learning::kScale, learned),
               when(Learning::kScaleAndZeroPoint, learned), when(Learning::kClipping, learned)});
@@ -246,7 +244,7 @@ Table<qat::OscillationOptions> oscillations_table() {
       "schedule goes from `start` to `end` along half a cosine over all steps of training. Needs "
       "`bn_fold` frozen or none.",
       {key("momentum", "weight of the newest step in the averages", &OscillationOptions::momentum)
-           .by_default("0.01")
+           .by_default()
            .above(0)
            .at_most(1),
        nested<OscillationOptions>(
@@ -329,14 +327,14 @@ Table<QuantizeSpec> quantize_table() {
                      "modules left in float, written like targets; a container is left in float "
                      "with everything in it",
                      &qat::QuantizeConfig::ignore)
-                  .by_default("[]")
+                  .by_default()
                   .places(&QuantizeSpec::config, &qat::QuantizeConfig::ignore_places),
               config("bn_fold",
                      "batch norm after a quantized layer: `frozen` folds it once and drops it, "
                      "`none` keeps it in float, `batch_corrected` and `one_convolution` fold it in "
                      "every step",
                      &qat::QuantizeConfig::bn_fold)
-                  .by_default(word_of(qat::BatchNormFold::kFrozen)),
+                  .by_default(),
               words_key<QuantizeSpec>(
                   "ranges",
                   "the range with which a step quantizes its activations: the range updated with "
@@ -359,30 +357,30 @@ Table<qat::AdaRoundOptions> adaround_table() {
       {key("samples",
            "number of training samples, without augmentation, on which layers are compared",
            &Options::samples)
-           .by_default("256")
+           .by_default()
            .within(1, kMaxCount),
        key("iterations", "steps of Adam for each layer", &Options::iterations)
-           .by_default("1000")
+           .by_default()
            .within(1, kMaxCount),
        key("batch_size", "samples of a step, drawn at random", &Options::batch_size)
-           .by_default("32")
+           .by_default()
            .within(1, kMaxCount),
        key("learning_rate", "learning rate of Adam", &Options::learning_rate)
-           .by_default("0.01")
+           .by_default()
            .above(0)
            .at_most(1),
        key("regularization", "factor of the term that drives each rounding to one of the two codes",
            &Options::regularization)
-           .by_default("0.01")
+           .by_default()
            .within(0, 1e6),
        key("first_beta", "exponent of that term when it begins", &Options::first_beta)
-           .by_default("20")
+           .by_default()
            .within(1, 1000),
        key("last_beta", "exponent of that term in the last step", &Options::last_beta)
-           .by_default("2")
+           .by_default()
            .within(1, 1000),
        key("warmup", "part of the steps without that term", &Options::warmup)
-           .by_default("0.2")
+           .by_default()
            .within(0, 1)}};
 }
 
@@ -400,7 +398,7 @@ Table<Recipe> calibrate_table() {
            "equalization, Nagel et al., arXiv:1906.04721); the function of the float network stays "
            "the same",
            &Recipe::equalize)
-           .by_default("false"),
+           .by_default(),
        nested<Recipe>("adaround", adaround_table(), &Recipe::adaround),
        key("bias_correction",
            "number of training samples, without augmentation, on which biases are corrected: each "
@@ -410,7 +408,7 @@ Table<Recipe> calibrate_table() {
            .within(1, kMaxCount),
        key("freeze", "whether training keeps the measured ranges", &Recipe::schedule,
            &qat::QatSchedule::keep_ranges)
-           .by_default("false")}};
+           .by_default()}};
 }
 
 Table<Recipe> export_table() {
@@ -419,7 +417,7 @@ Table<Recipe> export_table() {
              "How the model is deployed: in integers, or in float without `quantize`.",
              {key("formats", "formats written after training, any of " + listed(formats),
                   &Recipe::exports, &ExportSpec::formats)
-                  .by_default("[]")
+                  .by_default()
                   .role(OptionRole::kFree)
                   .with([&](RecipeOption& option) {
                     option.members = {{.kind = OptionKind::kChoice, .choices = formats}};
@@ -428,14 +426,14 @@ Table<Recipe> export_table() {
                   "where tensors are quantized: as ONNX Runtime or as TensorRT executes them",
                   &Recipe::exports, &ExportSpec::profile)
                   .also(&Recipe::quantize, &QuantizeSpec::config, &qat::QuantizeConfig::profile)
-                  .by_default(word_of(qat::Profile::kOrt))
+                  .by_default()
                   .needs("quantize"),
               key("reduce_range",
                   "whether 8-bit weights are reduced to 7 bits (codes from -63 to 63; from -64 "
                   "without `narrow_range`), so that no sum saturates in ONNX Runtime's default "
                   "session on x86 without VNNI",
                   &Recipe::exports, &ExportSpec::reduce_range)
-                  .by_default("false")
+                  .by_default()
                   .needs("quantize")})
       .check([](const OptionReader&, Recipe& recipe) {
         if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);

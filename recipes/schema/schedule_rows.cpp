@@ -166,14 +166,14 @@ Table<Recipe> schedule_table() {
              {nested<Recipe>("observe", Table<Recipe>("when observers start to measure ranges",
                                                       {epoch_key("from", "epoch, from 0",
                                                                  &QatSchedule::observe_from)
-                                                           .by_default("0")}))
+                                                           .by_default()}))
                   .by_default("{}")
                   .needs("quantize"),
               nested<Recipe>(
                   "fake_quant",
                   Table<Recipe>("when tensors start to be quantized",
                                 {epoch_key("from", "epoch, from 0", &QatSchedule::fake_quant_from)
-                                     .by_default("0"),
+                                     .by_default(),
                                  epoch_key("activations_from",
                                            "epoch (from 0) from which activations are quantized; "
                                            "absent: when the weights are",

@@ -29,31 +29,30 @@ Table<TrainSpec> optimizer_table() {
                   .at_most(1e6),
               sgd("weight_decay", "weight decay coefficient", &SgdOptions::weight_decay)
                   .also(&TrainSpec::optimizer, &OptimizerSpec::adamw, &AdamWOptions::weight_decay)
-                  .by_default("0")
+                  .by_default()
                   .within(0, 1e3),
               key("decay_bias_and_norm", "whether biases and batch-norm weights decay too",
                   &TrainSpec::optimizer, &OptimizerSpec::decay_bias_and_norm)
-                  .by_default("false")})
-      .cases(
-          "type",
-          {when<OptimizerType, TrainSpec>(
-               OptimizerType::kSgd,
-               {sgd("momentum", "momentum coefficient", &SgdOptions::momentum)
-                    .by_default("0.9")
-                    .within(0, 0.9999),
-                sgd("nesterov", "Nesterov's momentum", &SgdOptions::nesterov).by_default("false")}),
-           when<OptimizerType, TrainSpec>(
-               OptimizerType::kAdamW,
-               {adamw("beta1", "decay of the first-moment estimate", &AdamWOptions::beta1)
-                    .by_default("0.9")
-                    .within(0, 0.999999),
-                adamw("beta2", "decay of the second-moment estimate", &AdamWOptions::beta2)
-                    .by_default("0.999")
-                    .within(0, 0.999999),
-                adamw("eps", "added to the denominator", &AdamWOptions::eps)
-                    .by_default("1e-8")
-                    .above(0)
-                    .at_most(1)})})
+                  .by_default()})
+      .cases("type",
+             {when<OptimizerType, TrainSpec>(
+                  OptimizerType::kSgd,
+                  {sgd("momentum", "momentum coefficient", &SgdOptions::momentum)
+                       .by_default("0.9")
+                       .within(0, 0.9999),
+                   sgd("nesterov", "Nesterov's momentum", &SgdOptions::nesterov).by_default()}),
+              when<OptimizerType, TrainSpec>(
+                  OptimizerType::kAdamW,
+                  {adamw("beta1", "decay of the first-moment estimate", &AdamWOptions::beta1)
+                       .by_default()
+                       .within(0, 0.999999),
+                   adamw("beta2", "decay of the second-moment estimate", &AdamWOptions::beta2)
+                       .by_default()
+                       .within(0, 0.999999),
+                   adamw("eps", "added to the denominator", &AdamWOptions::eps)
+                       .by_default("1e-8")
+                       .above(0)
+                       .at_most(1)})})
       .check([](const OptionReader& from, TrainSpec& train) {
         const SgdOptions& options = train.optimizer.sgd;
         if (options.nesterov && options.momentum == 0) {
@@ -68,11 +67,11 @@ Table<TrainSpec> lr_schedule_table() {
   };
   return Table<TrainSpec>(
              "How the learning rate changes.",
-             {curve("type", "shape of the schedule", &LrSchedule::type).by_default("constant"),
+             {curve("type", "shape of the schedule", &LrSchedule::type).by_default(),
               key("warmup_epochs",
                   "epochs in which the learning rate grows linearly from 0; may be a fraction",
                   &TrainSpec::warmup_epochs)
-                  .by_default("0")
+                  .by_default()
                   .within(0, kMaxEpochs)})
       .cases("type",
              {when<LrSchedule::Type, TrainSpec>(LrSchedule::Type::kConstant, {}),
@@ -82,13 +81,13 @@ Table<TrainSpec> lr_schedule_table() {
                        .required()
                        .within(1, kMaxEpochs),
                    curve("gamma", "factor at each change", &LrSchedule::gamma)
-                       .by_default("0.1")
+                       .by_default()
                        .above(0)
                        .at_most(1)}),
               when<LrSchedule::Type, TrainSpec>(
                   LrSchedule::Type::kCosine,
                   {curve("final_lr", "learning rate at the end", &LrSchedule::final_lr)
-                       .by_default("0")
+                       .by_default()
                        .within(0, 1e6)})})
       .check([](const OptionReader& from, TrainSpec& train) {
         const TrainerOptions& trainer = train.trainer;
@@ -117,12 +116,12 @@ Table<TrainSpec> distill_table() {
                   "weight of the teacher in the loss: (1 - weight) * task + weight * "
                   "temperature^2 * KL(teacher, student)",
                   &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
-                  .by_default("0.5")
+                  .by_default()
                   .above(0)
                   .at_most(1),
               key("temperature", "divisor of both models' logits", &TrainSpec::trainer,
                   &TrainerOptions::distillation, &Distillation::temperature)
-                  .by_default("1")
+                  .by_default()
                   .above(0)
                   .at_most(1e3)})
       .check([](const OptionReader& from, TrainSpec& train) {
@@ -142,7 +141,7 @@ Table<TrainSpec> ema_table() {
            "decay of the average in each step; smaller at first: (1 + n) / (10 + n) in "
            "step n",
            &TrainSpec::trainer, &TrainerOptions::average, &WeightAverageOptions::decay)
-           .by_default("0.999")
+           .by_default()
            .within(0, 0.999999)}};
 }
 
@@ -206,17 +205,17 @@ Table<TrainSpec> train_table() {
                   .within(1, kMaxEpochs),
               nested<TrainSpec>("optimizer", optimizer_table()).required(),
               nested<TrainSpec>("lr_schedule", lr_schedule_table()).by_default("{}"),
-              loss("loss", "loss function", &Loss::type).by_default("cross_entropy"),
+              loss("loss", "loss function", &Loss::type).by_default(),
               loss("huber_delta", "with huber: error above which the loss grows linearly",
                    &Loss::huber_delta)
-                  .by_default("1")
+                  .by_default()
                   .above(0)
                   .at_most(1e30),
               loss("label_smoothing",
                    "with cross_entropy: fraction of the target that is spread evenly over all "
                    "classes",
                    &Loss::label_smoothing)
-                  .by_default("0")
+                  .by_default()
                   .within(0, 0.999),
               list_or_word("class_weights",
                            "with cross_entropy: the weight of each class in the mean over samples; "
@@ -242,7 +241,7 @@ Table<TrainSpec> train_table() {
                    "with ctc: whether a text that is too long for its frames has a loss of 0; "
                    "otherwise its loss is infinite and ends the run",
                    &Loss::zero_infinity)
-                  .by_default("false"),
+                  .by_default(),
               trainer("clip_grad_norm",
                       "limit on the joint L2 norm of all gradients; absent: no limit",
                       &TrainerOptions::clip_grad_norm)
@@ -254,7 +253,7 @@ Table<TrainSpec> train_table() {
                       "the memory of one shard only; several processes share them. Batch norms "
                       "normalize each shard by itself",
                       &TrainerOptions::shards)
-                  .by_default("1")
+                  .by_default()
                   .within(1, kMostShards),
               best_row(),
               nested<TrainSpec>("distill", distill_table()),
@@ -283,20 +282,20 @@ Table<TrainSpec> train_table() {
               trainer("checkpoint_every_steps",
                       "steps between checkpoints inside an epoch; 0: at its end only",
                       &TrainerOptions::checkpoint_every_steps)
-                  .by_default("0")
+                  .by_default()
                   .within(0, kMaxCount)
                   .role(OptionRole::kFree),
               trainer("keep_step_checkpoints",
                       "whether checkpoints inside an epoch are kept when the next is written",
                       &TrainerOptions::keep_step_checkpoints)
-                  .by_default("false")
+                  .by_default()
                   .role(OptionRole::kFree),
               key("matmul_precision",
                   "precision of float matrix products in training: tf32 (on a GPU) and bf16 "
                   "round their operands to 11 and 8 significant bits and add in float32; the "
                   "quantized forward pass always multiplies integers",
                   &TrainSpec::matmul_precision)
-                  .by_default("float32"),
+                  .by_default(),
               words_key<TrainSpec>(
                   "cuda_graph",
                   "on a GPU: whether a step is captured as a CUDA graph once an epoch and "
@@ -309,7 +308,7 @@ Table<TrainSpec> train_table() {
                   "whether losses, learning rate and accuracy are also written as TensorBoard "
                   "events, to `events.out.tfevents.steelyard` in the run's folder",
                   &TrainSpec::tensorboard)
-                  .by_default("false")
+                  .by_default()
                   .role(OptionRole::kFree)})
       .check(check_train);
 }

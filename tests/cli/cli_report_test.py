@@ -158,6 +158,12 @@ class Report(WithRuns):
         self.assertEqual(self.html.count("<img "), 20 - right)
         self.assertEqual(self.html.count("<svg"), 3 + 3 + 5)
 
+    def test_a_transposed_convolution_in_float_is_a_layer(self):
+        up = "    - {type: ConvTranspose2d, name: up, out_channels: 4, kernel_size: 2, stride: 2}\n"
+        layers = SHORT.replace("    - {type: Flatten}\n", up + "    - {type: Flatten}\n")
+        self.succeed("train", self.recipe(layers + QUANTIZE, "up.yaml"), "--run-dir", "up")
+        self.assertEqual(self.row(self.page("up")[0], "up")[1:4], ["ConvTranspose2d", "128", "float"])
+
     def test_regression(self):
         # Ranges that clip two values in five are named in the log and on the page.
         clipping = QUANTIZE.replace(", Conv2d", "").replace("moving_average", "percentile, percentile: 60")

@@ -11,6 +11,7 @@
 
 #include "steelyard/export/formats.h"
 #include "steelyard/export/interpreter.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/layers/arithmetic.h"
 #include "tests/export/export_support.h"
@@ -107,6 +108,14 @@ INSTANTIATE_TEST_SUITE_P(
                       CCase{"concat_signed", testing::concat_net, 8, true},
                       CCase{"affine_weights", testing::every_layer, 4, false, true}),
     [](const auto& p) { return std::string(p.param.name); });
+
+TEST(CHeaderText, HasTheOperationsThatTheProgramComputes) {
+  const std::string program = read_file(STEELYARD_C_PROGRAM, 1 << 20);
+  for (const OpInfo& info : op_table()) {
+    const bool computed = program.find('"' + std::string(info.name) + '"') != std::string::npos;
+    EXPECT_EQ(info.in_c_header, computed) << info.name;
+  }
+}
 
 TEST(CHeaderText, HoldsFloatLayersAndGroups) {
   Rng rng(3);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 
 #include "steelyard/export/interpreter.h"
 #include "steelyard/export/op_info.h"
@@ -38,6 +39,14 @@ Graph graph_of(int weight_bits, std::vector<std::string> ignore = {}) {
   graph.preprocessing = {DType::kU8, {{0.25F, 0.5F, 0.125F}, {0.3F, 0.2F, 0.1F}}};
   return graph;
 }
+
+// A row with another version does not compile.
+template <int version>
+concept IsGraphVersion = requires {
+  typename std::integral_constant<int, GraphVersion(version).number>;
+};
+static_assert(IsGraphVersion<1> && IsGraphVersion<kNewestGraphVersion>);
+static_assert(!IsGraphVersion<0> && !IsGraphVersion<kNewestGraphVersion + 1>);
 
 TEST(GraphFile, ComesBackWithTheSameMeaningAndBytes) {
   const TemporaryFolder folder;

@@ -100,6 +100,81 @@ TEST(Equalize, TheNetworkComputesTheSameAndRangesAreEqual) {
   }
 }
 
+// Weights [C, O/groups, KH, KW], the other way round.
+TEST(Equalize, TransposedConvolutions) {
+  Rng rng(1);
+  constexpr std::int64_t kIn = 8, kOut = 12, kGroups = 4, kTaps = 4;
+  const auto conv = conv2d(3, kIn, 3, rng, {.padding = {1, 1}});
+  const auto up = conv_transpose2d({.in_channels = kIn,
+                                    .out_channels = kOut,
+                                    .kernel_size = {2, 2},
+                                    .stride = {2, 2},
+                                    .groups = kGroups},
+                                   rng);
+  const auto last = conv_transpose2d(
+      {.in_channels = kOut, .out_channels = 2, .kernel_size = {1, 1}, .bias = false}, rng);
+  const auto up_norm = norm(kOut, 10);
+  const auto model = sequential({{"conv", conv},
+                                 {"relu1", relu()},
+                                 {"up", up},
+                                 {"norm", up_norm},
+                                 {"relu2", relu()},
+                                 {"last", last}});
+  const Tensor x = testing::random_tensor({4, 6, 6, 3}, 2, DType::kF32);
+  const Tensor before = output_of(*model, x);
+  EXPECT_THAT(equalize(model), ElementsAre(Pair("conv", "up"), Pair("up", "last")));
+  EXPECT_TRUE(testing::all_close(output_of(*model, x), before, 1e-4, 1e-4));
+
+  std::vector<double> made(kOut, 0), read(kIn, 0);
+  const std::vector<NamedParameter> parameters = up->named_parameters();
+  const auto weight = parameters[0].variable.value().span<float>();
+  const auto gamma = up_norm->weight().value().span<float>();
+  const auto variance = up_norm->running_var().span<float>();
+  constexpr std::int64_t kOutOfGroup = kOut / kGroups, kInOfGroup = kIn / kGroups;
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i) / kTaps;
+    const auto c = static_cast<std::size_t>(at / kOutOfGroup);
+    const auto o =
+        static_cast<std::size_t>(at / kOutOfGroup / kInOfGroup * kOutOfGroup + at % kOutOfGroup);
+    const double w =
+        std::abs(weight[i] * gamma[o] / std::sqrt(variance[o] + up_norm->options().eps));
+    made[o] = std::max(made[o], w);
+    read[c] = std::max(read[c], w);
+  }
+  const auto largest = [](std::span<const float> row) {
+    double most = 0;
+    for (const float w : row) most = std::max(most, std::abs(double{w}));
+    return most;
+  };
+  const auto before_it = conv->weight().value().span<float>();
+  for (std::size_t c = 0; c < read.size(); ++c) {
+    EXPECT_NEAR(largest(before_it.subspan(c * 27, 27)) / read[c], 1, 0.01) << c;
+  }
+  const std::vector<NamedParameter> of_last = last->named_parameters();
+  const auto behind = of_last[0].variable.value().span<float>();
+  for (std::size_t o = 0; o < made.size(); ++o) {
+    EXPECT_NEAR(made[o] / largest(behind.subspan(o * 2, 2)), 1, 0.01) << o;
+  }
+}
+
+// Its form says how the weights lie, or the layer stays as it is.
+TEST(Equalize, AFormOfOnesOwn) {
+  class Own : public Linear {
+   public:
+    using Linear::Linear;
+  };
+  QuantizedForm form = form_of<Own>(
+      "Own", FormKind::kWeighted,
+      [](const Own&, const FormRequest&) -> std::shared_ptr<Module> { return nullptr; });
+  Rng rng(1);
+  const auto model = sequential({{"own", std::make_shared<Own>(LinearOptions{4, 3}, rng)},
+                                 {"relu", relu()},
+                                 {"fc", linear(3, 2, rng)}});
+  EXPECT_TRUE(equalize(model, {form}).empty());
+  form.groups = [](const Module&) { return 1; };
+  EXPECT_THAT(equalize(model, {form}), ElementsAre(Pair("own", "fc")));
+}
+
 // One pair converges at once: s = sqrt(r1 r2) / r2.
 TEST(Equalize, ThePapersFactors) {
   Rng rng(1);

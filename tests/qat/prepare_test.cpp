@@ -281,7 +281,7 @@ TEST(Prepare, AFloatLayerInTheMiddleGetsAnInputQuantizerBehindIt) {
 
 TEST(Prepare, AnActivationWithoutFormStaysInFloatAndItsReaderQuantizes) {
   for (const std::shared_ptr<Module>& module :
-       {std::shared_ptr<Module>(std::make_shared<Elementwise>(ElementwiseFunction::kTanh)),
+       {std::shared_ptr<Module>(std::make_shared<Elementwise>(kernels::UnaryFunction::kTanh)),
         std::shared_ptr<Module>(std::make_shared<Clamp>(-1, 1))}) {
     Rng rng(1);
     const PreparedModel prepared =

@@ -134,7 +134,7 @@ TEST(PrepareMoves, WhatMakesNewValuesStaysInFloat) {
 
 // A variance in 8 bits would be 0 in quiet parts of a sample, and its reciprocal infinite.
 TEST(PrepareMoves, WhatIsDividedByStaysInFloat) {
-  const auto noted = [](ElementwiseFunction function) {
+  const auto noted = [](kernels::UnaryFunction function) {
     Rng rng(1);
     const auto model = std::make_shared<Graph>(std::vector<Graph::NamedNode>{
         {"conv", std::make_shared<Conv2d>(Conv2dOptions{.in_channels = 3, .out_channels = 2}, rng)},
@@ -148,8 +148,9 @@ TEST(PrepareMoves, WhatIsDividedByStaysInFloat) {
     }
     return std::string("no row");
   };
-  EXPECT_EQ(noted(ElementwiseFunction::kSqrt), "float: read by Sqrt, which needs its small values");
-  EXPECT_EQ(noted(ElementwiseFunction::kTanh).substr(0, 5), "uint8");
+  EXPECT_EQ(noted(kernels::UnaryFunction::kSqrt),
+            "float: read by Sqrt, which needs its small values");
+  EXPECT_EQ(noted(kernels::UnaryFunction::kTanh).substr(0, 5), "uint8");
 }
 
 }  // namespace

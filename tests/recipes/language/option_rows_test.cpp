@@ -120,6 +120,41 @@ TEST(OptionRows, DefaultsAreRead) {
   EXPECT_TRUE(all.points.empty() && all.numbers.empty());
 }
 
+struct Initial {
+  double number = 0.5;
+  bool flag = true;
+  Shape2d shape = Shape2d::kSquare;
+  std::array<std::int64_t, 2> pair{3, 3};
+  std::array<double, 2> limits{0.25, 2};
+  std::vector<std::int64_t> sizes{8, 4};
+  std::string text = "word";
+  std::optional<Inner> inner;
+};
+
+TEST(OptionRows, ADefaultIsTheMembersOwn) {
+  const Table<Initial> table(
+      "",
+      {key("number", "", &Initial::number).by_default(),
+       key("flag", "", &Initial::flag).by_default(), key("shape", "", &Initial::shape).by_default(),
+       key("pair", "", &Initial::pair).by_default(),
+       key("limits", "", &Initial::limits).by_default(),
+       key("sizes", "", &Initial::sizes).by_default(), key("text", "", &Initial::text).by_default(),
+       key("count", "", &Initial::inner, &Inner::count).by_default()});
+  std::vector<std::string> defaults;
+  for (const RecipeOption& option : table.option().members) {
+    defaults.push_back(option.default_yaml.value());
+  }
+  EXPECT_THAT(defaults,
+              ElementsAre("0.5", "true", "square", "3", "[0.25, 2]", "[8, 4]", "word", "0"));
+  EXPECT_EQ(rejection([&] {
+              table.read(resolve_options(parse_yaml("limits: [1]", "t"), table.option(), ""));
+            }),
+            "t:1:9: expected at least 2 in the list 'limits', got 1");
+  const Initial read =
+      table.read(resolve_options(parse_yaml("limits: [1, 3]", "t"), table.option(), ""));
+  EXPECT_THAT(read.limits, ElementsAre(1, 3));
+}
+
 TEST(OptionRows, LimitsAreTheRows) {
   EXPECT_EQ(refusal("inner: {count: 2}\n"), "t:1:1: missing key 'text'");
   EXPECT_EQ(refusal("text: a\ninner: {count: 6}\n"),
