@@ -10,10 +10,6 @@
 
 namespace steelyard::imports {
 
-// The domain of operations that replace several of ONNX's: "Linear" (x, weight [out, in], optional
-// bias [out]), "SiLU" (x), "GELU" (x), "DivNoNan" (x, y).
-inline constexpr const char* kOwnDomain = "steelyard";
-
 class EditableGraph {
  public:
   explicit EditableGraph(OnnxModel model);

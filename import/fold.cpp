@@ -220,16 +220,23 @@ Constant constant_of_shape(const OnnxNode& node, const Inputs& in) {
   return expanded(one, integers_of(required(in, 0), "shape"));
 }
 
+template <typename T>
+const T* value_of(const OnnxNode& node, const char* name) {
+  const auto found = node.attributes.find(name);
+  return found == node.attributes.end() ? nullptr : std::get_if<T>(&found->second);
+}
+
 Constant constant(const OnnxNode& node) {
-  for (const auto& [name, value] : node.attributes) {
-    if (const auto* tensor = std::get_if<Constant>(&value)) return *tensor;
-    if (name == "value_float") return {{}, true, {std::get<float>(value)}, {}};
-    if (name == "value_int") return {{}, false, {}, {{std::get<std::int64_t>(value)}}};
-    if (name == "value_ints") return integers(std::get<std::vector<std::int64_t>>(value));
-    if (name == "value_floats") {
-      const auto& reals = std::get<std::vector<float>>(value);
-      return {{static_cast<std::int64_t>(reals.size())}, true, reals, {}};
-    }
+  if (const auto* tensor = value_of<Constant>(node, "value")) return *tensor;
+  if (const auto* real = value_of<float>(node, "value_float")) return {{}, true, {*real}, {}};
+  if (const auto* number = value_of<std::int64_t>(node, "value_int")) {
+    return {{}, false, {}, {{*number}}};
+  }
+  if (const auto* list = value_of<std::vector<std::int64_t>>(node, "value_ints")) {
+    return integers(*list);
+  }
+  if (const auto* reals = value_of<std::vector<float>>(node, "value_floats")) {
+    return {{std::ssize(*reals)}, true, *reals, {}};
   }
   refuse("its value is of an unsupported kind");
 }

@@ -343,6 +343,10 @@ class ModelReader {
                   .inputs = {proto.input().begin(), proto.input().end()},
                   .outputs = {proto.output().begin(), proto.output().end()}};
     const std::string what = "node " + in_quotes(node.label()) + " (" + printable(node.op) + ")";
+    // What has it was made here, and is not checked again.
+    if (node.domain == kOwnDomain) {
+      fail(what + ": files have no operations of the domain '" + kOwnDomain + "'");
+    }
     for (const std::string& output : node.outputs) {
       if (!output.empty() && !made_.insert(output).second) {
         fail(what + ": the value " + in_quotes(output) + " is made by another node already");

@@ -101,6 +101,7 @@ void conv_transpose(Translator& t) {
 void linear(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const Constant& weight = t.constant(1, "weight");
+  if (weight.shape.size() != 2) refuse("its weight " + shape_string(weight.shape));
   const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];
   if (t.input(0).one_hot == inputs && !t.has_input(2)) {
     const ExtentShape positions(in.begin(), in.end() - 1);
