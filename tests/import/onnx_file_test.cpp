@@ -222,6 +222,10 @@ TEST_F(OnnxFile, RefusesTensorsThatAreNotWhatTheySay) {
   EXPECT_EQ(refusal(), "initializer 'w': expected 16 bytes for the shape [2, 2], got 3");
   weight().set_dims(0, std::int64_t{1} << 62);
   EXPECT_THAT(refusal(), HasSubstr("initializer 'w': expected a shape of at most"));
+  weight().set_dims(0, 0);
+  weight().set_dims(1, std::int64_t{1} << 62);
+  EXPECT_THAT(refusal(), HasSubstr("initializer 'w': expected a shape of at most"));
+  weight().set_dims(1, 2);
   weight().set_dims(0, -1);
   EXPECT_THAT(refusal(), HasSubstr("got [-1, 2]"));
   weight().set_dims(0, 2);
