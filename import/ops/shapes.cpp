@@ -47,7 +47,8 @@ void reshaped(Translator& t, const ExtentShape& to) {
   if (const Order order = order_of_changed_end(in, to); !order.empty()) {
     return reshaped_in_order(t, to, order);
   }
-  if (to.size() == 2 && from.size() > 2 && to[0] == from[0] && in.channels_last) {
+  const bool flattens = to.size() == 2 && to[0] == from[0];
+  if (flattens && (from.size() == 3 || from.size() == 4) && in.channels_last) {
     const std::string row = t.averaged_row(0);
     return t.give(row.empty() ? t.add("Flatten", {t.image(0)}) : row, to, false);
   }

@@ -86,67 +86,6 @@ TEST(Translate, TheBatchStaysFree) {
   }
 }
 
-// --- whole numbers
-
-OnnxModel of_whole_numbers(const std::function<std::string(ModelMaker&)>& make) {
-  ModelMaker m({{std::nullopt}, {5}});
-  m.model().inputs[0].type = "int64";
-  return m.ending_in(make(m));
-}
-
-TEST(Translate, OneHotTimesATableIsAnEmbedding) {
-  const auto table = [](ModelMaker& m) {
-    return m.reals("table.weight", {3, 2}, {0, 1, 2, 3, 4, 5});
-  };
-  const std::vector<std::function<std::string(ModelMaker&)>> spellings{
-      [&](ModelMaker& m) {
-        std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
-        x = m.node("Equal", {m.node("Expand", {x, m.integers({1, 5, 1})}), m.integers({0, 1, 2})});
-        x = m.node("Cast", {x}, {{"to", std::int64_t{1}}});
-        return m.node("MatMul", {x, table(m)});
-      },
-      [&](ModelMaker& m) {
-        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
-        return m.node("MatMul", {x, table(m)});
-      },
-      [&](ModelMaker& m) {
-        return m.node("Gather", {table(m), m.node("Cast", {"x"}, {{"to", std::int64_t{6}}})});
-      }};
-  for (const auto& spelling : spellings) {
-    const Imported imported = translate(of_whole_numbers(spelling), {5});
-    EXPECT_EQ(imported.graph.nodes.back().type, "Embedding");
-    EXPECT_EQ(imported.graph.nodes.back().name, "table");
-    EXPECT_EQ(imported.graph.input.type, "int64");
-    EXPECT_EQ(graph_from(text_of(imported.graph), "file").input, imported.graph.input);
-    const Tensor y = output_of(imported, Tensor::from<float>({2, 0, 1, 1, 2}, {1, 5}));
-    EXPECT_TRUE(all_close(y, Tensor::from<float>({4, 5, 0, 1, 2, 3, 2, 3, 4, 5}, {1, 5, 2}), 0, 0));
-  }
-}
-
-TEST(Translate, RefusesOtherUsesOfWholeNumbers) {
-  const auto refusal = [](const std::function<std::string(ModelMaker&)>& make) {
-    const OnnxModel model = of_whole_numbers(make);
-    return message_of<InputError>([&] { translate(model, {5}); });
-  };
-  EXPECT_THAT(refusal([](ModelMaker& m) {
-                const std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
-                return m.node("Relu", {m.node("Equal", {x, m.integers({1, 2, 3})})});
-              }),
-              HasSubstr("Relu_2 (Relu): of whole numbers"));
-  EXPECT_THAT(refusal([](ModelMaker& m) {
-                return m.node("Sub", {"x", "x"});
-              }),
-              HasSubstr("Sub_0 (Sub): of whole numbers"));
-  EXPECT_THAT(refusal([](ModelMaker& m) { return m.node("Identity", {"x"}); }),
-              HasSubstr("holds whole numbers"));
-  EXPECT_THAT(
-      refusal([](ModelMaker& m) {
-        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
-        return m.node("Relu", {m.node("Cast", {x}, {{"to", std::int64_t{1}}})});
-      }),
-      HasSubstr("of whole numbers"));
-}
-
 TEST(Translate, PositionsInAnyOrderAreSlicesThatAreJoined) {
   ModelMaker m({{std::nullopt}, {6}});
   const Imported some = translate(m.ending_in(m.node("Gather", {"x", m.integers({-1, 4, 3, 0, 0})},
@@ -242,6 +181,20 @@ TEST(Translate, FlattensInOnnxsOrder) {
   for (std::int64_t c = 0; c < 2; ++c) {
     for (std::int64_t pixel = 0; pixel < 6; ++pixel) {
       EXPECT_EQ(y.data<float>()[c * 6 + pixel], x.data<float>()[pixel * 2 + c]);
+    }
+  }
+}
+
+// Volumes have no Flatten of their own.
+TEST(Translate, FlattensVolumesInOnnxsOrder) {
+  ModelMaker m({{std::nullopt}, {3}, {2}, {4}, {5}});
+  const std::string x = m.node("Transpose", {"x"}, {{"perm", Ints{0, 4, 1, 2, 3}}});
+  const Imported imported = translate(m.ending_in(m.node("Flatten", {x})), {3, 2, 4, 5});
+  const Tensor in = random_tensor({1, 3, 2, 4, 5}, 1, DType::kF32);
+  const Tensor y = output_of(imported, in);
+  for (std::int64_t c = 0; c < 5; ++c) {
+    for (std::int64_t i = 0; i < 24; ++i) {
+      EXPECT_EQ(y.data<float>()[c * 24 + i], in.data<float>()[i * 5 + c]);
     }
   }
 }
