@@ -28,7 +28,8 @@ class EditableGraph {
 
   bool is_read(const std::string& value) const { return readers_.contains(value); }
   int readers_of(const OnnxNode& node) const;
-  // The node that makes the value as its first output, if that is the operation; else null.
+  // The node that makes the value as its first output, if that is the operation of ONNX, or Linear
+  // of this importer; else null.
   const OnnxNode* maker(const std::string& value, const char* op) const;
   // The same where nobody else reads the value.
   const OnnxNode* inner(const std::string& value, const char* op) const;

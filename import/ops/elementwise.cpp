@@ -92,6 +92,7 @@ void over_classes(Translator& t, const char* type) {
   const Value& in = t.input(0);
   const ExtentShape shape = in.shape;
   const std::size_t axis = axis_of(t.node().integer("axis", t.opset() < 13 ? 1 : -1), shape.size());
+  if (shape[axis].of_batch) refuse("over the batch");
   if (t.opset() < 13) {  // over all dimensions from the axis on
     for (std::size_t i = axis + 1; i < shape.size(); ++i) {
       if (shape[i] != Extent{1}) {

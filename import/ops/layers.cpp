@@ -130,7 +130,16 @@ void matmul(Translator& t) {
   t.give(t.add("MatMul", {t.plain(0), t.plain(1)}), with_last(a, b.back()), false);
 }
 
-void gemm(Translator&) { refuse("its matrices are computed, or transA is set"); }
+// One that is no Linear.
+void gemm(Translator& t) {
+  if (t.node().integer("transA", 0) != 0) refuse("transA is set");
+  const Shape& matrix = t.constant(1, "second matrix").shape;
+  if (t.has_input(2)) {
+    refuse("its third operand " + shape_string(t.constant(2, "third operand").shape) +
+           " beside the matrix " + shape_string(matrix) + ": expected a number for each output");
+  }
+  refuse("its second matrix " + shape_string(matrix) + ": expected floats of two dimensions");
+}
 
 double epsilon(const Translator& t) {
   const double eps = t.node().real("epsilon", 1e-5F);
@@ -191,7 +200,9 @@ std::vector<OperationRow> layer_operations() {
   return {
       {"Conv", conv, "weights that are computed, 3 spatial dimensions"},
       {"ConvTranspose", conv_transpose, "one spatial dimension, auto_pad, output_shape"},
-      {"Gemm", gemm, "matrices that are both computed, transA"},
+      {"Gemm", gemm,
+       "matrices that are both computed, transA, a third operand other than a number for each "
+       "output"},
       {"Linear", linear, "", kOwnDomain, WholeNumbers::kRead},
       {"MatMul", matmul, "operands of different leading dimensions, a constant first operand"},
       {"BatchNormalization", batch_norm, "training_mode"},
