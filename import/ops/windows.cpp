@@ -53,7 +53,7 @@ Window window_of(const Translator& t, const ExtentShape& input, std::vector<std:
     std::int64_t room = size + before + after - span;
     if (room < 0) refuse("its window is larger than the input " + to_string(input));
     if (const std::int64_t rest = room % w.stride[i]; ceil && rest != 0) {
-      if (over_edge == OverEdge::kRefuses) refuse("ceil_mode with a window over the edge");
+      if (over_edge == OverEdge::kRefuses) refuse(kWindowOverEdge);
       const std::int64_t more = w.stride[i] - rest;
       // The window must begin inside of the input or of the padding before it.
       if (room + more < size + before) {
