@@ -210,9 +210,11 @@ class Import(Case):
         judged = self.succeed("verify", "run")
         self.assertRegex(judged, r"\n0 of \d+ codes differ")
         self.assertRegex(judged, r"\nat \[12, 8, 1\]: 0 of \d+ codes differ")
+        self.assertRegex(judged, r"\nat \[7, 5, 1\]: 0 of \d+ codes differ")
         if "ONNX: skipped" not in judged:
             self.assertIn(" 0 of 576 outputs differ", judged)
             self.assertRegex(judged, r"\nONNX Runtime [\d.]+ at that size: .* 0 of 2304 outputs differ")
+            self.assertRegex(judged, r"\nONNX Runtime [\d.]+ at that size: .* 0 of 576 outputs differ")
         # What is trained in float is exported for all sizes, too.
         self.succeed("import", "model.onnx", "--run-dir", "float", "--recipe", recipe, "--set", "data.augment=[]")
         self.assertNotIn("fixed sizes", self.notes_of("export", "float"))
