@@ -438,6 +438,31 @@ TEST(Translate, ResizesToSizesInFloat32) {
   EXPECT_EQ(translate(m.ending_in(x), {10, 10, 3}).graph.output_sample, (Shape{7, 5, 3}));
 }
 
+// The numbers are those that ONNX Runtime gives for 0, 1, 2, 3, 4.
+TEST(Translate, ResizesAsOnnxRuntimeDoes) {
+  const auto resized = [](std::int64_t opset, float scale,
+                          const std::map<std::string, OnnxAttributeValue>& attributes) {
+    ModelMaker m({{std::nullopt}, {1}, {5}});
+    m.model().opset = opset;
+    std::vector<std::string> inputs{"x", "", m.reals("scales", {3}, {1, 1, scale})};
+    if (opset < 11) inputs.erase(inputs.begin() + 1);
+    const Imported imported = translate(m.ending_in(m.node("Resize", inputs, attributes)), {1, 5});
+    return testing::values(output_of(imported, Tensor::from<float>({0, 1, 2, 3, 4}, {1, 1, 5})));
+  };
+  // Before there was a nearest_mode, shrinking took the next pixel.
+  EXPECT_THAT(resized(10, 0.6F, {{"mode", "nearest"}}), ElementsAre(0, 2, 4));
+  EXPECT_THAT(resized(10, 1.5F, {{"mode", "nearest"}}), ElementsAre(0, 0, 1, 2, 2, 3, 4));
+  // 1.5 / 0.6 is a little less than 2.5, but not in float32.
+  const std::string transform = "coordinate_transformation_mode";
+  EXPECT_THAT(resized(13, 0.6F,
+                      {{"mode", "nearest"}, {transform, "half_pixel"}, {"nearest_mode", "floor"}}),
+              ElementsAre(0, 2, 3));
+  // The corners are those of 7 pixels, not of 7.5.
+  const auto near = [](double value) { return ::testing::DoubleNear(value, 1e-6); };
+  EXPECT_THAT(resized(13, 1.5F, {{"mode", "linear"}, {transform, "align_corners"}}),
+              ElementsAre(0, near(2 / 3.0), near(4 / 3.0), 2, near(8 / 3.0), near(10 / 3.0), 4));
+}
+
 TEST(Translate, RefusesWeightsThatAreNotFinite) {
   ModelMaker m(images(1));
   const std::string w = m.reals("w", {1, 1, 1, 1}, {NAN});
