@@ -73,12 +73,15 @@ std::optional<OnnxNode> with_padding(const OnnxNode& window, const OnnxNode& pad
   for (std::size_t i = 0; i + 2 < rank; ++i) {
     std::int64_t& before = sums[i];
     std::int64_t& behind = sums[i + rank - 2];
-    if (pads[i + 2] < 0 || pads[i + 2 + rank] < 0) return std::nullopt;
-    before += pads[i + 2];
-    behind += pads[i + 2 + rank];
-    if (before != behind) return std::nullopt;  // would be padded by a node of its own again
+    const std::int64_t more_before = pads[i + 2], more_behind = pads[i + 2 + rank];
+    if (more_before < 0 || more_behind < 0) return std::nullopt;
+    if (__builtin_add_overflow(before, more_before, &before) ||
+        __builtin_add_overflow(behind, more_behind, &behind) ||
+        before != behind) {  // would be padded by a node of its own again
+      return std::nullopt;
+    }
     const bool pooled = window.op != "Conv";
-    if (pooled && (i >= kernel.size() || 2 * before > kernel[i])) return std::nullopt;
+    if (pooled && (i >= kernel.size() || before > kernel[i] / 2)) return std::nullopt;
   }
   OnnxNode joined = window;
   joined.inputs[0] = pad.input(0);

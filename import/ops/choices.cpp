@@ -21,7 +21,8 @@ Constant as_floats(const Constant& constant) {
   Constant floats{.shape = constant.shape, .floating = true, .reals = constant.reals};
   constexpr std::int64_t kExact = std::int64_t{1} << 24;
   for (const Extent& e : constant.integers) {
-    if (e.of_batch || std::abs(e.value) > kExact) refuse("with a whole number that no float holds");
+    if (e.of_batch || e.value < -kExact || e.value > kExact)
+      refuse("with a whole number that no float holds");
     floats.reals.push_back(static_cast<float>(e.value));
   }
   return floats;

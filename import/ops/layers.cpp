@@ -27,7 +27,7 @@ void conv(Translator& t) {
   const std::size_t rank = in.size();
   if (rank != 3 && rank != 4) refuse("of " + std::to_string(rank - 2) + " spatial dimensions");
   const std::int64_t channels = channels_of(in);
-  if (w.size() != rank || groups < 1 || w[1] * groups != channels) {
+  if (w.size() != rank || groups < 1 || groups > channels || w[1] * groups != channels) {
     refuse("its weight " + shape_string(w) + " does not fit the input " + to_string(in));
   }
   Window window = window_of(t, in, {w.begin() + 2, w.end()});
@@ -61,20 +61,16 @@ void conv_transpose(Translator& t) {
   const OnnxNode& node = t.node();
   const std::int64_t groups = node.integer("group", 1);
   if (in.size() != 4) refuse("of other than 2 spatial dimensions");
-  if (w.size() != 4 || groups < 1 || w[0] != channels_of(in)) {
+  if (w.size() != 4 || groups < 1 || groups > w[0] || w[0] != channels_of(in)) {
     refuse("its weight " + shape_string(w) + " does not fit the input " + to_string(in));
   }
   if (node.has("output_shape")) refuse("output_shape is not supported");
   const std::string automatic = node.text("auto_pad", "NOTSET");
   if (automatic != "NOTSET" && automatic != "VALID") refuse("auto_pad is not supported");
-  const auto values = [&](const char* name, std::size_t count, std::int64_t otherwise) {
-    std::vector<std::int64_t> list = node.integers(name);
-    if (list.empty()) list.assign(count, otherwise);
-    if (list.size() != count) refuse(std::string(name) + " " + shape_string(list));
-    return list;
-  };
-  const auto stride = values("strides", 2, 1), dilation = values("dilations", 2, 1);
-  const auto pads = values("pads", 4, 0), extra = values("output_padding", 2, 0);
+  const auto stride = window_sizes(node, "strides", 2, 1, 1);
+  const auto dilation = window_sizes(node, "dilations", 2, 1, 1);
+  const auto pads = window_sizes(node, "pads", 4, 0, 0);
+  const auto extra = window_sizes(node, "output_padding", 2, 0, 0);
   if (pads[0] != pads[2] || pads[1] != pads[3]) refuse("pads differ at both ends");
   ExtentShape out{in[0], {w[1] * groups}};
   for (std::size_t i = 0; i < 2; ++i) {

@@ -290,8 +290,9 @@ void split(Translator& t) {
     sizes.assign(static_cast<std::size_t>(count), each);
     sizes.back() = extent - each * (count - 1);
   }
+  const auto is_part = [&](std::int64_t size) { return size > 0 && size <= extent; };
   const bool fits = std::ssize(sizes) == count &&
-                    std::all_of(sizes.begin(), sizes.end(), [](auto s) { return s > 0; }) &&
+                    std::all_of(sizes.begin(), sizes.end(), is_part) &&
                     std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent;
   if (!fits) refuse("parts " + shape_string(sizes) + " of " + std::to_string(extent));
   if (sizes.size() == 1) return t.give(t.input(0));

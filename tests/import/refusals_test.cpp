@@ -56,6 +56,51 @@ TEST(Refusals, ASoftmaxOverTheBatch) {
               HasSubstr("Softmax_1 (Softmax): over the batch"));
 }
 
+// Products and sums of a hostile file's sizes stay in 64 bits; a build with UBSan says where not.
+TEST(Refusals, SizesOfAHostileFile) {
+  const Shape image{3, 4, 4};
+  const auto up = [](const char* attribute, Ints values) -> Make {
+    return [=](ModelMaker& m) {
+      return m.node("ConvTranspose", {"x", m.weight("w", {3, 4, 2, 2})}, {{attribute, values}});
+    };
+  };
+  EXPECT_THAT(refusal(up("strides", {kHuge / 2, 2}), image), HasSubstr("strides: expected 2"));
+  EXPECT_THAT(refusal(up("dilations", {kHuge, 2}), image), HasSubstr("dilations: expected 2"));
+  EXPECT_THAT(refusal(up("pads", {kHuge, 0, kHuge, 0}), image), HasSubstr("pads: expected 4"));
+  for (const std::string op : {"Conv", "ConvTranspose"}) {
+    const Make grouped = [&](ModelMaker& m) {
+      const std::string y = m.node(op, {"x", m.weight("w", {3, 4, 2, 2})}, {{"group", kHuge / 2}});
+      return m.node("Add", {y, m.weight("b", {4, 1, 1})});
+    };
+    EXPECT_THAT(refusal(grouped, image), HasSubstr("its weight [3, 4, 2, 2] does not fit"));
+  }
+  EXPECT_THAT(refusal(
+                  [](ModelMaker& m) {
+                    const std::string pads = m.integers({0, 0, kHuge, 0, 0, 0, kHuge, 0});
+                    return m.node("AveragePool", {m.node("Pad", {"x", pads})},
+                                  {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{1, 0, 1, 0}}});
+                  },
+                  image),
+              HasSubstr("too large"));
+  EXPECT_THAT(refusal(
+                  [](ModelMaker& m) {
+                    const std::string x = m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2, 3}}});
+                    return m.node("Gather", {x, m.number_of(kHuge)}, {{"axis", std::int64_t{0}}});
+                  },
+                  image),
+              HasSubstr("an index is outside of its dimension"));
+  EXPECT_THAT(
+      refusal([](ModelMaker& m) {
+        return m.node("Split", {"x", m.integers({kHuge, kHuge, 5})}, {{"axis", std::int64_t{1}}});
+      }),
+      HasSubstr("of 3"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                const std::string above = m.node("Greater", {"x", m.number_of(-kHuge - 1)});
+                return m.node("Where", {above, "x", m.number(0)});
+              }),
+              HasSubstr("with a whole number that no float holds"));
+}
+
 // The names of operations are those of one domain.
 TEST(Refusals, OperationsOfOthersInPatterns) {
   const auto of_others = [](ModelMaker& m, const std::string& value) {
