@@ -202,7 +202,7 @@ void Translator::translate_node() {
   try {
     if (!reads_unknown && know(node)) return;
     if (reads_unknown && node.domain.empty() &&
-        (node.op == "Shape" || node.op == "ConstantOfShape")) {
+        (node.op == "Shape" || node.op == "Size" || node.op == "ConstantOfShape")) {
       return give_up("");
     }
     if (row == nullptr) {

@@ -31,6 +31,12 @@ const Constant* given(const FoldInputs& inputs, std::size_t i);
 // Axes of an attribute, which newer operation sets have as an input.
 std::vector<std::int64_t> axes_of(const OnnxNode& node, const FoldInputs& inputs);
 
+// The dimensions of `rank` that Shape gives.
+struct ShapePart {
+  std::int64_t first = 0, end = 0;
+};
+ShapePart shape_part(const OnnxNode& node, std::int64_t rank);
+
 // A list of whole numbers.
 Constant list_of(const std::vector<std::int64_t>& values);
 

@@ -1,5 +1,6 @@
 // Other shapes and parts of constants, joins of several, and new ones.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "steelyard/import/folds/folds.h"
@@ -210,9 +211,160 @@ Constant range_of_integers(const FoldInputs& in) {
   return list_of(values);
 }
 
-Constant range(const OnnxNode&, const FoldInputs& in) { return range_of_integers(in); }
+// Added up one after another, as ONNX Runtime does.
+Constant range_of_floats(const FoldInputs& in) {
+  float numbers[3];
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!required(in, i).floating || in[i]->size() != 1) refuse("expected numbers of one type");
+    numbers[i] = in[i]->reals[0];
+  }
+  const auto [first, limit, step] = numbers;
+  const double count = std::ceil(double{limit - first} / double{step});
+  if (!(count <= static_cast<double>(kMostElementsOfAConstant))) {
+    refuse("a constant that is too large");
+  }
+  Constant list{.shape = {std::max<std::int64_t>(0, static_cast<std::int64_t>(count))},
+                .floating = true};
+  float at = first;
+  for (std::int64_t i = 0; i < list.shape[0]; ++i, at += step) list.reals.push_back(at);
+  return list;
+}
+
+Constant range(const OnnxNode&, const FoldInputs& in) {
+  return required(in, 0).floating ? range_of_floats(in) : range_of_integers(in);
+}
+
+Constant flatten(const OnnxNode& node, const FoldInputs& in) {
+  const Constant& x = required(in, 0);
+  const std::int64_t axis = node.integer("axis", 1), rank = std::ssize(x.shape);
+  const auto middle =
+      x.shape.begin() +
+      static_cast<std::ptrdiff_t>(axis == rank ? x.shape.size() : axis_of(axis, x.shape.size()));
+  return reshaped(x,
+                  {limited_size({x.shape.begin(), middle}), limited_size({middle, x.shape.end()})});
+}
+
+// --- parts and borders
+
+std::vector<Constant> split(const OnnxNode& node, const FoldInputs& in) {
+  const Constant& x = required(in, 0);
+  const std::size_t axis = axis_of(node.integer("axis", 0), x.shape.size());
+  const std::int64_t extent = x.shape[axis], count = std::ssize(node.outputs);
+  std::vector<std::int64_t> sizes = node.integers("split");
+  if (const Constant* list = given(in, 1)) sizes = integers_of(*list, "split");
+  if (sizes.empty() && count > 0) {
+    const std::int64_t each = (extent + count - 1) / count;
+    sizes.assign(static_cast<std::size_t>(count), each);
+    sizes.back() = extent - each * (count - 1);
+  }
+  const auto strides = strides_of(x.shape);
+  std::vector<Constant> parts;
+  std::int64_t first = 0;
+  for (const std::int64_t size : sizes) {
+    if (size < 0 || size > extent - first) refuse("parts that do not fit");
+    Shape shape = x.shape;
+    shape[axis] = size;
+    parts.push_back(rearranged(x, shape, [&](const Positions& index) {
+      std::int64_t from = first * strides[axis];
+      for (std::size_t i = 0; i < index.size(); ++i) from += index[i] * strides[i];
+      return from;
+    }));
+    first += size;
+  }
+  if (first != extent) refuse("parts that do not fit");
+  return parts;
+}
+
+// x with one more element at its end, which moves take for what is outside of it.
+Constant with_element(Constant x, const Constant& element) {
+  if (element.floating != x.floating || element.size() != 1) refuse("expected a value of its type");
+  x.reals.insert(x.reals.end(), element.reals.begin(), element.reals.end());
+  x.integers.insert(x.integers.end(), element.integers.begin(), element.integers.end());
+  return x;
+}
+
+Constant number_like(const Constant& x, float value) {
+  if (x.floating) return {.shape = {}, .floating = true, .reals = {value}};
+  return {.shape = {}, .integers = {{static_cast<std::int64_t>(value)}}};
+}
+
+Constant pad(const OnnxNode& node, const FoldInputs& in) {
+  const Constant& x = required(in, 0);
+  if (node.text("mode", "constant") != "constant") refuse("a mode other than constant");
+  std::vector<std::int64_t> pads = node.integers("pads"), axes(x.shape.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (const Constant* list = given(in, 1)) pads = integers_of(*list, "pads");
+  if (const Constant* list = given(in, 3)) axes = integers_of(*list, "axes");
+  if (pads.size() != 2 * axes.size()) refuse("pads " + shape_string(pads));
+  Shape shape = x.shape, before(x.shape.size(), 0);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = axis_of(axes[i], x.shape.size());
+    const std::int64_t behind = pads[i + axes.size()];
+    for (const std::int64_t size : {pads[i], behind}) {
+      if (size < 0 || size > kMostElementsOfAConstant) refuse("pads " + shape_string(pads));
+    }
+    before[axis] = pads[i];
+    shape[axis] += pads[i] + behind;
+  }
+  const Constant* value = given(in, 2);
+  const Constant number = number_like(x, node.real("value", 0));
+  const auto strides = strides_of(x.shape);
+  return rearranged(with_element(x, value == nullptr ? number : *value), shape,
+                    [&](const Positions& index) {
+                      std::int64_t from = 0;
+                      for (std::size_t i = 0; i < index.size(); ++i) {
+                        const std::int64_t at = index[i] - before[i];
+                        if (at < 0 || at >= x.shape[i]) return x.size();
+                        from += at * strides[i];
+                      }
+                      return from;
+                    });
+}
+
+Constant tile(const OnnxNode&, const FoldInputs& in) {
+  const Constant& x = required(in, 0);
+  const std::vector<std::int64_t> repeats = integers_of(required(in, 1), "repeats");
+  if (repeats.size() != x.shape.size()) refuse("repeats " + shape_string(repeats));
+  Shape shape = x.shape;
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (__builtin_mul_overflow(shape[i], repeats[i], &shape[i])) refuse("too large");
+  }
+  const auto strides = strides_of(x.shape);
+  return rearranged(x, shape, [&](const Positions& index) {
+    std::int64_t from = 0;
+    for (std::size_t i = 0; i < index.size(); ++i) from += index[i] % x.shape[i] * strides[i];
+    return from;
+  });
+}
+
+// Zeros below or above a diagonal of the last two dimensions.
+Constant triangle(const OnnxNode& node, const FoldInputs& in) {
+  const Constant& x = required(in, 0);
+  const std::size_t rank = x.shape.size();
+  if (rank < 2) refuse("of fewer than two dimensions");
+  const bool upper = node.integer("upper", 1) != 0;
+  const Constant* k = given(in, 1);
+  const std::int64_t diagonal = k == nullptr ? 0 : integers_of(*k, "k").at(0);
+  const auto strides = strides_of(x.shape);
+  return rearranged(with_element(x, number_like(x, 0)), x.shape, [&](const Positions& index) {
+    const std::int64_t distance = index[rank - 1] - index[rank - 2];
+    if (upper ? distance < diagonal : distance > diagonal) return x.size();
+    std::int64_t from = 0;
+    for (std::size_t i = 0; i < rank; ++i) from += index[i] * strides[i];
+    return from;
+  });
+}
 
 }  // namespace
+
+ShapePart shape_part(const OnnxNode& node, std::int64_t rank) {
+  const auto position = [&](const char* name, std::int64_t otherwise) {
+    const std::int64_t at = node.integer(name, otherwise);
+    return std::clamp<std::int64_t>(at < 0 ? at + rank : at, 0, rank);
+  };
+  const std::int64_t begin = position("start", 0);
+  return {begin, std::max(begin, position("end", rank))};
+}
 
 std::vector<FoldRow> moving_folds() {
   return {
@@ -239,11 +391,21 @@ std::vector<FoldRow> moving_folds() {
       one_output("ConstantOfShape", constant_of_shape),
       one_output("Shape",
                  [](const OnnxNode& node, const FoldInputs& in) {
-                   if (node.has("start") || node.has("end"))
-                     refuse("start and end are not supported");
-                   return list_of(required(in, 0).shape);
+                   const Shape& shape = required(in, 0).shape;
+                   const auto part = shape_part(node, std::ssize(shape));
+                   return list_of({shape.begin() + part.first, shape.begin() + part.end});
+                 }),
+      one_output("Size",
+                 [](const OnnxNode&, const FoldInputs& in) {
+                   const std::int64_t size = limited_size(required(in, 0).shape);
+                   return Constant{.shape = {}, .integers = {{size}}};
                  }),
       one_output("Range", range),
+      one_output("Flatten", flatten),
+      {"Split", split},
+      one_output("Pad", pad),
+      one_output("Tile", tile),
+      one_output("Trilu", triangle),
   };
 }
 

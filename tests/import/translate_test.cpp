@@ -86,6 +86,15 @@ TEST(Translate, TheBatchStaysFree) {
   }
 }
 
+TEST(Translate, PartsOfShapesKeepTheBatchFree) {
+  ModelMaker m({{std::nullopt}, {2}, {3}});
+  const std::string batch = m.node("Shape", {"x"}, {{"end", std::int64_t{1}}});
+  const std::string rest = m.node("Div", {m.node("Size", {"x"}), batch});
+  const std::string shape = m.node("Concat", {batch, rest}, {{"axis", std::int64_t{0}}});
+  const Imported imported = translate(m.ending_in(m.node("Reshape", {"x", shape})), {2, 3});
+  EXPECT_EQ(output_of(imported, Tensor::zeros({4, 2, 3})).shape(), (Shape{4, 6}));
+}
+
 TEST(Translate, PositionsInAnyOrderAreSlicesThatAreJoined) {
   ModelMaker m({{std::nullopt}, {6}});
   const Imported some = translate(m.ending_in(m.node("Gather", {"x", m.integers({-1, 4, 3, 0, 0})},
