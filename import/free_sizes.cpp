@@ -1,9 +1,11 @@
 #include "steelyard/import/free_sizes.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/import/inputs.h"
 #include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {
@@ -26,6 +28,11 @@ std::string own_name(const OnnxPort& port, const OnnxDim& dim) {
 std::string name_of(std::size_t axis, std::size_t rank) {
   if (rank == 3) return axis == 0 ? "height" : "width";
   return "dimension " + std::to_string(axis + 1);
+}
+
+bool leaves_size_free(const OnnxPort& port) {
+  return std::any_of(port.dims.begin() + 1, port.dims.end(),
+                     [](const OnnxDim& dim) { return !dim.size; });
 }
 
 bool same_values(const NamedTensor& a, const NamedTensor& b) {
@@ -94,9 +101,18 @@ Imported nearest(const Shape& sample, std::size_t axis,
 }  // namespace
 
 bool has_free_sizes(const OnnxModel& model) {
-  const std::vector<OnnxDim>& dims = model.inputs.at(0).dims;
-  return model.inputs.size() == 1 &&
-         std::any_of(dims.begin() + 1, dims.end(), [](const OnnxDim& dim) { return !dim.size; });
+  return model.inputs.size() == 1 && leaves_size_free(model.inputs[0]);
+}
+
+void note_fixed_inputs(Imported& imported, const OnnxModel& model) {
+  if (model.inputs.size() < 2) return;
+  std::vector<OnnxPort> free;
+  std::copy_if(model.inputs.begin(), model.inputs.end(), std::back_inserter(free),
+               leaves_size_free);
+  if (free.empty()) return;
+  imported.notes.push_back("sizes of " + printable(names_of(free)) + " are free in " +
+                           printable(model.source) +
+                           ", but fixed in exports: the model has several inputs");
 }
 
 void find_free_sizes(Imported& imported, const OnnxModel& model,

@@ -15,7 +15,11 @@ namespace steelyard::imports {
 void find_free_sizes(Imported& imported, const OnnxModel& model,
                      const std::function<Imported(const Shape&)>& translated);
 
-// Whether the file leaves a size besides the batch free.
+// Notes that a model with several inputs has fixed sizes in exports where the file leaves some
+// free.
+void note_fixed_inputs(Imported& imported, const OnnxModel& model);
+
+// Whether the file has one input and leaves a size of it besides the batch free.
 bool has_free_sizes(const OnnxModel& model);
 
 }  // namespace steelyard::imports

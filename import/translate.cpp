@@ -101,11 +101,18 @@ void choose_output(OnnxModel& model, const std::string& name) {
   if (name.empty()) return;  // translate() says what it expects
   const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
                                   [&](const OnnxPort& port) { return port.name == name; });
-  if (found == model.outputs.end()) {
-    fail(model, "no output is called '" + printable(name) + "'; there are " +
-                    printable(names_of(model.outputs)));
+  if (found != model.outputs.end()) {
+    model.outputs = {OnnxPort(*found)};
+    return;
   }
-  model.outputs = {OnnxPort(*found)};
+  const bool inner = std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) {
+    return std::find(node.outputs.begin(), node.outputs.end(), name) != node.outputs.end();
+  });
+  if (!inner) {
+    fail(model, "no output and no value inside is called '" + printable(name) +
+                    "'; the outputs are " + printable(names_of(model.outputs)));
+  }
+  model.outputs = {{.name = name, .type = "float"}};
 }
 
 Imported translate(const OnnxModel& model, const SampleSpec& sample) {
@@ -115,7 +122,11 @@ Imported translate(const OnnxModel& model, const SampleSpec& sample) {
   const auto translated = [&](const SampleSpec& of, bool any_size) {
     return Translator(simplified, of, any_size).run();
   };
-  if (!has_free_sizes(model)) return translated(sample, false);
+  if (!has_free_sizes(model)) {
+    Imported imported = translated(sample, false);
+    note_fixed_inputs(imported, model);
+    return imported;
+  }
   Imported free = translated(sample, true);
   find_free_sizes(free, model, [&](const Shape& shape) { return translated(shape, true); });
   if (!free.graph.input.free.empty()) return free;

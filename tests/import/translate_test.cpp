@@ -340,18 +340,6 @@ TEST(Translate, SaysOnceThatAModelIsQuantized) {
             "QuantizeLinear): import the float model that it was made of");
 }
 
-TEST(Translate, OneOfSeveralOutputsIsChosen) {
-  ModelMaker m({{std::nullopt}, {3}});
-  const std::string scores = m.node("Sigmoid", {m.node("Relu", {"x"})});
-  m.ending_in(scores);
-  m.model().outputs.push_back({"Relu_0:0", "float"});
-  OnnxModel model = m.model();
-  choose_output(model, "Relu_0:0");
-  EXPECT_THAT(types_of(translate(model, {3})), ElementsAre("ReLU"));
-  EXPECT_EQ(message_of<InputError>([&] { choose_output(model, scores); }),
-            "test.onnx: no output is called 'Sigmoid_1:0'; there are Relu_0:0");
-}
-
 TEST(Translate, ASampleOfAFileIsItsFixedSizes) {
   const auto sample = [](const std::vector<OnnxDim>& dims) {
     return sample_of(ModelMaker(dims).model()).shape;
