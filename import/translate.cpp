@@ -17,9 +17,10 @@ namespace {
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
     std::vector<OperationRow> rows;
-    for (const auto& family : {layer_operations(), elementwise_operations(), shape_operations(),
-                               window_operations(), lookup_operations(), choice_operations(),
-                               recurrent_operations(), reduction_operations()}) {
+    for (const auto& family :
+         {layer_operations(), elementwise_operations(), shape_operations(), join_operations(),
+          window_operations(), lookup_operations(), choice_operations(), recurrent_operations(),
+          reduction_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;
@@ -383,6 +384,16 @@ void Translator::give(Value value, std::size_t output) {
   if (output >= node_->outputs.size()) return;
   if (!value.known) elements(value.shape);
   values_[node_->outputs[output]] = std::move(value);
+}
+
+std::string Translator::keep(Value value) {
+  // No value of a file has a line break in its name, or it comes first.
+  std::string name;
+  do {
+    name = node_->label() + "\n" + std::to_string(kept_++);
+  } while (values_.contains(name) || makers_.contains(name));
+  values_[name] = std::move(value);
+  return name;
 }
 
 void Translator::finish_output() {

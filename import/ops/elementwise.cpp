@@ -78,10 +78,11 @@ void cast(Translator& t) {
   constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9;
   const std::int64_t to = t.node().integer("to", 0);
   Value value = t.input(0);
-  if (value.compared && to == kFloat) return give_as_numbers(t, value);
-  const bool stays = value.whole && (to == kInt32 || to == kInt64 ||
-                                     (to == kBool && (value.one_hot != 0 || value.compared)));
-  if (to != kFloat && !stays) refuse("of computed values to another type than float");
+  if (value.compared && to == kFloat) return t.give(as_numbers(t, *value.compared));
+  const bool is_truth = value.compared || value.one_hot != 0;
+  if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
+  const bool stays = value.whole && (to == kInt32 || to == kInt64 || to == kBool);
+  if (to != kFloat && !stays) refuse("of computed floats to whole numbers");
   value.whole = stays || value.one_hot != 0;
   t.give(std::move(value));
 }
@@ -234,7 +235,7 @@ void smallest(Translator& t) { extreme(t, false); }
 
 void sum(Translator& t) { combine_all(t, "Add"); }
 void add(Translator& t) {
-  if (!give_layer_norm(t)) arithmetic(t, "Add");
+  if (!give_layer_norm(t) && !give_masked(t)) arithmetic(t, "Add");
 }
 void sub(Translator& t) { arithmetic(t, "Sub"); }
 void mul(Translator& t) { arithmetic(t, "Mul"); }
@@ -296,7 +297,7 @@ std::vector<OperationRow> elementwise_operations() {
       {"Mul", mul},
       {"Div", div},
       {"DivNoNan", div_no_nan, "", kOwnDomain},
-      {"Cast", cast, "computed floats to other types", "", WholeNumbers::kRead},
+      {"Cast", cast, "computed floats to whole numbers", "", WholeNumbers::kRead},
       {"Identity", identity, "", "", WholeNumbers::kMoved},
       {"Dropout", identity, "left out, as in inference; the mask"},
   };

@@ -133,7 +133,7 @@ std::vector<OperationRow> lookup_operations() {
       {"Gather", gather,
        "tables other than constant ones of two dimensions; computed indices of others", "",
        WholeNumbers::kRead},
-      {"Equal", equal, "read by other than Where, Not, Cast and a product with a table", "",
+      {"Equal", equal, "read by arithmetic, but for a product with a table", "",
        WholeNumbers::kRead},
       {"OneHot", one_hot, "values other than 0 and 1, a dimension other than the last", "",
        WholeNumbers::kRead},
