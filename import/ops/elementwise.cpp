@@ -82,7 +82,7 @@ void cast(Translator& t) {
   const bool is_truth = value.compared || value.one_hot != 0;
   if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
   const bool stays = value.whole && (to == kInt32 || to == kInt64 || to == kBool);
-  if (to != kFloat && !stays) refuse("of computed floats to whole numbers");
+  if (to != kFloat && !stays) refuse("of computed values to another type than float or bool");
   value.whole = stays || value.one_hot != 0;
   t.give(std::move(value));
 }
@@ -297,7 +297,7 @@ std::vector<OperationRow> elementwise_operations() {
       {"Mul", mul},
       {"Div", div},
       {"DivNoNan", div_no_nan, "", kOwnDomain},
-      {"Cast", cast, "computed floats to whole numbers", "", WholeNumbers::kRead},
+      {"Cast", cast, "computed floats to other types than bool", "", WholeNumbers::kRead},
       {"Identity", identity, "", "", WholeNumbers::kMoved},
       {"Dropout", identity, "left out, as in inference; the mask"},
   };

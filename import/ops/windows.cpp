@@ -17,8 +17,9 @@ std::vector<std::int64_t> window_sizes(const OnnxNode& node, const char* name, s
       values.size() == count && std::all_of(values.begin(), values.end(),
                                             [&](auto v) { return v >= least && v <= kMostPixels; });
   if (!fits) {
-    refuse(std::string(name) + ": expected " + std::to_string(count) + " of at least " +
-           std::to_string(least) + ", got " + shape_string(values));
+    refuse(std::string(name) + ": expected " + std::to_string(count) + " from " +
+           std::to_string(least) + " to " + std::to_string(kMostPixels) + ", got " +
+           shape_string(values));
   }
   return values;
 }
