@@ -343,8 +343,8 @@ class Import(Case):
         self.assertIn("ReduceMax <- node_of_embedded\n", self.succeed("import", "model.onnx", "--dry-run", "--output", "largest"))
         result = self.run_program("import", "model.onnx", "--dry-run")
         self.assertIn("node: largest, scores (outputs): expected one, got 2: model.output names it\n", result.stderr)
-        self.fail_with(2, "no output and no value inside is called 'rows'; the outputs are largest, scores",
-                       arguments=["train", recipe, "--set", "model.output=rows", *none])
+        self.fail_with(2, "no output and no value inside is called 'none'; the outputs are largest, scores",
+                       arguments=["train", recipe, "--set", "model.output=none", *none])
         trained = self.succeed("train", recipe, "--run-dir", "run", *none)
         self.assertRegex(trained, r"node_of_embedded +- +float +- +Embedding has no quantized form\n")
         judged = self.succeed("verify", "run")
