@@ -82,6 +82,7 @@ ExitCode show_network(const Options& options) {
   imports::choose_output(model, options.output);
   const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
   const imports::Imported imported = imports::translate(model, sample);
+  imports::build(imported.graph, /*with_head=*/true, shown(options.file));  // as a run would
   std::int64_t parameters = 0;
   for (const NamedTensor& tensor : imported.weights) parameters += tensor.tensor.size();
   fmt::print("samples {} -> {}, {} modules of {} nodes, {} weights\n{}", samples_text(sample),

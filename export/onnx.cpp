@@ -236,13 +236,17 @@ onnx::ModelProto fixed_model_of(const Graph& graph, const OnnxOptions& options) 
 
 std::string what_is_fixed(const onnx::ModelProto& model, const Graph& graph,
                           const OnnxOptions& options) {
-  if (graph.resized == nullptr) return "";
-  return first_difference(model.graph(), fixed_model_of(*graph.resized, options).graph());
+  for (const auto& resized : graph.resized) {
+    const std::string difference =
+        first_difference(model.graph(), fixed_model_of(*resized, options).graph());
+    if (!difference.empty()) return difference;
+  }
+  return "";
 }
 
 onnx::ModelProto model_of(const Graph& graph, const OnnxOptions& options) {
   onnx::ModelProto model = fixed_model_of(graph, options);
-  const bool free = graph.resized != nullptr && what_is_fixed(model, graph, options).empty();
+  const bool free = !graph.resized.empty() && what_is_fixed(model, graph, options).empty();
   if (free) describe_ports(*model.mutable_graph(), graph, free);
   return model;
 }
@@ -271,7 +275,7 @@ void write_onnx(const std::filesystem::path& path, const Graph& graph, const Onn
 }
 
 std::string why_sizes_are_fixed(const Graph& graph, const OnnxOptions& options) {
-  if (graph.resized == nullptr) return "";
+  if (graph.resized.empty()) return "";
   return what_is_fixed(fixed_model_of(graph, options), graph, options);
 }
 

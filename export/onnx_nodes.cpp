@@ -1,5 +1,6 @@
 #include "steelyard/export/onnx_nodes.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "steelyard/export/op_info.h"
@@ -109,8 +110,9 @@ std::string OnnxNodes::read_by(const Node& node, std::size_t value) {
 std::optional<std::size_t> OnnxNodes::fixed_axis(std::size_t value) const {
   const Shape& shape = graph_.values[value].shape;
   for (std::size_t axis = shape.size(); axis-- > 0;) {
-    const bool fixed =
-        graph_.resized == nullptr || graph_.resized->values[value].shape[axis] == shape[axis];
+    const bool fixed = std::all_of(
+        graph_.resized.begin(), graph_.resized.end(),
+        [&](const auto& resized) { return resized->values[value].shape[axis] == shape[axis]; });
     if (fixed) return axis;
   }
   return std::nullopt;

@@ -10,6 +10,12 @@ namespace {
 
 using List = std::vector<std::int64_t>;
 
+// Of any dimension, from one of its ends: others are refused where the node is translated.
+bool is_position(std::int64_t at) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  return at >= -kMost && at <= kMost;
+}
+
 // One position of the first dimension, which goes.
 struct Taken {
   std::int64_t position = 0;
@@ -70,12 +76,14 @@ class Rewriter {
     if (node.op == "Gather" && is_first(node.integer("axis", 0))) {
       const Constant* index = constant(node.input(1));
       if (index == nullptr || index->floating || !index->shape.empty()) return {};
-      return {{index->integers[0].value, reader}};
+      const std::int64_t position = index->integers[0].value;
+      if (!is_position(position)) return {};
+      return {{position, reader}};
     }
     if (node.op == "Slice") {
       const List starts = integers(node, "starts", 1), ends = integers(node, "ends", 2);
       const List axes = integers(node, "axes", 3), steps = integers(node, "steps", 4);
-      const bool one = starts.size() == 1 && ends.size() == 1 &&
+      const bool one = starts.size() == 1 && ends.size() == 1 && is_position(starts[0]) &&
                        (axes.empty() || (axes.size() == 1 && is_first(axes[0]))) &&
                        (steps.empty() || steps == List{1}) &&
                        (ends[0] == starts[0] + 1 ||

@@ -26,17 +26,19 @@ void for_each_index(const Shape& shape, const F& f) {
 }  // namespace
 
 std::int64_t limited_size(const Shape& shape) {
-  std::int64_t size = 1;
+  std::int64_t size = 1, of_others = 1;  // than 0: strides are products of some of them
   for (const std::int64_t dim : shape) {
-    if (dim < 0 || (dim > 0 && size > kMostElementsOfAConstant / dim)) {
+    if (dim < 0 || (dim > 0 && of_others > kMostElementsOfAConstant / dim)) {
       refuse("a constant of shape " + shape_string(shape) + " is too large");
     }
+    if (dim > 0) of_others *= dim;
     size *= dim;
   }
   return size;
 }
 
 std::vector<std::int64_t> strides_of(const Shape& shape) {
+  limited_size(shape);
   std::vector<std::int64_t> strides(shape.size());
   std::int64_t stride = 1;
   for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;

@@ -30,7 +30,7 @@ SlicedAxis sliced(std::int64_t start, std::int64_t end, std::int64_t step, std::
 Shape broadcast(const Shape& a, const Shape& b);
 // The number of elements. Throws Unsupported for more than kMostElementsOfAConstant.
 std::int64_t limited_size(const Shape& shape);
-// The distance of neighbours of each axis, in elements.
+// The distance of neighbours of each axis, in elements. Throws Unsupported as limited_size().
 std::vector<std::int64_t> strides_of(const Shape& shape);
 
 // A constant of `shape` whose element at a position is that of `x` which `from` gives for it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "steelyard/import/constants.h"
@@ -51,7 +52,10 @@ const OnnxNode* EditableGraph::maker(const std::string& value, const char* op) c
   const auto found = maker_.find(value);
   if (found == maker_.end()) return nullptr;
   const OnnxNode& node = model.nodes[found->second];
-  return node.op == op && node.outputs[0] == value ? &node : nullptr;
+  const bool own = op == std::string_view("Linear");  // the only own one that patterns look for
+  return node.op == op && node.domain == (own ? kOwnDomain : "") && node.outputs[0] == value
+             ? &node
+             : nullptr;
 }
 const OnnxNode* EditableGraph::inner(const std::string& value, const char* op) const {
   const auto found = readers_.find(value);

@@ -10,10 +10,6 @@
 
 namespace steelyard::imports {
 
-// The domain of operations that replace several of ONNX's: "Linear" (x, weight [out, in], optional
-// bias [out]), "SiLU" (x), "GELU" (x), "DivNoNan" (x, y).
-inline constexpr const char* kOwnDomain = "steelyard";
-
 class EditableGraph {
  public:
   explicit EditableGraph(OnnxModel model);
@@ -32,7 +28,8 @@ class EditableGraph {
 
   bool is_read(const std::string& value) const { return readers_.contains(value); }
   int readers_of(const OnnxNode& node) const;
-  // The node that makes the value as its first output, if that is the operation; else null.
+  // The node that makes the value as its first output, if that is the operation of ONNX, or Linear
+  // of this importer; else null.
   const OnnxNode* maker(const std::string& value, const char* op) const;
   // The same where nobody else reads the value.
   const OnnxNode* inner(const std::string& value, const char* op) const;

@@ -16,12 +16,14 @@ std::int64_t fixed(const Extent& extent) {
 
 Extent elements(const ExtentShape& shape) {
   Extent product{1};
+  std::int64_t of_others = 1;  // than 0: strides are products of some of them
   for (const Extent& dim : shape) {
     if (dim.of_batch && product.of_batch) refuse("two dimensions depend on the batch's size");
     product.of_batch = product.of_batch || dim.of_batch;
-    if (dim.value < 0 || (dim.value > 0 && product.value > kMostElements / dim.value)) {
+    if (dim.value < 0 || (dim.value > 0 && of_others > kMostElements / dim.value)) {
       refuse("a value of shape " + to_string(shape) + " is too large");
     }
+    if (dim.value > 0) of_others *= dim.value;
     product.value *= dim.value;
   }
   return product;

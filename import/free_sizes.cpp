@@ -1,9 +1,11 @@
 #include "steelyard/import/free_sizes.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/import/inputs.h"
 #include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {
@@ -26,6 +28,11 @@ std::string own_name(const OnnxPort& port, const OnnxDim& dim) {
 std::string name_of(std::size_t axis, std::size_t rank) {
   if (rank == 3) return axis == 0 ? "height" : "width";
   return "dimension " + std::to_string(axis + 1);
+}
+
+bool leaves_size_free(const OnnxPort& port) {
+  return std::any_of(port.dims.begin() + 1, port.dims.end(),
+                     [](const OnnxDim& dim) { return !dim.size; });
 }
 
 bool same_values(const NamedTensor& a, const NamedTensor& b) {
@@ -65,12 +72,47 @@ void free_output(Imported& imported, const Imported& other, const OnnxPort& port
   }
 }
 
+// Whether the file is no network of that size, as one whose halves have to be joined again is of an
+// odd one. A window that only has no form here says nothing of that.
+bool is_no_network(const UnsupportedGraph& error) {
+  return std::none_of(error.nodes().begin(), error.nodes().end(),
+                      [](const UnsupportedNode& node) { return node.reason == kWindowOverEdge; });
+}
+
+// The translation for the size that is nearest to that of `sample` and makes a network, from the
+// next one to twice the size; with any of these a rounded size shows. Throws as translate() where
+// none does.
+Imported nearest(const Shape& sample, std::size_t axis,
+                 const std::function<Imported(const Shape&)>& translated) {
+  for (std::int64_t more = 1; more < sample[axis]; more *= 2) {
+    Shape larger = sample;
+    larger[axis] += more;
+    try {
+      return translated(larger);
+    } catch (const UnsupportedGraph& error) {
+      if (!is_no_network(error)) throw;
+    }
+  }
+  Shape twice = sample;
+  twice[axis] *= 2;
+  return translated(twice);
+}
+
 }  // namespace
 
 bool has_free_sizes(const OnnxModel& model) {
-  const std::vector<OnnxDim>& dims = model.inputs.at(0).dims;
-  return model.inputs.size() == 1 &&
-         std::any_of(dims.begin() + 1, dims.end(), [](const OnnxDim& dim) { return !dim.size; });
+  return model.inputs.size() == 1 && leaves_size_free(model.inputs[0]);
+}
+
+void note_fixed_inputs(Imported& imported, const OnnxModel& model) {
+  if (model.inputs.size() < 2) return;
+  std::vector<OnnxPort> free;
+  std::copy_if(model.inputs.begin(), model.inputs.end(), std::back_inserter(free),
+               leaves_size_free);
+  if (free.empty()) return;
+  imported.notes.push_back("sizes of " + printable(names_of(free)) + " are free in " +
+                           printable(model.source) +
+                           ", but fixed in exports: the model has several inputs");
 }
 
 void find_free_sizes(Imported& imported, const OnnxModel& model,
@@ -83,12 +125,13 @@ void find_free_sizes(Imported& imported, const OnnxModel& model,
   for (std::size_t axis = 0; axis < spatial; ++axis) {
     const OnnxDim& dim = dim_of(port, input, sample.size(), axis);
     if (dim.size) continue;
-    Shape larger = sample;
-    larger[axis] *= 2;
+    Shape twice = sample;
+    twice[axis] *= 2;
     std::string reader;
     try {
-      const Imported other = translated(larger);
+      const Imported other = translated(twice);
       reader = first_difference(imported, other);
+      if (reader.empty()) reader = first_difference(imported, nearest(sample, axis, translated));
       if (reader.empty()) {
         free_output(imported, other, model.outputs[0]);
         input.free[static_cast<std::int64_t>(axis)] = own_name(port, dim);

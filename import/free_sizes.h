@@ -9,12 +9,17 @@
 namespace steelyard::imports {
 
 // Enters the free sizes in the ports of `imported`, which is a translation of the model for samples
-// of one shape: those that leave every module and weight as it is when they are doubled. The notes
-// say what depends on the others. `translated` translates for samples of another shape.
+// of one shape: those that leave every module and weight as it is where they are doubled, and where
+// they are as little larger as makes a network. The notes say what depends on the others.
+// `translated` translates for samples of another shape.
 void find_free_sizes(Imported& imported, const OnnxModel& model,
                      const std::function<Imported(const Shape&)>& translated);
 
-// Whether the file leaves a size besides the batch free.
+// Notes that a model with several inputs has fixed sizes in exports where the file leaves some
+// free.
+void note_fixed_inputs(Imported& imported, const OnnxModel& model);
+
+// Whether the file has one input and leaves a size of it besides the batch free.
 bool has_free_sizes(const OnnxModel& model);
 
 }  // namespace steelyard::imports

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "steelyard/import/fold.h"
+#include "steelyard/import/folds/folds.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
@@ -47,6 +48,9 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     return shape.size() + *axis < rank || (shape.size() == rank && shape[*axis] == 1);
   };
   bool fits = node.op == "LSTM";
+  if (node.op == "Concat") {  // beside computed values
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits || !input(i).known;
+  }
   if (node.op == "Gather") fits = !input(0).repeated && node.integer("axis", 0) == 0;
   if (node.op == "Slice") {
     const auto axes = attribute_or_input("axes", 3);
@@ -69,9 +73,14 @@ bool Translator::know(const OnnxNode& node) {
   if (repeats_over_batch(node)) return true;
   const std::optional<std::size_t> repeated = read_repeated(node);
   if (node.op == "Shape" && !input(0).known) {
-    if (node.has("start") || node.has("end")) refuse("start and end are not supported");
-    const ExtentShape& shape = input(0).shape;
+    const ExtentShape& all = input(0).shape;
+    const auto [first, end] = shape_part(node, std::ssize(all));
+    const ExtentShape shape(all.begin() + first, all.begin() + end);
     give({.shape = {}, .known = Constant{.shape = {std::ssize(shape)}, .integers = shape}});
+    return true;
+  }
+  if (node.op == "Size" && !input(0).known) {
+    give({.shape = {}, .known = Constant{.shape = {}, .integers = {elements(input(0).shape)}}});
     return true;
   }
   std::vector<const Constant*> inputs;

@@ -99,8 +99,9 @@ class LayerMaker {
       const std::string bias = layer->input(2);
       if (weight == nullptr || !weight->floating || weight->shape.size() < 2) continue;
       const bool transposed = op == std::string("ConvTranspose");
-      const std::int64_t outputs =
-          transposed ? weight->shape[1] * layer->integer("group", 1) : weight->shape[0];
+      const std::int64_t groups = layer->integer("group", 1);
+      if (groups < 1 || groups > weight->shape[0]) continue;
+      const std::int64_t outputs = transposed ? weight->shape[1] * groups : weight->shape[0];
       const Constant* own = graph_.constant(bias);
       if (!bias.empty() && (own == nullptr || !own->floating || own->size() != outputs)) continue;
       if (outputs < 1 || weight->size() % outputs != 0) continue;

@@ -37,7 +37,11 @@ std::string Translator::as_held(std::size_t i) { return held_in(i, held_order(in
 const std::string& Translator::converted(const std::string& name, const Order& wanted) {
   Value& value = values_.at(name);
   if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
-  if (value.compared) refuse("of a comparison, which only Where, Not and Cast may read");
+  if (value.compared && value.node.empty()) {
+    const Value numbers = as_numbers(*this, *value.compared);
+    value.node = numbers.node;
+    value.channels_last = numbers.channels_last;
+  }
   if (value.one_hot != 0) refuse("of one-hot values, which only a table may follow");
   if (value.node.empty() && any_size_) {  // a global average of an image of any size
     value.node = add_called(legal(value.label) + "_image", "Reshape", {averaged_row_of(name)},

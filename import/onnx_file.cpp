@@ -115,13 +115,14 @@ class TensorReader {
       fail("expected at most " + std::to_string(kMaxRank) + " dimensions, got " +
            std::to_string(proto_.dims_size()));
     }
-    std::int64_t size = 1;
+    std::int64_t size = 1, of_others = 1;  // than 0: strides are products of some of them
     for (const std::int64_t dim : proto_.dims()) {
       constant_.shape.push_back(dim);
-      if (dim < 0 || (dim > 0 && size > kMaxElements / dim)) {
+      if (dim < 0 || (dim > 0 && of_others > kMaxElements / dim)) {
         fail("expected a shape of at most " + std::to_string(kMaxElements) + " elements, got " +
              shape_string({proto_.dims().begin(), proto_.dims().end()}));
       }
+      if (dim > 0) of_others *= dim;
       size *= dim;
     }
     size_ = static_cast<std::size_t>(size);
@@ -343,6 +344,10 @@ class ModelReader {
                   .inputs = {proto.input().begin(), proto.input().end()},
                   .outputs = {proto.output().begin(), proto.output().end()}};
     const std::string what = "node " + in_quotes(node.label()) + " (" + printable(node.op) + ")";
+    // What has it was made here, and is not checked again.
+    if (node.domain == kOwnDomain) {
+      fail(what + ": files have no operations of the domain '" + kOwnDomain + "'");
+    }
     for (const std::string& output : node.outputs) {
       if (!output.empty() && !made_.insert(output).second) {
         fail(what + ": the value " + in_quotes(output) + " is made by another node already");

@@ -37,6 +37,10 @@ struct Constant {
 using OnnxAttributeValue = std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>,
                                         std::vector<float>, std::vector<std::string>, Constant>;
 
+// The domain of operations that replace several of ONNX's: "Linear" (x, weight [out, in], optional
+// bias [out]), "SiLU" (x), "GELU" (x), "DivNoNan" (x, y). No file has them.
+inline constexpr const char* kOwnDomain = "steelyard";
+
 struct OnnxNode {
   std::string name;                  // may be empty
   std::string op;                    // "Conv"

@@ -17,9 +17,10 @@ namespace {
 const std::vector<OperationRow>& operations() {
   static const std::vector<OperationRow> kRows = [] {
     std::vector<OperationRow> rows;
-    for (const auto& family : {layer_operations(), elementwise_operations(), shape_operations(),
-                               window_operations(), lookup_operations(), choice_operations(),
-                               recurrent_operations(), reduction_operations()}) {
+    for (const auto& family :
+         {layer_operations(), elementwise_operations(), shape_operations(), join_operations(),
+          window_operations(), lookup_operations(), choice_operations(), recurrent_operations(),
+          reduction_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;
@@ -101,11 +102,18 @@ void choose_output(OnnxModel& model, const std::string& name) {
   if (name.empty()) return;  // translate() says what it expects
   const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
                                   [&](const OnnxPort& port) { return port.name == name; });
-  if (found == model.outputs.end()) {
-    fail(model, "no output is called '" + printable(name) + "'; there are " +
-                    printable(names_of(model.outputs)));
+  if (found != model.outputs.end()) {
+    model.outputs = {OnnxPort(*found)};
+    return;
   }
-  model.outputs = {OnnxPort(*found)};
+  const bool inner = std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) {
+    return std::find(node.outputs.begin(), node.outputs.end(), name) != node.outputs.end();
+  });
+  if (!inner) {
+    fail(model, "no output and no value inside is called '" + printable(name) +
+                    "'; the outputs are " + printable(names_of(model.outputs)));
+  }
+  model.outputs = {{.name = name, .type = "float"}};
 }
 
 Imported translate(const OnnxModel& model, const SampleSpec& sample) {
@@ -115,7 +123,11 @@ Imported translate(const OnnxModel& model, const SampleSpec& sample) {
   const auto translated = [&](const SampleSpec& of, bool any_size) {
     return Translator(simplified, of, any_size).run();
   };
-  if (!has_free_sizes(model)) return translated(sample, false);
+  if (!has_free_sizes(model)) {
+    Imported imported = translated(sample, false);
+    note_fixed_inputs(imported, model);
+    return imported;
+  }
   Imported free = translated(sample, true);
   find_free_sizes(free, model, [&](const Shape& shape) { return translated(shape, true); });
   if (!free.graph.input.free.empty()) return free;
@@ -202,7 +214,7 @@ void Translator::translate_node() {
   try {
     if (!reads_unknown && know(node)) return;
     if (reads_unknown && node.domain.empty() &&
-        (node.op == "Shape" || node.op == "ConstantOfShape")) {
+        (node.op == "Shape" || node.op == "Size" || node.op == "ConstantOfShape")) {
       return give_up("");
     }
     if (row == nullptr) {
@@ -372,6 +384,16 @@ void Translator::give(Value value, std::size_t output) {
   if (output >= node_->outputs.size()) return;
   if (!value.known) elements(value.shape);
   values_[node_->outputs[output]] = std::move(value);
+}
+
+std::string Translator::keep(Value value) {
+  // No value of a file has a line break in its name, or it comes first.
+  std::string name;
+  do {
+    name = node_->label() + "\n" + std::to_string(kept_++);
+  } while (values_.contains(name) || makers_.contains(name));
+  values_[name] = std::move(value);
+  return name;
 }
 
 void Translator::finish_output() {

@@ -35,8 +35,9 @@ struct SampleSpec {
 // InputError where a size is free.
 SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& given = {});
 
-// Leaves the output of that name as the model's only one; "" leaves all. Throws InputError, naming
-// the outputs, where there is none of that name.
+// Leaves the output of that name as the model's only one, or makes it one of a value that a node
+// gives: what is behind that is cut off. "" leaves all. Throws InputError, naming the outputs,
+// where nothing is called so.
 void choose_output(OnnxModel& model, const std::string& name);
 
 // Translates a model with one output for such samples, with the batch left free, and other sizes

@@ -45,7 +45,7 @@ struct Value {
   std::optional<std::size_t> repeated = {};
   bool unknown = false;                   // made by what is not supported
   bool whole = false;                     // whole numbers, held as floats
-  std::optional<Compared> compared = {};  // true or false; no node gives it
+  std::optional<Compared> compared = {};  // true or false; a node gives it when it is asked for
   std::int64_t one_hot = 0;  // of that many classes, if not 0; `node` gives their numbers
   // Of a global average, whose node is made when it is asked for: the image, and its own name.
   std::string averaged = {};
@@ -112,6 +112,8 @@ class Translator {
   // The batch's size where the file fixes it: constants may contain it.
   const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
 
+  // Declares a value that no node of the file gives; returns its name.
+  std::string keep(Value value);
   // Declares the node's output.
   void give(Value value, std::size_t output = 0);
   void give(const std::string& module, ExtentShape shape, bool channels_last) {
@@ -141,6 +143,7 @@ class Translator {
   std::set<std::string> names_;
   std::map<std::string, std::size_t> makers_;  // indices of nodes
   std::vector<UnsupportedNode> unsupported_;
+  int kept_ = 0;
   const OnnxNode* node_ = nullptr;
   std::optional<std::int64_t> fixed_batch_;
   bool any_size_;
@@ -172,6 +175,7 @@ struct OperationRow {
 std::vector<OperationRow> layer_operations();
 std::vector<OperationRow> elementwise_operations();
 std::vector<OperationRow> shape_operations();
+std::vector<OperationRow> join_operations();
 std::vector<OperationRow> window_operations();
 std::vector<OperationRow> lookup_operations();
 std::vector<OperationRow> choice_operations();
@@ -180,10 +184,18 @@ std::vector<OperationRow> reduction_operations();
 
 // A constant operand for values of `rank` dimensions that are held with channels last, or not.
 Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
+// Declares the node's output, which `node` gives in that order of dimensions.
+void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
+                   const Order& order);
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
 void give_comparison(Translator& t, const std::string& module);
-// Declares it to be 1 where a comparison holds, else 0.
-void give_as_numbers(Translator& t, const Value& compared);
+// 1 where a comparison holds, else 0: who gives that, and how.
+Value as_numbers(Translator& t, const Compared& compared);
+// Declares the node's output to be whether the value of that name is other than 0.
+void give_other_than_zero(Translator& t, const std::string& name);
+// Declares it to be the sum of inputs 0 and 1 where one is a constant of zeros and -infinities, as
+// masks of attention are: a choice of the lowest float. False for other inputs.
+bool give_masked(Translator& t);
 // Rows of a trainable table at the whole numbers that `node` gives: [..., width] for shape [...].
 void give_rows(Translator& t, const std::string& node, const ExtentShape& shape,
                const std::string& name, const Constant& table);

@@ -73,12 +73,15 @@ std::optional<OnnxNode> with_padding(const OnnxNode& window, const OnnxNode& pad
   for (std::size_t i = 0; i + 2 < rank; ++i) {
     std::int64_t& before = sums[i];
     std::int64_t& after = sums[i + rank - 2];
-    if (pads[i + 2] < 0 || pads[i + 2 + rank] < 0) return std::nullopt;
-    before += pads[i + 2];
-    after += pads[i + 2 + rank];
-    if (before != after) return std::nullopt;  // would be padded by a node of its own again
+    const std::int64_t more_before = pads[i + 2], more_after = pads[i + 2 + rank];
+    if (more_before < 0 || more_after < 0) return std::nullopt;
+    if (__builtin_add_overflow(before, more_before, &before) ||
+        __builtin_add_overflow(after, more_after, &after) ||
+        before != after) {  // would be padded by a node of its own again
+      return std::nullopt;
+    }
     const bool pooled = window.op != "Conv";
-    if (pooled && (i >= kernel.size() || 2 * before > kernel[i])) return std::nullopt;
+    if (pooled && (i >= kernel.size() || before > kernel[i] / 2)) return std::nullopt;
   }
   OnnxNode joined = window;
   joined.inputs[0] = pad.input(0);

@@ -21,7 +21,8 @@ Constant as_floats(const Constant& constant) {
   Constant floats{.shape = constant.shape, .floating = true, .reals = constant.reals};
   constexpr std::int64_t kExact = std::int64_t{1} << 24;
   for (const Extent& e : constant.integers) {
-    if (e.of_batch || std::abs(e.value) > kExact) refuse("with a whole number that no float holds");
+    if (e.of_batch || e.value < -kExact || e.value > kExact)
+      refuse("with a whole number that no float holds");
     floats.reals.push_back(static_cast<float>(e.value));
   }
   return floats;
@@ -53,8 +54,8 @@ Operand choice(Translator& t, const std::string& name) {
   return chosen;
 }
 
-// Declares the node's output: a where x compares so to y, else b.
-void choose(Translator& t, const std::string& module, const std::array<Operand, 4>& operands) {
+// a where x compares so to y, else b.
+Value chosen(Translator& t, const std::string& module, const std::array<Operand, 4>& operands) {
   ExtentShape shape;
   std::size_t rank = 0;
   bool last = false, alike = true;
@@ -91,7 +92,22 @@ void choose(Translator& t, const std::string& module, const std::array<Operand, 
   }
   const std::string made = t.add(module, nodes, options);
   for (const auto& [name, constant] : constants) t.set_weight(made, name, constant);
-  t.give(made, shape, last);
+  return {.shape = shape, .node = made, .channels_last = last};
+}
+
+Compared other_than_zero(Translator& t, const std::string& name) {
+  const std::string zero = t.keep({.shape = {}, .known = number(0).constant});
+  return {"WhereEqual", name, zero, /*holds=*/false};
+}
+
+// What input i says: a comparison, or such a one that was moved and is 0 or 1.
+Compared truth(Translator& t, std::size_t i) {
+  const Value& value = t.input(i);
+  if (value.compared) return *value.compared;
+  if (!value.whole || value.one_hot != 0) {
+    refuse("its condition is neither a constant nor a comparison");
+  }
+  return other_than_zero(t, t.node().input(i));
 }
 
 void where(Translator& t) {
@@ -101,13 +117,12 @@ void where(Translator& t) {
   }
   const Value condition = t.input(0);
   Operand a = choice(t, t.node().input(1)), b = choice(t, t.node().input(2));
-  if (condition.compared) {
-    if (!condition.compared->holds) std::swap(a, b);
-    return choose(t, condition.compared->module,
-                  {operand(t, condition.compared->x), operand(t, condition.compared->y), a, b});
+  if (condition.known) {
+    return t.give(chosen(t, "WhereGreater", {operand(t, t.node().input(0)), number(0), a, b}));
   }
-  if (!condition.known) refuse("its condition is neither a constant nor a comparison");
-  choose(t, "WhereGreater", {operand(t, t.node().input(0)), number(0), a, b});
+  const Compared compared = truth(t, 0);
+  if (!compared.holds) std::swap(a, b);
+  t.give(chosen(t, compared.module, {operand(t, compared.x), operand(t, compared.y), a, b}));
 }
 
 void give_compared(Translator& t, const std::string& module, std::size_t x, std::size_t y) {
@@ -125,25 +140,62 @@ void less(Translator& t) { give_compared(t, "WhereGreater", 1, 0); }
 void less_equal(Translator& t) { give_compared(t, "WhereGreaterEqual", 1, 0); }
 
 void opposite(Translator& t) {
-  Value value = t.input(0);
-  if (!value.compared) refuse("of other than a comparison");
-  value.compared->holds = !value.compared->holds;
+  Compared compared = truth(t, 0);
+  compared.holds = !compared.holds;
+  t.give({.shape = t.input(0).shape, .whole = true, .compared = std::move(compared)});
+}
+
+// Two conditions, of which one may be a constant: the second where the first holds, or does not.
+void logic(Translator& t, bool both) {
+  const std::size_t first = t.input(0).known ? 1 : 0;
+  const Compared compared = truth(t, first);
+  const Value second = t.input(1 - first);
+  Operand a = operand(t, t.node().input(1 - first));
+  if (second.compared) {
+    a.name = t.keep(as_numbers(t, *second.compared));
+  } else if (!second.known) {
+    truth(t, 1 - first);  // refuses others
+  }
+  Operand b = number(both ? 0 : 1);
+  if (both != compared.holds) std::swap(a, b);
+  Value value = chosen(t, compared.module, {operand(t, compared.x), operand(t, compared.y), a, b});
+  value.whole = true;
   t.give(std::move(value));
 }
+void conjunction(Translator& t) { logic(t, true); }
+void disjunction(Translator& t) { logic(t, false); }
 
 }  // namespace
 
 void give_comparison(Translator& t, const std::string& module) { give_compared(t, module, 0, 1); }
 
-void give_as_numbers(Translator& t, const Value& value) {
-  const Compared compared = *value.compared;
-  choose(t, compared.module,
-         {operand(t, compared.x), operand(t, compared.y), number(compared.holds ? 1 : 0),
-          number(compared.holds ? 0 : 1)});
+Value as_numbers(Translator& t, const Compared& compared) {
+  return chosen(t, compared.module,
+                {operand(t, compared.x), operand(t, compared.y), number(compared.holds ? 1 : 0),
+                 number(compared.holds ? 0 : 1)});
+}
+
+void give_other_than_zero(Translator& t, const std::string& name) {
+  t.give({.shape = t.input(0).shape, .whole = true, .compared = other_than_zero(t, name)});
+}
+
+bool give_masked(Translator& t) {
+  if (t.node().inputs.size() != 2) return false;
+  const std::size_t at = t.input(0).known ? 0 : 1;
+  const Value &mask = t.input(at), &x = t.input(1 - at);
+  if (!mask.known || x.known || !mask.known->floating || mask.repeated) return false;
+  const std::vector<float>& reals = mask.known->reals;
+  const bool masks =
+      std::all_of(reals.begin(), reals.end(), [](float v) { return v == 0 || v == -HUGE_VALF; });
+  if (!masks || std::find(reals.begin(), reals.end(), -HUGE_VALF) == reals.end()) return false;
+  t.give(chosen(t, "WhereGreater",
+                {choice(t, t.node().input(at)), number(-1), Operand{{}, t.node().input(1 - at)},
+                 number(std::numeric_limits<float>::lowest())}));
+  return true;
 }
 
 std::vector<OperationRow> choice_operations() {
-  const std::string kNote = "read by other than Where, Not and Cast";
+  const std::string kNote = "read by arithmetic";
   return {
       {"Where", where, "conditions other than constants and comparisons; of whole numbers", "",
        WholeNumbers::kRead},
@@ -151,7 +203,9 @@ std::vector<OperationRow> choice_operations() {
       {"GreaterOrEqual", greater_equal, kNote, "", WholeNumbers::kRead},
       {"Less", less, kNote, "", WholeNumbers::kRead},
       {"LessOrEqual", less_equal, kNote, "", WholeNumbers::kRead},
-      {"Not", opposite, "other than of comparisons", "", WholeNumbers::kRead},
+      {"Not", opposite, "", "", WholeNumbers::kRead},
+      {"And", conjunction, "", "", WholeNumbers::kRead},
+      {"Or", disjunction, "", "", WholeNumbers::kRead},
   };
 }
 

@@ -78,10 +78,11 @@ void cast(Translator& t) {
   constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9;
   const std::int64_t to = t.node().integer("to", 0);
   Value value = t.input(0);
-  if (value.compared && to == kFloat) return give_as_numbers(t, value);
-  const bool stays = value.whole && (to == kInt32 || to == kInt64 ||
-                                     (to == kBool && (value.one_hot != 0 || value.compared)));
-  if (to != kFloat && !stays) refuse("of computed values to another type than float");
+  if (value.compared && to == kFloat) return t.give(as_numbers(t, *value.compared));
+  const bool is_truth = value.compared || value.one_hot != 0;
+  if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
+  const bool stays = value.whole && (to == kInt32 || to == kInt64 || to == kBool);
+  if (to != kFloat && !stays) refuse("of computed values to another type than float or bool");
   value.whole = stays || value.one_hot != 0;
   t.give(std::move(value));
 }
@@ -92,6 +93,7 @@ void over_classes(Translator& t, const char* type) {
   const Value& in = t.input(0);
   const ExtentShape shape = in.shape;
   const std::size_t axis = axis_of(t.node().integer("axis", t.opset() < 13 ? 1 : -1), shape.size());
+  if (shape[axis].of_batch) refuse("over the batch");
   if (t.opset() < 13) {  // over all dimensions from the axis on
     for (std::size_t i = axis + 1; i < shape.size(); ++i) {
       if (shape[i] != Extent{1}) {
@@ -233,7 +235,7 @@ void smallest(Translator& t) { extreme(t, false); }
 
 void sum(Translator& t) { combine_all(t, "Add"); }
 void add(Translator& t) {
-  if (!give_layer_norm(t)) arithmetic(t, "Add");
+  if (!give_layer_norm(t) && !give_masked(t)) arithmetic(t, "Add");
 }
 void sub(Translator& t) { arithmetic(t, "Sub"); }
 void mul(Translator& t) { arithmetic(t, "Mul"); }
@@ -295,7 +297,7 @@ std::vector<OperationRow> elementwise_operations() {
       {"Mul", mul},
       {"Div", div},
       {"DivNoNan", div_no_nan, "", kOwnDomain},
-      {"Cast", cast, "computed floats to other types", "", WholeNumbers::kRead},
+      {"Cast", cast, "computed floats to other types than bool", "", WholeNumbers::kRead},
       {"Identity", identity, "", "", WholeNumbers::kMoved},
       {"Dropout", identity, "left out, as in inference; the mask"},
   };

@@ -27,7 +27,7 @@ void conv(Translator& t) {
   const std::size_t rank = in.size();
   if (rank != 3 && rank != 4) refuse("of " + std::to_string(rank - 2) + " spatial dimensions");
   const std::int64_t channels = channels_of(in);
-  if (w.size() != rank || groups < 1 || w[1] * groups != channels) {
+  if (w.size() != rank || groups < 1 || groups > channels || w[1] * groups != channels) {
     refuse("its weight " + shape_string(w) + " does not fit the input " + to_string(in));
   }
   Window window = window_of(t, in, {w.begin() + 2, w.end()});
@@ -61,20 +61,16 @@ void conv_transpose(Translator& t) {
   const OnnxNode& node = t.node();
   const std::int64_t groups = node.integer("group", 1);
   if (in.size() != 4) refuse("of other than 2 spatial dimensions");
-  if (w.size() != 4 || groups < 1 || w[0] != channels_of(in)) {
+  if (w.size() != 4 || groups < 1 || groups > w[0] || w[0] != channels_of(in)) {
     refuse("its weight " + shape_string(w) + " does not fit the input " + to_string(in));
   }
   if (node.has("output_shape")) refuse("output_shape is not supported");
   const std::string automatic = node.text("auto_pad", "NOTSET");
   if (automatic != "NOTSET" && automatic != "VALID") refuse("auto_pad is not supported");
-  const auto values = [&](const char* name, std::size_t count, std::int64_t otherwise) {
-    std::vector<std::int64_t> list = node.integers(name);
-    if (list.empty()) list.assign(count, otherwise);
-    if (list.size() != count) refuse(std::string(name) + " " + shape_string(list));
-    return list;
-  };
-  const auto stride = values("strides", 2, 1), dilation = values("dilations", 2, 1);
-  const auto pads = values("pads", 4, 0), extra = values("output_padding", 2, 0);
+  const auto stride = window_sizes(node, "strides", 2, 1, 1);
+  const auto dilation = window_sizes(node, "dilations", 2, 1, 1);
+  const auto pads = window_sizes(node, "pads", 4, 0, 0);
+  const auto extra = window_sizes(node, "output_padding", 2, 0, 0);
   if (pads[0] != pads[2] || pads[1] != pads[3]) refuse("pads differ at both ends");
   ExtentShape out{in[0], {w[1] * groups}};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -101,6 +97,7 @@ void conv_transpose(Translator& t) {
 void linear(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const Constant& weight = t.constant(1, "weight");
+  if (weight.shape.size() != 2) refuse("its weight " + shape_string(weight.shape));
   const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];
   if (t.input(0).one_hot == inputs && !t.has_input(2)) {
     const ExtentShape positions(in.begin(), in.end() - 1);
@@ -129,7 +126,16 @@ void matmul(Translator& t) {
   t.give(t.add("MatMul", {t.plain(0), t.plain(1)}), with_last(a, b.back()), false);
 }
 
-void gemm(Translator&) { refuse("its matrices are computed, or transA is set"); }
+// One that is no Linear.
+void gemm(Translator& t) {
+  if (t.node().integer("transA", 0) != 0) refuse("transA is set");
+  const Shape& matrix = t.constant(1, "second matrix").shape;
+  if (t.has_input(2)) {
+    refuse("its third operand " + shape_string(t.constant(2, "third operand").shape) +
+           " beside the matrix " + shape_string(matrix) + ": expected a number for each output");
+  }
+  refuse("its second matrix " + shape_string(matrix) + ": expected floats of two dimensions");
+}
 
 double epsilon(const Translator& t) {
   const double eps = t.node().real("epsilon", 1e-5F);
@@ -190,7 +196,9 @@ std::vector<OperationRow> layer_operations() {
   return {
       {"Conv", conv, "weights that are computed, 3 spatial dimensions"},
       {"ConvTranspose", conv_transpose, "one spatial dimension, auto_pad, output_shape"},
-      {"Gemm", gemm, "matrices that are both computed, transA"},
+      {"Gemm", gemm,
+       "matrices that are both computed, transA, a third operand other than a number for each "
+       "output"},
       {"Linear", linear, "", kOwnDomain, WholeNumbers::kRead},
       {"MatMul", matmul, "operands of different leading dimensions, a constant first operand"},
       {"BatchNormalization", batch_norm, "training_mode"},

@@ -45,8 +45,22 @@ void gather_positions(Translator& t, const Constant& list) {
   t.give(t.add("Reshape", {node}, {{"shape", open_sizes(to)}}), to, false);
 }
 
+// The node's output is whole numbers, as its input is.
+void give_whole(Translator& t) {
+  if (const Value* made = t.value(t.node().outputs[0])) {
+    Value whole = *made;
+    whole.whole = true;
+    t.give(std::move(whole));
+  }
+}
+
 void gather(Translator& t) {
-  if (!t.input(0).known) return gather_positions(t, t.constant(1, "list of indices"));
+  if (!t.input(0).known) {
+    const bool whole = t.input(0).whole;
+    gather_positions(t, t.constant(1, "list of indices"));
+    if (whole) give_whole(t);
+    return;
+  }
   const Constant& table = t.constant(0, "table");
   if (!t.input(1).whole || t.input(1).one_hot != 0) refuse("of other than whole numbers");
   if (!table.floating || table.shape.size() != 2) {
@@ -119,7 +133,7 @@ std::vector<OperationRow> lookup_operations() {
       {"Gather", gather,
        "tables other than constant ones of two dimensions; computed indices of others", "",
        WholeNumbers::kRead},
-      {"Equal", equal, "read by other than Where, Not, Cast and a product with a table", "",
+      {"Equal", equal, "read by arithmetic, but for a product with a table", "",
        WholeNumbers::kRead},
       {"OneHot", one_hot, "values other than 0 and 1, a dimension other than the last", "",
        WholeNumbers::kRead},

@@ -194,35 +194,39 @@ void local_response_norm(Translator& t) {
 
 // --- resizing
 
-// How output positions lie among the inputs.
+// How output positions lie among the inputs, in the float32 arithmetic of ONNX Runtime: a position
+// between two pixels is rounded as there.
 struct ResizeRule {
   std::string mode;       // nearest, linear
   std::string transform;  // ONNX's coordinate_transformation_mode
-  std::string rounding;   // ONNX's nearest_mode
+  std::string rounding;   // ONNX's nearest_mode; "" before it had one
 
-  double source(std::int64_t at, double scale, std::int64_t inputs, std::int64_t outputs) const {
-    const auto x = static_cast<double>(at);
+  float source(std::int64_t at, float scale, std::int64_t inputs, std::int64_t outputs) const {
+    const auto x = static_cast<float>(at);
+    if (scale == 1) return x;
     if (transform == "asymmetric") return x / scale;
     if (transform == "align_corners") {
-      const double corners = scale * static_cast<double>(inputs) - 1;
-      return outputs == 1 ? 0 : x * static_cast<double>(inputs - 1) / corners;
+      if (outputs == 1) return 0;
+      return x * static_cast<float>(inputs - 1) / static_cast<float>(outputs - 1);
     }
     if (transform == "pytorch_half_pixel" && outputs == 1) return 0;
-    return (x + 0.5) / scale - 0.5;
+    return (x + 0.5F) / scale - 0.5F;
   }
 
-  std::int64_t nearest(double x) const {
-    double at = std::floor(x);
+  std::int64_t nearest(float x, float scale) const {
+    const bool half = x == std::trunc(x) + 0.5F;
+    float at = std::floor(x);
+    if (rounding.empty() && scale < 1) at = std::ceil(x);
     if (rounding == "ceil") at = std::ceil(x);
-    if (rounding == "round_prefer_floor") at = std::ceil(x - 0.5);
-    if (rounding == "round_prefer_ceil") at = std::floor(x + 0.5);
+    if (rounding == "round_prefer_floor" && !half) at = std::round(x);
+    if (rounding == "round_prefer_ceil") at = std::round(x);
     return static_cast<std::int64_t>(at);
   }
 };
 
 // Options "height_..." or "width_..." of a Resize module.
 void set_axis(Options& options, const std::string& prefix, const ResizeRule& rule,
-              std::int64_t inputs, std::int64_t outputs, double scale) {
+              std::int64_t inputs, std::int64_t outputs, float scale) {
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   if (outputs < 1 || outputs > kMost || inputs > kMost / outputs) {
     refuse("from " + std::to_string(inputs) + " to " + std::to_string(outputs) + " pixels");
@@ -234,16 +238,17 @@ void set_axis(Options& options, const std::string& prefix, const ResizeRule& rul
   };
   bool repeats = outputs % inputs == 0;
   for (std::int64_t to = 0; to < outputs; ++to) {
-    const double x = rule.source(to, scale, inputs, outputs);
+    const float x = rule.source(to, scale, inputs, outputs);
     if (rule.mode == "nearest") {
-      const std::int64_t from = rule.nearest(x);
+      const std::int64_t from = rule.nearest(x, scale);
       weight(to, from) = 1;
       repeats = repeats && std::clamp<std::int64_t>(from, 0, inputs - 1) == to / (outputs / inputs);
       continue;
     }
-    const double low = std::floor(x);
-    weight(to, static_cast<std::int64_t>(low)) += 1 - (x - low);
-    weight(to, static_cast<std::int64_t>(low) + 1) += x - low;
+    const float low = std::floor(x);
+    const double share = double{x} - double{low};
+    weight(to, static_cast<std::int64_t>(low)) += 1 - share;
+    weight(to, static_cast<std::int64_t>(low) + 1) += share;
     repeats = repeats && outputs == inputs && weight(to, to) == 1;
   }
   options[prefix + "_repeats"] = repeats ? outputs / inputs : std::int64_t{0};
@@ -253,12 +258,12 @@ void set_axis(Options& options, const std::string& prefix, const ResizeRule& rul
   options[prefix + "_weights"] = weights;
 }
 
-std::vector<double> reals_of(const Constant& constant, const char* what) {
+std::vector<float> reals_of(const Constant& constant, const char* what) {
   if (!constant.floating) refuse(std::string(what) + ": expected floats");
-  return {constant.reals.begin(), constant.reals.end()};
+  return constant.reals;
 }
 
-void resized(Translator& t, const ResizeRule& rule, std::vector<double> scales,
+void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
              std::vector<std::int64_t> sizes) {
   const ExtentShape in = as_image(t.input(0).shape);
   const std::size_t rank = t.input(0).shape.size();
@@ -277,14 +282,14 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<double> scales,
   for (const std::size_t axis : {2U, 3U}) {
     const std::int64_t inputs = fixed(in[axis]);
     std::int64_t outputs = 0;
-    double scale = 0;
+    float scale = 0;
     if (sizes.size() == 4) {
       outputs = sizes[axis];
-      scale = static_cast<double>(outputs) / static_cast<double>(inputs);
+      scale = static_cast<float>(outputs) / static_cast<float>(inputs);
     } else {
       scale = scales[axis];
       // In float32, as ONNX's shape inference and its runtimes multiply.
-      const float size = std::floor(static_cast<float>(inputs) * static_cast<float>(scale));
+      const float size = std::floor(static_cast<float>(inputs) * scale);
       if (!(size >= 1 && size < 1e9)) refuse("a scale of " + std::to_string(scale));
       outputs = static_cast<std::int64_t>(size);
     }
@@ -309,22 +314,22 @@ void resize(Translator& t) {
   ResizeRule rule{node.text("mode", "nearest"),
                   node.text("coordinate_transformation_mode", "half_pixel"),
                   node.text("nearest_mode", "round_prefer_floor")};
-  if (t.opset() < 11) {  // (input, scales)
-    rule.transform = "asymmetric";
-    rule.rounding = "floor";
-  }
   require_known(rule.mode, {"nearest", "linear"}, "mode");
   require_known(rule.transform, {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
                 "coordinate_transformation_mode");
   require_known(rule.rounding, {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"},
                 "nearest_mode");
+  if (t.opset() < 11) {  // (input, scales)
+    rule.transform = "asymmetric";
+    rule.rounding = "";
+  }
   if (node.integer("antialias", 0) != 0) refuse("antialias is not supported");
   if (node.has("axes")) refuse("axes are not supported");
   if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch") {
     refuse("keep_aspect_ratio_policy is not supported");
   }
   const std::size_t at = t.opset() < 11 ? 1 : 2;
-  std::vector<double> scales;
+  std::vector<float> scales;
   std::vector<std::int64_t> sizes;
   if (const Constant* given = t.optional_constant(at, "scales"))
     scales = reals_of(*given, "scales");
@@ -336,10 +341,9 @@ void resize(Translator& t) {
 
 // Resize's name before operation set 10.
 void upsample(Translator& t) {
-  const ResizeRule rule{t.node().text("mode", "nearest"), "asymmetric", "floor"};
+  const ResizeRule rule{t.node().text("mode", "nearest"), "asymmetric", ""};
   require_known(rule.mode, {"nearest", "linear"}, "mode");
-  const std::vector<float> attribute = t.node().reals("scales");  // before operation set 9
-  std::vector<double> scales(attribute.begin(), attribute.end());
+  std::vector<float> scales = t.node().reals("scales");  // before operation set 9
   if (const Constant* given = t.optional_constant(1, "scales")) scales = reals_of(*given, "scales");
   resized(t, rule, scales, {});
 }

@@ -7,14 +7,6 @@
 namespace steelyard::imports {
 namespace {
 
-// Declares the output, which `node` gives in that order.
-void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
-                   const Order& order) {
-  if (order == held_order(shape.size(), false)) return t.give(node, shape, false);
-  if (shape.size() > 2 && order == held_order(shape.size(), true)) return t.give(node, shape, true);
-  t.give({.shape = shape, .node = node, .order = order});
-}
-
 // Input 0, whose dimensions stay in the order in which they are held, under another shape.
 void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& order) {
   ExtentShape held;
@@ -47,7 +39,8 @@ void reshaped(Translator& t, const ExtentShape& to) {
   if (const Order order = order_of_changed_end(in, to); !order.empty()) {
     return reshaped_in_order(t, to, order);
   }
-  if (to.size() == 2 && from.size() > 2 && to[0] == from[0] && in.channels_last) {
+  const bool flattens = to.size() == 2 && to[0] == from[0];
+  if (flattens && (from.size() == 3 || from.size() == 4) && in.channels_last) {
     const std::string row = t.averaged_row(0);
     return t.give(row.empty() ? t.add("Flatten", {t.image(0)}) : row, to, false);
   }
@@ -220,36 +213,6 @@ std::string sliced_node(Translator& t, std::string node, std::size_t at, const S
                 {"step", taken.step}});
 }
 
-void concat(Translator& t) {
-  const std::size_t count = t.node().inputs.size();
-  ExtentShape shape = t.input(0).shape;
-  const std::size_t axis = axis_of(t.node().integer("axis", 1), shape.size());
-  shape[axis] = {0};
-  bool last = false, alike = true;
-  const Order own = t.input(0).order;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Value& in = t.input(i);
-    alike = alike && in.order == own;
-    if (in.known) refuse("one of its inputs is a constant");
-    ExtentShape other = in.shape;
-    if (other.size() == shape.size()) {
-      shape[axis].value += fixed(other[axis]);
-      other[axis] = shape[axis];
-    }
-    if (other != shape) refuse("its inputs differ in more than the dimension");
-    last = last || in.channels_last;
-  }
-  const Order order = alike && !own.empty() ? own : held_order(shape.size(), last);
-  std::vector<std::string> inputs;
-  for (std::size_t i = 0; i < count; ++i) inputs.push_back(t.held_in(i, order));
-  const auto at = std::find(order.begin(), order.end(), axis) - order.begin();
-  const bool of_rows = at + 1 == std::ssize(order);
-  const std::string node = count == 1 ? inputs[0]
-                           : of_rows  ? t.add("Cat", inputs)
-                                      : t.add("CatAxis", inputs, {{"axis", std::int64_t{at}}});
-  give_in_order(t, node, shape, order);
-}
-
 void slice(Translator& t) {
   const auto starts = t.attribute_or_input("starts", 1), ends = t.attribute_or_input("ends", 2);
   auto axes = t.attribute_or_input("axes", 3);
@@ -289,8 +252,9 @@ void split(Translator& t) {
     sizes.assign(static_cast<std::size_t>(count), each);
     sizes.back() = extent - each * (count - 1);
   }
+  const auto is_part = [&](std::int64_t size) { return size > 0 && size <= extent; };
   const bool fits = std::ssize(sizes) == count &&
-                    std::all_of(sizes.begin(), sizes.end(), [](auto s) { return s > 0; }) &&
+                    std::all_of(sizes.begin(), sizes.end(), is_part) &&
                     std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent;
   if (!fits) refuse("parts " + shape_string(sizes) + " of " + std::to_string(extent));
   if (sizes.size() == 1) return t.give(t.input(0));
@@ -370,6 +334,13 @@ void pad(Translator& t) {
 
 }  // namespace
 
+void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
+                   const Order& order) {
+  if (order == held_order(shape.size(), false)) return t.give(node, shape, false);
+  if (shape.size() > 2 && order == held_order(shape.size(), true)) return t.give(node, shape, true);
+  t.give({.shape = shape, .node = node, .order = order});
+}
+
 std::string picked(Translator& t, const std::string& node, std::size_t axis, std::size_t rank,
                    const std::vector<std::int64_t>& positions) {
   constexpr std::size_t kMostParts = 256;
@@ -403,7 +374,6 @@ std::vector<OperationRow> shape_operations() {
       {"Squeeze", squeeze, "", "", kMoved},
       {"Unsqueeze", unsqueeze, "", "", kMoved},
       {"Transpose", transpose, "", "", kMoved},
-      {"Concat", concat, "constants among the inputs", "", kMoved},
       {"Expand", expand, "shapes that are computed from values", "", kMoved},
       {"Slice", slice, "starts and ends that are computed from values", "", kMoved},
       {"Split", split, "", "", kMoved},

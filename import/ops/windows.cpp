@@ -7,31 +7,33 @@ namespace {
 
 constexpr std::int64_t kMostPixels = std::int64_t{1} << 20;  // of a window's sizes
 
-std::vector<std::int64_t> attribute(const OnnxNode& node, const char* name, std::size_t count,
-                                    std::int64_t otherwise, std::int64_t least) {
+}  // namespace
+
+std::vector<std::int64_t> window_sizes(const OnnxNode& node, const char* name, std::size_t count,
+                                       std::int64_t otherwise, std::int64_t least) {
   std::vector<std::int64_t> values = node.integers(name);
   if (values.empty()) values.assign(count, otherwise);
   const bool fits =
       values.size() == count && std::all_of(values.begin(), values.end(),
                                             [&](auto v) { return v >= least && v <= kMostPixels; });
   if (!fits) {
-    refuse(std::string(name) + ": expected " + std::to_string(count) + " of at least " +
-           std::to_string(least) + ", got " + shape_string(values));
+    refuse(std::string(name) + ": expected " + std::to_string(count) + " from " +
+           std::to_string(least) + " to " + std::to_string(kMostPixels) + ", got " +
+           shape_string(values));
   }
   return values;
 }
-
-}  // namespace
 
 Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
                  OverEdge over_edge) {
   if (input.size() < 3) refuse("expected images, got " + to_string(input));
   const std::size_t count = input.size() - 2;
   Window w;
-  w.kernel = kernel.empty() ? attribute(t.node(), "kernel_shape", count, 0, 1) : std::move(kernel);
-  w.stride = attribute(t.node(), "strides", count, 1, 1);
-  w.dilation = attribute(t.node(), "dilations", count, 1, 1);
-  const std::vector<std::int64_t> pads = attribute(t.node(), "pads", 2 * count, 0, 0);
+  w.kernel =
+      kernel.empty() ? window_sizes(t.node(), "kernel_shape", count, 0, 1) : std::move(kernel);
+  w.stride = window_sizes(t.node(), "strides", count, 1, 1);
+  w.dilation = window_sizes(t.node(), "dilations", count, 1, 1);
+  const std::vector<std::int64_t> pads = window_sizes(t.node(), "pads", 2 * count, 0, 0);
   const std::string automatic = t.node().text("auto_pad", "NOTSET");
   const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
   if (!same && automatic != "NOTSET" && automatic != "VALID" && !automatic.empty()) {
@@ -53,7 +55,7 @@ Window window_of(const Translator& t, const ExtentShape& input, std::vector<std:
     std::int64_t room = size + before + after - span;
     if (room < 0) refuse("its window is larger than the input " + to_string(input));
     if (const std::int64_t rest = room % w.stride[i]; ceil && rest != 0) {
-      if (over_edge == OverEdge::kRefuses) refuse("ceil_mode with a window over the edge");
+      if (over_edge == OverEdge::kRefuses) refuse(kWindowOverEdge);
       const std::int64_t more = w.stride[i] - rest;
       // The window must begin inside of the input or of the padding before it.
       if (room + more < size + before) {

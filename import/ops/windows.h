@@ -25,6 +25,11 @@ enum class OverEdge { kRefuses, kPads };
 Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
                  OverEdge over_edge = OverEdge::kRefuses);
 
+// An attribute of `count` sizes, each `otherwise` where it is absent. Throws Unsupported for others
+// than `least` to a million.
+std::vector<std::int64_t> window_sizes(const OnnxNode& node, const char* name, std::size_t count,
+                                       std::int64_t otherwise, std::int64_t least);
+
 // The node that gives images, with a border of its own where the window's is not the same on both
 // sides; the window's padding is 0 then.
 std::string padded_image(Translator& t, const std::string& image, Window& window, double value);

@@ -118,7 +118,8 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   &ModelSpec::onnx)
                   .role(OptionRole::kNotEssential),
               key("output",
-                  "the output of the ONNX file that is trained and exported, if it has several",
+                  "the output of the ONNX file that is trained and exported, if it has several, or "
+                  "a value inside of it that becomes the output",
                   &ModelSpec::output)
                   .role(OptionRole::kNotEssential),
               key("classes",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -137,16 +138,34 @@ deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantiz
   throw InputError("export: " + *first);
 }
 
-// Of samples twice as large where the network leaves their sizes free; null where it has none.
-std::shared_ptr<deploy::Graph> resized(Experiment& experiment,
-                                       const std::vector<qat::NamedQuantizer>& quantizers) {
-  const auto& network = experiment.network();
-  if (!network || network->input.free.empty()) return nullptr;
-  Shape batch = experiment.input().batch(1);
-  for (const auto& [axis, name] : network->input.free) {
-    batch.at(static_cast<std::size_t>(axis) + 1) *= 2;
+// A batch whose free sizes are that much larger, but at most twice as large.
+Shape enlarged(Shape batch, const imports::PortSpec& port, std::int64_t more) {
+  for (const auto& [axis, name] : port.free) {
+    std::int64_t& size = batch.at(static_cast<std::size_t>(axis) + 1);
+    size += std::min(size, more);
   }
-  return std::make_shared<deploy::Graph>(traced(experiment, quantizers, batch));
+  return batch;
+}
+
+// Of samples of other sizes where the network leaves them free: twice as large, and as little
+// larger as the network takes, so that what is rounded shows.
+std::vector<deploy::Graph> resized(Experiment& experiment,
+                                   const std::vector<qat::NamedQuantizer>& quantizers) {
+  const auto& network = experiment.network();
+  if (!network || network->input.free.empty()) return {};
+  const Shape batch = experiment.input().batch(1);
+  const Shape twice = enlarged(batch, network->input, std::numeric_limits<std::int64_t>::max());
+  std::vector<deploy::Graph> graphs{traced(experiment, quantizers, twice)};
+  for (std::int64_t more = 1;; more *= 2) {
+    const Shape larger = enlarged(batch, network->input, more);
+    if (larger == twice) return graphs;
+    try {
+      graphs.push_back(traced(experiment, quantizers, larger));
+      return graphs;
+    } catch (const std::invalid_argument&) {  // no size of this network: what is joined differs
+      qat::take_fault(quantizers);
+    }
+  }
 }
 
 // What the graph says besides its operations.
@@ -180,9 +199,9 @@ deploy::Graph deployed_graph(Experiment& experiment) {
   }
   deploy::Graph graph = traced(experiment, quantizers, experiment.input().batch(1));
   describe(graph, experiment);
-  if (const auto larger = resized(experiment, quantizers)) {
-    describe(*larger, experiment);
-    graph.resized = larger;
+  for (deploy::Graph& larger : resized(experiment, quantizers)) {
+    describe(larger, experiment);
+    graph.resized.push_back(std::make_shared<deploy::Graph>(std::move(larger)));
   }
   return graph;
 }

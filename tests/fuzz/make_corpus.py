@@ -400,6 +400,23 @@ def networks():
         [onnx.node("Transpose", ["x"], "t", perm=[0, 2, 3, 1]), onnx.node("ReduceMean", ["t"], "m", axes=[1], keepdims=0),
          onnx.node("Pad", ["m", "pads"], "p"), onnx.node("Softmax", ["p"], "y", axis=-1)],
         [onnx.tensor("pads", [6], [0, 1, 0, 0, 0, 2])], [onnx.port("x", ["N", 3, "h", "w"])], [onnx.port("y", ["N", 5, 5])]))
+    # What no file may have, or has in another type or size than its name says.
+    write("onnx", "domain", b"\x00" + onnx.model([onnx.node("Linear", ["x", "w"], "y", domain="steelyard")],
+                                                 [onnx.tensor("w", [2], [0.5, -2.0])], *rows))
+    write("onnx", "constant", b"\x00" + onnx.model([onnx.node("Constant", [], "c", value_float=3), onnx.node("Mul", ["x", "c"], "y")], [], *rows))
+    write("onnx", "folded", b"\x00" + onnx.model(
+        [onnx.node("Constant", [], "c", value_ints=[2, 0]), onnx.node("Neg", ["c"], "n"), onnx.node("Cast", ["n"], "b", to=9),
+         onnx.node("Range", ["from", "to", "step"], "r"), onnx.node("Gather", ["x", "r"], "g", axis=1),
+         onnx.node("Where", ["b", "g", "zero"], "y")],
+        [onnx.tensor("from", [], [0]), onnx.tensor("to", [], [2]), onnx.tensor("step", [], [1]), onnx.tensor("zero", [], [0.0])], *rows))
+    image = [onnx.port("x", ["N", 2, 4, 4])], [onnx.port("y", ["N", 2, 8, 8])]
+    write("onnx", "conv_transpose", b"\x01" + onnx.model(
+        [onnx.node("ConvTranspose", ["x", "w"], "y", strides=[2, 2], pads=[0, 0, 0, 0], dilations=[1, 1], output_padding=[0, 0], group=2)],
+        [onnx.tensor("w", [2, 1, 2, 2], [0.5] * 8)], *image))
+    for name, opset, inputs in (("resize", 13, ["x", "", "s"]), ("resize10", 10, ["x", "s"])):
+        attributes = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "floor"} if opset > 10 else {}
+        write("onnx", name, b"\x01" + onnx.model([onnx.node("Resize", inputs, "y", mode="nearest", **attributes)],
+                                                 [onnx.tensor("s", [4], [1.0, 1.0, 2.0, 1.5])], *image, opset=opset))
     port = {"name": "x", "batch": "N", "channels_last": False}
     node = {"name": "a", "type": "Clamp", "inputs": ["input"], "options": {"lo": -1.0, "hi": 2.5}}
     network = {"format": 1, "input": port, "output": port, "sample": [3], "output_sample": [3], "head": "Softmax", "nodes": [node]}

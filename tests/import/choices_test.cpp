@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
@@ -95,6 +96,65 @@ TEST(Choices, FollowTheLayout) {
   }
 }
 
+// Numbers of x, where a condition on x holds and where it does not.
+std::vector<float> chosen(const std::function<std::string(ModelMaker&)>& condition) {
+  ModelMaker m(kRows);
+  const std::string y = m.node("Where", {condition(m), "x", m.number(9)});
+  return values(translate(m.ending_in(y), {2, 3}), {-2, -1, 0, 1, 2, 3});
+}
+
+TEST(Choices, OfSeveralConditions) {
+  const auto above = [](ModelMaker& m, float bound) {
+    return m.node("Greater", {"x", m.number(bound)});
+  };
+  const auto below = [](ModelMaker& m, float bound) {
+    return m.node("Not", {m.node("GreaterOrEqual", {"x", m.number(bound)})});
+  };
+  EXPECT_THAT(chosen([&](ModelMaker& m) {
+                return m.node("And", {above(m, -2), below(m, 2)});
+              }),
+              ElementsAre(9, -1, 0, 1, 9, 9));
+  EXPECT_THAT(chosen([&](ModelMaker& m) {
+                return m.node("Or", {below(m, -1), above(m, 1)});
+              }),
+              ElementsAre(-2, 9, 9, 9, 2, 3));
+  EXPECT_THAT(chosen([&](ModelMaker& m) {
+                return m.node("Not", {m.node("And", {below(m, 1), mask(m, {1, 0, 1})})});
+              }),
+              ElementsAre(9, -1, 9, 1, 2, 3));
+  EXPECT_THAT(
+      chosen([&](ModelMaker& m) {
+        return m.node("Or", {mask(m, {1, 0, 0}), m.node("And", {above(m, 0), below(m, 3)})});
+      }),
+      ElementsAre(-2, 9, 9, 1, 2, 9));
+}
+
+TEST(Choices, WhatIsNotZeroHolds) {
+  const auto to_bool = [](ModelMaker& m, const std::string& x) {
+    return m.node("Cast", {x}, {{"to", std::int64_t{9}}});
+  };
+  EXPECT_THAT(chosen([&](ModelMaker& m) { return to_bool(m, "x"); }),
+              ElementsAre(-2, -1, 9, 1, 2, 3));
+  // Moved, it is 0 or 1.
+  EXPECT_THAT(
+      chosen([&](ModelMaker& m) {
+        const std::string rows = m.node("Reshape", {to_bool(m, "x"), m.integers({0, 6, 1})});
+        return m.node("Not", {m.node("Reshape", {rows, m.integers({0, 2, 3})})});
+      }),
+      ElementsAre(9, 9, 0, 9, 9, 9));
+}
+
+// As attention that looks back alone has it.
+TEST(Choices, ASumWithInfinitiesMasks) {
+  ModelMaker m(kRows);
+  const std::string mask = m.reals("mask", {2, 3}, {0, -INFINITY, -INFINITY, 0, 0, -INFINITY});
+  const Imported imported =
+      translate(m.ending_in(m.node("Softmax", {m.node("Add", {"x", mask})})), {2, 3});
+  EXPECT_THAT(types_of(imported), ElementsAre("WhereGreater"));
+  EXPECT_THAT(values(imported, {1, 2, 3, 4, 4, 5}), ElementsAre(1, 0, 0, 0.5F, 0.5F, 0));
+  EXPECT_TRUE(module_of(imported)->named_parameters().empty());
+}
+
 TEST(Choices, SayWhatIsNotSupported) {
   const auto refusal = [](const std::function<std::string(ModelMaker&)>& make) {
     ModelMaker m(kRows);
@@ -117,9 +177,9 @@ TEST(Choices, SayWhatIsNotSupported) {
               HasSubstr("whole numbers"));
   EXPECT_THAT(refusal([](ModelMaker& m) {
                 const std::string holds = m.node("Less", {"x", m.number(0)});
-                return m.node("Where", {m.node("And", {holds, holds}), "x", m.number(1)});
+                return m.node("And", {holds, "x"});
               }),
-              HasSubstr("And_1 (And): the operation is not supported"));
+              HasSubstr("And_1 (And): its condition is neither a constant nor a comparison"));
   EXPECT_THAT(refusal([](ModelMaker& m) {
                 return m.node("Where", {mask(m, {1, 0, 1}), "x", m.weight("w", {2, 2, 2, 3})});
               }),

@@ -102,6 +102,34 @@ TEST(FreeSizes, SaysWhatDependsOnThem) {
   EXPECT_THAT(resized.notes[0], ::testing::EndsWith("on it depends Resize_1 (Resize)"));
 }
 
+// Twice an even size is even.
+TEST(FreeSizes, AreNotThoseOfEvenSizesAlone) {
+  const auto notes = [](const std::string& op,
+                        std::map<std::string, OnnxAttributeValue> attributes) {
+    ModelMaker m(images(3));
+    const std::string x = conv(m, "x", 3, 3);
+    std::vector<std::string> inputs{x};
+    if (op == "Conv") inputs.push_back(m.weight("w", {4, 3, 3, 3}));
+    const Imported imported = translate(m.ending_in(m.node(op, inputs, attributes)), {6, 6, 3});
+    EXPECT_THAT(imported.graph.input.free, IsEmpty());
+    return imported.notes;
+  };
+  const auto both = [](const std::string& reader) {
+    const std::string end = " of 'x' is free in test.onnx, but fixed in exports: on it depends ";
+    return ElementsAre("the height" + end + reader, "the width" + end + reader);
+  };
+  const Ints two{2, 2};
+  const std::int64_t yes = 1;
+  EXPECT_THAT(notes("Conv", {{"kernel_shape", Ints{3, 3}},
+                             {"strides", two},
+                             {"auto_pad", std::string("SAME_UPPER")}}),
+              both("Conv_1 (Pad)"));
+  EXPECT_THAT(notes("MaxPool", {{"kernel_shape", two}, {"strides", two}, {"ceil_mode", yes}}),
+              both("MaxPool_1 (MaxPool2d)"));
+  EXPECT_THAT(notes("AveragePool", {{"kernel_shape", two}, {"strides", two}, {"ceil_mode", yes}}),
+              both("AveragePool_1 (AveragePool)"));
+}
+
 TEST(FreeSizes, DamagedOnesAreRefused) {
   GraphSpec graph = translate(of_any_size(), {6, 4, 3}).graph;
   graph.input.free = {{3, "h"}};

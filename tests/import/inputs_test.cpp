@@ -105,6 +105,9 @@ TEST(Inputs, SeveralInputsLieOneAfterAnotherInASample) {
   const Tensor y = output_of(imported, Tensor::from<float>({3, 1, 10, 20, 30, 40, 50, 60}, {1, 8}));
   EXPECT_TRUE(all_close(y, Tensor::from<float>({19, 30, 41, 43, 54, 65}, {1, 2, 3}), 0, 0));
   EXPECT_EQ(imported.graph.input_ports()[1].type, "int64");
+  EXPECT_THAT(imported.notes,
+              ElementsAre("sizes of ids are free in test.onnx, but fixed in exports: the model has "
+                          "several inputs"));
 }
 
 TEST(Inputs, SaysWhichInputsDoNotFit) {
@@ -161,11 +164,49 @@ TEST(Inputs, AConstantMayBeRepeatedForEachSample) {
   EXPECT_TRUE(
       all_close(y, Tensor::from<float>({3, 4, 5, 0, 1, 2, 3, 4, 5, 0, 1, 2}, {2, 2, 3}), 0, 0));
   // What does not broadcast over the batch would need it.
-  EXPECT_THAT(
-      message_of<InputError>([&] {
-        translate(m.ending_in(m.node("Concat", {"x", rows}, {{"axis", std::int64_t{1}}})), {2, 3});
-      }),
-      HasSubstr("of a constant that is repeated for each sample"));
+  EXPECT_THAT(message_of<InputError>([&] {
+                translate(m.ending_in(m.node("Add", {"x", m.node("Relu", {rows})})), {2, 3});
+              }),
+              HasSubstr("of a constant that is repeated for each sample"));
+}
+
+// Vision transformers put the token of the class in front of those of the image's parts.
+TEST(Inputs, AConstantMayBeJoinedToEachSample) {
+  const auto joined = [](const std::function<std::string(ModelMaker&)>& token) {
+    ModelMaker m({{std::nullopt, "batch"}, {2}, {3}});
+    return translate(m.ending_in(m.node("Concat", {token(m), "x"}, {{"axis", std::int64_t{1}}})),
+                     {2, 3});
+  };
+  const auto token = [](ModelMaker& m) { return m.reals("token", {1, 1, 3}, {7, 8, 9}); };
+  const Imported imported = joined([&](ModelMaker& m) {
+    const std::string batch = m.node("Shape", {"x"}, {{"end", std::int64_t{1}}});
+    const std::string shape =
+        m.node("Concat", {batch, m.integers({1, 3})}, {{"axis", std::int64_t{0}}});
+    return m.node("Expand", {token(m), shape});
+  });
+  // Whatever the samples are: not a number times 0 is none.
+  const Tensor x = Tensor::from<float>({NAN, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}, {2, 2, 3});
+  const Tensor y = output_of(imported, x);
+  ASSERT_EQ(y.shape(), (Shape{2, 3, 3}));
+  for (const std::int64_t first : {0, 9}) {
+    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(y.data<float>()[first + i], 7.0F + i);
+  }
+  EXPECT_EQ(y.data<float>()[9 + 3 + 5], 6);
+  EXPECT_EQ(module_of(imported)->named_parameters().size(), 1U);
+  // One for each sample of a batch is something else.
+  EXPECT_THAT(message_of<InputError>([&] { joined(token); }),
+              HasSubstr("a constant that is not repeated for each sample"));
+}
+
+// Channels of images are held last.
+TEST(Inputs, AConstantMayBeJoinedToTheChannels) {
+  ModelMaker m({{1}, {1}, {1}, {2}});
+  const std::string edges = m.reals("edges", {1, 2, 1, 2}, {1, 2, 3, 4});
+  const std::string y =
+      m.node("Concat", {m.node("Relu", {"x"}), edges}, {{"axis", std::int64_t{1}}});
+  const Imported imported = translate(m.ending_in(y), {1, 2, 1});
+  const Tensor joined = output_of(imported, Tensor::from<float>({5, 6}, {1, 1, 2, 1}));
+  EXPECT_TRUE(all_close(joined, Tensor::from<float>({5, 1, 3, 6, 2, 4}, {1, 1, 2, 3}), 0, 0));
 }
 
 }  // namespace

@@ -192,6 +192,29 @@ TEST_F(OnnxFile, RefusesAttributesThatAreNotWhatTheySay) {
   EXPECT_EQ(read().nodes[1].op, "Softmax");
 }
 
+TEST_F(OnnxFile, RefusesConstantsThatAreNotWhatTheySay) {
+  onnx::NodeProto& node = add_node("Constant", {}, "c");
+  onnx::AttributeProto& value = *node.add_attribute();
+  value.set_type(onnx::AttributeProto::INT);
+  for (const auto& [name, type] :
+       {std::pair("value_float", "float"), std::pair("value_ints", "ints"),
+        std::pair("value_floats", "floats")}) {
+    value.set_name(name);
+    EXPECT_EQ(refusal(), "node 'node of c' (Constant): attribute '" + std::string(name) +
+                             "': expected the type " + type + ", got int");
+  }
+  value.set_name("value_int");
+  EXPECT_EQ(read().nodes[1].integer("value_int", -1), 0);
+}
+
+// Nodes of that domain are made here, from weights whose shapes were checked.
+TEST_F(OnnxFile, RefusesOperationsOfTheDomainThatIsItsOwn) {
+  proto_.mutable_graph()->mutable_node(0)->set_op_type("Linear");
+  proto_.mutable_graph()->mutable_node(0)->set_domain("steelyard");
+  EXPECT_EQ(refusal(),
+            "node 'node of y' (Linear): files have no operations of the domain 'steelyard'");
+}
+
 TEST_F(OnnxFile, RefusesTensorsThatAreNotWhatTheySay) {
   weight().add_dims(2);
   EXPECT_EQ(refusal(), "initializer 'w': expected 4 values for the shape [2, 2], got 2");
@@ -199,6 +222,10 @@ TEST_F(OnnxFile, RefusesTensorsThatAreNotWhatTheySay) {
   EXPECT_EQ(refusal(), "initializer 'w': expected 16 bytes for the shape [2, 2], got 3");
   weight().set_dims(0, std::int64_t{1} << 62);
   EXPECT_THAT(refusal(), HasSubstr("initializer 'w': expected a shape of at most"));
+  weight().set_dims(0, 0);
+  weight().set_dims(1, std::int64_t{1} << 62);
+  EXPECT_THAT(refusal(), HasSubstr("initializer 'w': expected a shape of at most"));
+  weight().set_dims(1, 2);
   weight().set_dims(0, -1);
   EXPECT_THAT(refusal(), HasSubstr("got [-1, 2]"));
   weight().set_dims(0, 2);

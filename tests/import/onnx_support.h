@@ -53,6 +53,12 @@ class ModelMaker {
     model_.initializers[name] = std::move(constant);
     return name;
   }
+  // Of no dimensions.
+  std::string number_of(std::int64_t value) {
+    const std::string name = integers({value});
+    model_.initializers[name].shape = {};
+    return name;
+  }
   OnnxModel ending_in(const std::string& output) {
     model_.outputs = {{output, "float", {}}};
     return model_;

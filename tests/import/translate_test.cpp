@@ -86,65 +86,13 @@ TEST(Translate, TheBatchStaysFree) {
   }
 }
 
-// --- whole numbers
-
-OnnxModel of_whole_numbers(const std::function<std::string(ModelMaker&)>& make) {
-  ModelMaker m({{std::nullopt}, {5}});
-  m.model().inputs[0].type = "int64";
-  return m.ending_in(make(m));
-}
-
-TEST(Translate, OneHotTimesATableIsAnEmbedding) {
-  const auto table = [](ModelMaker& m) {
-    return m.reals("table.weight", {3, 2}, {0, 1, 2, 3, 4, 5});
-  };
-  const std::vector<std::function<std::string(ModelMaker&)>> spellings{
-      [&](ModelMaker& m) {
-        std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
-        x = m.node("Equal", {m.node("Expand", {x, m.integers({1, 5, 1})}), m.integers({0, 1, 2})});
-        x = m.node("Cast", {x}, {{"to", std::int64_t{1}}});
-        return m.node("MatMul", {x, table(m)});
-      },
-      [&](ModelMaker& m) {
-        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
-        return m.node("MatMul", {x, table(m)});
-      },
-      [&](ModelMaker& m) {
-        return m.node("Gather", {table(m), m.node("Cast", {"x"}, {{"to", std::int64_t{6}}})});
-      }};
-  for (const auto& spelling : spellings) {
-    const Imported imported = translate(of_whole_numbers(spelling), {5});
-    EXPECT_EQ(imported.graph.nodes.back().type, "Embedding");
-    EXPECT_EQ(imported.graph.nodes.back().name, "table");
-    EXPECT_EQ(imported.graph.input.type, "int64");
-    EXPECT_EQ(graph_from(text_of(imported.graph), "file").input, imported.graph.input);
-    const Tensor y = output_of(imported, Tensor::from<float>({2, 0, 1, 1, 2}, {1, 5}));
-    EXPECT_TRUE(all_close(y, Tensor::from<float>({4, 5, 0, 1, 2, 3, 2, 3, 4, 5}, {1, 5, 2}), 0, 0));
-  }
-}
-
-TEST(Translate, RefusesOtherUsesOfWholeNumbers) {
-  const auto refusal = [](const std::function<std::string(ModelMaker&)>& make) {
-    const OnnxModel model = of_whole_numbers(make);
-    return message_of<InputError>([&] { translate(model, {5}); });
-  };
-  EXPECT_THAT(refusal([](ModelMaker& m) {
-                const std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
-                return m.node("Relu", {m.node("Equal", {x, m.integers({1, 2, 3})})});
-              }),
-              HasSubstr("Relu_2 (Relu): of whole numbers"));
-  EXPECT_THAT(refusal([](ModelMaker& m) {
-                return m.node("Sub", {"x", "x"});
-              }),
-              HasSubstr("Sub_0 (Sub): of whole numbers"));
-  EXPECT_THAT(refusal([](ModelMaker& m) { return m.node("Identity", {"x"}); }),
-              HasSubstr("holds whole numbers"));
-  EXPECT_THAT(
-      refusal([](ModelMaker& m) {
-        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
-        return m.node("Relu", {m.node("Cast", {x}, {{"to", std::int64_t{1}}})});
-      }),
-      HasSubstr("of whole numbers"));
+TEST(Translate, PartsOfShapesKeepTheBatchFree) {
+  ModelMaker m({{std::nullopt}, {2}, {3}});
+  const std::string batch = m.node("Shape", {"x"}, {{"end", std::int64_t{1}}});
+  const std::string rest = m.node("Div", {m.node("Size", {"x"}), batch});
+  const std::string shape = m.node("Concat", {batch, rest}, {{"axis", std::int64_t{0}}});
+  const Imported imported = translate(m.ending_in(m.node("Reshape", {"x", shape})), {2, 3});
+  EXPECT_EQ(output_of(imported, Tensor::zeros({4, 2, 3})).shape(), (Shape{4, 6}));
 }
 
 TEST(Translate, PositionsInAnyOrderAreSlicesThatAreJoined) {
@@ -242,6 +190,20 @@ TEST(Translate, FlattensInOnnxsOrder) {
   for (std::int64_t c = 0; c < 2; ++c) {
     for (std::int64_t pixel = 0; pixel < 6; ++pixel) {
       EXPECT_EQ(y.data<float>()[c * 6 + pixel], x.data<float>()[pixel * 2 + c]);
+    }
+  }
+}
+
+// Volumes have no Flatten of their own.
+TEST(Translate, FlattensVolumesInOnnxsOrder) {
+  ModelMaker m({{std::nullopt}, {3}, {2}, {4}, {5}});
+  const std::string x = m.node("Transpose", {"x"}, {{"perm", Ints{0, 4, 1, 2, 3}}});
+  const Imported imported = translate(m.ending_in(m.node("Flatten", {x})), {3, 2, 4, 5});
+  const Tensor in = random_tensor({1, 3, 2, 4, 5}, 1, DType::kF32);
+  const Tensor y = output_of(imported, in);
+  for (std::int64_t c = 0; c < 5; ++c) {
+    for (std::int64_t i = 0; i < 24; ++i) {
+      EXPECT_EQ(y.data<float>()[c * 24 + i], in.data<float>()[i * 5 + c]);
     }
   }
 }
@@ -378,18 +340,6 @@ TEST(Translate, SaysOnceThatAModelIsQuantized) {
             "QuantizeLinear): import the float model that it was made of");
 }
 
-TEST(Translate, OneOfSeveralOutputsIsChosen) {
-  ModelMaker m({{std::nullopt}, {3}});
-  const std::string scores = m.node("Sigmoid", {m.node("Relu", {"x"})});
-  m.ending_in(scores);
-  m.model().outputs.push_back({"Relu_0:0", "float"});
-  OnnxModel model = m.model();
-  choose_output(model, "Relu_0:0");
-  EXPECT_THAT(types_of(translate(model, {3})), ElementsAre("ReLU"));
-  EXPECT_EQ(message_of<InputError>([&] { choose_output(model, scores); }),
-            "test.onnx: no output is called 'Sigmoid_1:0'; there are Relu_0:0");
-}
-
 TEST(Translate, ASampleOfAFileIsItsFixedSizes) {
   const auto sample = [](const std::vector<OnnxDim>& dims) {
     return sample_of(ModelMaker(dims).model()).shape;
@@ -483,6 +433,31 @@ TEST(Translate, ResizesToSizesInFloat32) {
   const std::string x =
       m.node("Resize", {"x", "", m.reals("scales", {4}, {1, 1, 0.7F, 0.5F})}, {{"mode", "linear"}});
   EXPECT_EQ(translate(m.ending_in(x), {10, 10, 3}).graph.output_sample, (Shape{7, 5, 3}));
+}
+
+// The numbers are those that ONNX Runtime gives for 0, 1, 2, 3, 4.
+TEST(Translate, ResizesAsOnnxRuntimeDoes) {
+  const auto resized = [](std::int64_t opset, float scale,
+                          const std::map<std::string, OnnxAttributeValue>& attributes) {
+    ModelMaker m({{std::nullopt}, {1}, {5}});
+    m.model().opset = opset;
+    std::vector<std::string> inputs{"x", "", m.reals("scales", {3}, {1, 1, scale})};
+    if (opset < 11) inputs.erase(inputs.begin() + 1);
+    const Imported imported = translate(m.ending_in(m.node("Resize", inputs, attributes)), {1, 5});
+    return testing::values(output_of(imported, Tensor::from<float>({0, 1, 2, 3, 4}, {1, 1, 5})));
+  };
+  // Before there was a nearest_mode, shrinking took the next pixel.
+  EXPECT_THAT(resized(10, 0.6F, {{"mode", "nearest"}}), ElementsAre(0, 2, 4));
+  EXPECT_THAT(resized(10, 1.5F, {{"mode", "nearest"}}), ElementsAre(0, 0, 1, 2, 2, 3, 4));
+  // 1.5 / 0.6 is a little less than 2.5, but not in float32.
+  const std::string transform = "coordinate_transformation_mode";
+  EXPECT_THAT(resized(13, 0.6F,
+                      {{"mode", "nearest"}, {transform, "half_pixel"}, {"nearest_mode", "floor"}}),
+              ElementsAre(0, 2, 3));
+  // The corners are those of 7 pixels, not of 7.5.
+  const auto near = [](double value) { return ::testing::DoubleNear(value, 1e-6); };
+  EXPECT_THAT(resized(13, 1.5F, {{"mode", "linear"}, {transform, "align_corners"}}),
+              ElementsAre(0, near(2 / 3.0), near(4 / 3.0), 2, near(8 / 3.0), near(10 / 3.0), 4));
 }
 
 TEST(Translate, RefusesWeightsThatAreNotFinite) {

@@ -40,8 +40,8 @@ def attribute(name, value):
     return field(1, name) + field(number, value) + field(20, kind)
 
 
-def node(op, inputs, output, **attributes):
-    return (b"".join(field(1, i) for i in inputs) + field(2, output) + field(3, "node of " + output) + field(4, op) +
+def node(op, inputs, output, domain="", **attributes):
+    return ((field(7, domain) if domain else b"") + b"".join(field(1, i) for i in inputs) + field(2, output) + field(3, "node of " + output) + field(4, op) +
             b"".join(field(5, attribute(name, value)) for name, value in attributes.items()))
 
 

@@ -1,0 +1,96 @@
+// Inputs of whole numbers: what chooses rows of tables.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/import/onnx_support.h"
+#include "tests/support/gradcheck.h"
+
+namespace steelyard::imports {
+namespace {
+
+using testing::all_close;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+
+OnnxModel of_whole_numbers(const std::function<std::string(ModelMaker&)>& make) {
+  ModelMaker m({{std::nullopt}, {5}});
+  m.model().inputs[0].type = "int64";
+  return m.ending_in(make(m));
+}
+
+TEST(WholeNumbers, OneHotTimesATableIsAnEmbedding) {
+  const auto table = [](ModelMaker& m) {
+    return m.reals("table.weight", {3, 2}, {0, 1, 2, 3, 4, 5});
+  };
+  const std::vector<std::function<std::string(ModelMaker&)>> spellings{
+      [&](ModelMaker& m) {
+        std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
+        x = m.node("Equal", {m.node("Expand", {x, m.integers({1, 5, 1})}), m.integers({0, 1, 2})});
+        x = m.node("Cast", {x}, {{"to", std::int64_t{1}}});
+        return m.node("MatMul", {x, table(m)});
+      },
+      [&](ModelMaker& m) {
+        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
+        return m.node("MatMul", {x, table(m)});
+      },
+      [&](ModelMaker& m) {
+        return m.node("Gather", {table(m), m.node("Cast", {"x"}, {{"to", std::int64_t{6}}})});
+      }};
+  for (const auto& spelling : spellings) {
+    const Imported imported = translate(of_whole_numbers(spelling), {5});
+    EXPECT_EQ(imported.graph.nodes.back().type, "Embedding");
+    EXPECT_EQ(imported.graph.nodes.back().name, "table");
+    EXPECT_EQ(imported.graph.input.type, "int64");
+    EXPECT_EQ(graph_from(text_of(imported.graph), "file").input, imported.graph.input);
+    const Tensor y = output_of(imported, Tensor::from<float>({2, 0, 1, 1, 2}, {1, 5}));
+    EXPECT_TRUE(all_close(y, Tensor::from<float>({4, 5, 0, 1, 2, 3, 2, 3, 4, 5}, {1, 5, 2}), 0, 0));
+  }
+}
+
+TEST(WholeNumbers, OtherUsesAreRefused) {
+  const auto refusal = [](const std::function<std::string(ModelMaker&)>& make) {
+    const OnnxModel model = of_whole_numbers(make);
+    return message_of<InputError>([&] { translate(model, {5}); });
+  };
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                const std::string x = m.node("Reshape", {"x", m.integers({-1, 5, 1})});
+                return m.node("Relu", {m.node("Equal", {x, m.integers({1, 2, 3})})});
+              }),
+              HasSubstr("Relu_2 (Relu): of whole numbers"));
+  EXPECT_THAT(refusal([](ModelMaker& m) {
+                return m.node("Sub", {"x", "x"});
+              }),
+              HasSubstr("Sub_0 (Sub): of whole numbers"));
+  EXPECT_THAT(refusal([](ModelMaker& m) { return m.node("Identity", {"x"}); }),
+              HasSubstr("holds whole numbers"));
+  EXPECT_THAT(
+      refusal([](ModelMaker& m) {
+        const std::string x = m.node("OneHot", {"x", m.integers({3}), m.reals("v", {2}, {0, 1})});
+        return m.node("Relu", {m.node("Cast", {x}, {{"to", std::int64_t{1}}})});
+      }),
+      HasSubstr("of whole numbers"));
+}
+
+// One position of each list stays whole: it chooses a row, and is no output.
+TEST(WholeNumbers, APositionOfAListIsOne) {
+  const auto first = [](ModelMaker& m) {
+    return m.node("Gather", {"x", m.number_of(0)}, {{"axis", std::int64_t{1}}});
+  };
+  const Imported imported =
+      translate(of_whole_numbers([&](ModelMaker& m) {
+                  const std::string table = m.reals("t", {3, 2}, {0, 1, 2, 3, 4, 5});
+                  return m.node("Gather", {table, first(m)});
+                }),
+                {5});
+  EXPECT_EQ(imported.graph.nodes.back().type, "Embedding");
+  const Tensor y = output_of(imported, Tensor::from<float>({2, 0, 1, 1, 2, 1, 1, 1, 1, 1}, {2, 5}));
+  EXPECT_TRUE(all_close(y, Tensor::from<float>({4, 5, 2, 3}, {2, 2}), 0, 0));
+  EXPECT_EQ(message_of<InputError>([&] { translate(of_whole_numbers(first), {5}); }),
+            "test.onnx: the output 'Gather_0:0' holds whole numbers");
+}
+
+}  // namespace
+}  // namespace steelyard::imports
