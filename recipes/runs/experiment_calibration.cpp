@@ -4,7 +4,6 @@
 #include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {
-
 void Experiment::require_calibration_samples() {
   if (recipe_.correct_biases) {
     const std::vector<std::string> unbiased = qat::layers_without_bias(*model_);
@@ -40,6 +39,12 @@ std::function<Tensor(std::int64_t)> Experiment::plain_batches(std::int64_t sampl
 
 void Experiment::calibrate(std::int64_t batches) {
   qat::calibrate(*model_, batches, plain_batches());
+  Tensor correction_inputs;
+  qat::FloatMeans wanted;
+  if (const auto& samples = recipe_.correct_biases) {  // before rounding moves the float weights
+    correction_inputs = plain_batches(*samples)(0);
+    wanted = qat::float_means(*model_, correction_inputs);
+  }
   bool changed = false;
   auto scales = qat::WeightScales::kFollow;
   if (recipe_.adaround) {
@@ -49,8 +54,8 @@ void Experiment::calibrate(std::int64_t batches) {
     changed = true;
     scales = qat::WeightScales::kKeep;  // the codes are those of these scales
   }
-  if (const auto& samples = recipe_.correct_biases) {
-    changed |= qat::correct_biases(*model_, plain_batches(*samples)(0), scales) > 0;
+  if (recipe_.correct_biases) {
+    changed |= qat::correct_biases(*model_, correction_inputs, std::move(wanted), scales) > 0;
   }
   if (changed) qat::measure_again(*model_, batches, plain_batches(), scales);
 }
