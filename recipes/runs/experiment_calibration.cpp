@@ -1,9 +1,34 @@
 // Experiment: ranges, rounding and biases from data, before the first step.
+#include <algorithm>
+
 #include "steelyard/qat/bias_correction.h"
 #include "steelyard/qat/calibrate.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {
+namespace {
+
+constexpr std::int64_t kDefaultBatches = 32;
+
+}  // namespace
+
+std::int64_t Experiment::default_calibration_batches() const {
+  return std::min(kDefaultBatches, batches_per_epoch(train_, loader_options_));
+}
+
+// Written into the recipe, so that the run's folder says the number.
+void Experiment::choose_calibration_batches(const Registries& registries) {
+  if (!recipe_.calibrates || recipe_.calibrate_batches) return;
+  const std::int64_t batches = default_calibration_batches();
+  YamlNode document = recipe_.given;
+  set_entry(*document.find("calibrate"), "batches", yaml_scalar(std::to_string(batches)));
+  recipe_ = read_recipe(std::move(document), registries.models);
+  if (batches == kDefaultBatches) return;
+  notes_.push_back("calibrate.batches: " + std::to_string(batches) +
+                   ", all of an epoch (the default is " + std::to_string(kDefaultBatches) + ")");
+}
+
 void Experiment::require_calibration_samples() {
   if (recipe_.correct_biases) {
     const std::vector<std::string> unbiased = qat::layers_without_bias(*model_);
