@@ -1,7 +1,5 @@
 #include "steelyard/qat/bias_correction.h"
 
-#include <map>
-
 #include "steelyard/framework/divergence.h"
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/quantizer_switches.h"
@@ -54,6 +52,14 @@ class Probes {
   const std::vector<NamedLayer>& layers_;
 };
 
+void pass(Module& model, const Tensor& inputs, const QuantizerSwitches& switches) {
+  ForwardContext context{.calibrating = true};
+  model.forward(Variable(inputs), context).value();
+  if (const auto fault = take_fault(switches.quantizers())) {
+    throw TrainingDiverged("bias correction: " + *fault);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> layers_without_bias(Module& model) {
@@ -64,26 +70,25 @@ std::vector<std::string> layers_without_bias(Module& model) {
   return names;
 }
 
-std::int64_t correct_biases(Module& model, const Tensor& inputs, WeightScales scales) {
+FloatMeans float_means(Module& model, const Tensor& inputs) {
+  const NoGradGuard no_grad;
+  const std::vector<NamedLayer> layers = layers_with_quantized_weights(model);
+  FloatMeans means;
+  QuantizerSwitches switches(model);
+  switches.set({}, {});
+  const Probes probes(layers, [&](QuantizedLayer& layer, const Tensor& values) {
+    if (values.size() > 0) means.try_emplace(&layer, channel_means(values));
+  });
+  pass(model, inputs, switches);
+  return means;
+}
+
+std::int64_t correct_biases(Module& model, const Tensor& inputs, FloatMeans wanted,
+                            WeightScales scales) {
   const NoGradGuard no_grad;
   const std::vector<NamedLayer> layers = layers_with_quantized_weights(model);
   std::int64_t corrected = 0;
   QuantizerSwitches switches(model);
-  const auto pass = [&] {
-    ForwardContext context{.calibrating = true};
-    model.forward(Variable(inputs), context).value();
-    if (const auto fault = take_fault(switches.quantizers())) {
-      throw TrainingDiverged("bias correction: " + *fault);
-    }
-  };
-  std::map<QuantizedLayer*, std::vector<double>> wanted;
-  switches.set({}, {});
-  {
-    const Probes probes(layers, [&](QuantizedLayer& layer, const Tensor& values) {
-      if (values.size() > 0) wanted.try_emplace(&layer, channel_means(values));
-    });
-    pass();
-  }
   switches.set({.quantizes = true}, {.quantizes = true});
   {
     const Probes probes(layers, [&](QuantizedLayer& layer, const Tensor& values) {
@@ -94,11 +99,11 @@ std::int64_t correct_biases(Module& model, const Tensor& inputs, WeightScales sc
       wanted.erase(found);  // a layer that computes twice is corrected once
       ++corrected;
     });
-    pass();
+    pass(model, inputs, switches);
   }
   if (scales == WeightScales::kFollow) {
     switches.set({.observes = true, .quantizes = true}, {.quantizes = true});
-    pass();
+    pass(model, inputs, switches);
   }
   return corrected;
 }

@@ -130,6 +130,8 @@ class Experiment {
   // The batches of the first epoch, without augmentation: at most batches_per_epoch(). The result
   // must not outlive the experiment.
   std::function<Tensor(std::int64_t)> plain_batches() const;
+  // The number of batches to calibrate on where nobody says another one: 32, or all of an epoch.
+  std::int64_t default_calibration_batches() const;
   // Lets the observers see the first of plain_batches() (see qat/calibrate.h), then learns the
   // rounding of weights and corrects biases if the recipe asks for it; if that changed anything,
   // the ranges are measured again.
@@ -155,6 +157,10 @@ class Experiment {
   void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
   void weigh_classes();
+  // A line where a batch asks for more samples than there are.
+  void note_small_data();
+  // Where the recipe calibrates and leaves the number of batches open.
+  void choose_calibration_batches(const Registries& registries);
   Tensor weights_of(const WeightSpec& spec, const char* key, std::vector<double> balanced) const;
   Normalization normalization_of(const Dataset& train,
                                  const std::optional<Normalization>& known) const;

@@ -1,9 +1,33 @@
 // Experiment: ranges, rounding and biases from data, before the first step.
+#include <algorithm>
+
 #include "steelyard/qat/bias_correction.h"
 #include "steelyard/qat/calibrate.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {
+namespace {
+
+constexpr std::int64_t kDefaultBatches = 32;
+
+}  // namespace
+
+std::int64_t Experiment::default_calibration_batches() const {
+  return std::min(kDefaultBatches, batches_per_epoch(train_, loader_options_));
+}
+
+// Written into the recipe, so that the run's folder says the number.
+void Experiment::choose_calibration_batches(const Registries& registries) {
+  if (!recipe_.calibrates || recipe_.calibrate_batches) return;
+  const std::int64_t batches = default_calibration_batches();
+  YamlNode document = recipe_.given;
+  set_entry(*document.find("calibrate"), "batches", yaml_scalar(std::to_string(batches)));
+  recipe_ = read_recipe(std::move(document), registries.models);
+  if (batches == kDefaultBatches) return;
+  notes_.push_back("calibrate.batches: " + std::to_string(batches) +
+                   ", all of an epoch (the default is " + std::to_string(kDefaultBatches) + ")");
+}
 
 void Experiment::require_calibration_samples() {
   if (recipe_.correct_biases) {
@@ -40,6 +64,12 @@ std::function<Tensor(std::int64_t)> Experiment::plain_batches(std::int64_t sampl
 
 void Experiment::calibrate(std::int64_t batches) {
   qat::calibrate(*model_, batches, plain_batches());
+  Tensor correction_inputs;
+  qat::FloatMeans wanted;
+  if (const auto& samples = recipe_.correct_biases) {  // before rounding moves the float weights
+    correction_inputs = plain_batches(*samples)(0);
+    wanted = qat::float_means(*model_, correction_inputs);
+  }
   bool changed = false;
   auto scales = qat::WeightScales::kFollow;
   if (recipe_.adaround) {
@@ -49,8 +79,8 @@ void Experiment::calibrate(std::int64_t batches) {
     changed = true;
     scales = qat::WeightScales::kKeep;  // the codes are those of these scales
   }
-  if (const auto& samples = recipe_.correct_biases) {
-    changed |= qat::correct_biases(*model_, plain_batches(*samples)(0), scales) > 0;
+  if (recipe_.correct_biases) {
+    changed |= qat::correct_biases(*model_, correction_inputs, std::move(wanted), scales) > 0;
   }
   if (changed) qat::measure_again(*model_, batches, plain_batches(), scales);
 }

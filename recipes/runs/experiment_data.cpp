@@ -192,6 +192,16 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   std::tie(train_, validation_) = split_validation(splits.train, data.validation, kSplitSeed);
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
   weigh_classes();
+  note_small_data();
+  choose_calibration_batches(registries);
+}
+
+void Experiment::note_small_data() {
+  const std::int64_t batch = recipe_.data.loader.batch_size;
+  if (batch <= train_.size()) return;
+  notes_.push_back("data.batch_size: " + std::to_string(batch) + " is more than the " +
+                   std::to_string(train_.size()) +
+                   " training samples: they are one batch, an epoch is one step");
 }
 
 Tensor Experiment::weights_of(const WeightSpec& spec, const char* key,

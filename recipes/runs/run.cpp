@@ -110,17 +110,21 @@ Device gpu_of_rank(const std::string& device, int rank_on_machine) {
   return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine));
 }
 
-// Where the recipe is silent, what the run took from model.onnx when it began.
+// Where the recipe is silent, what the run took from model.onnx or its data when it began.
 Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registries) {
   YamlNode document = recipe.given;
   bool complete = true;
-  for (const auto& [section, key] : kExportedKeys) {
+  const auto take = [&](const char* section, const char* key) {
     YamlNode* table = document.find(section);
     const YamlNode* began_with = of_run.resolved.find(section);
-    if (table == nullptr || began_with == nullptr || table->find(key) != nullptr) continue;
+    if (table == nullptr || began_with == nullptr || table->find(key) != nullptr) return;
     copy_entry(*table, *began_with, key);
     complete = false;
+  };
+  if (recipe.model.onnx) {
+    for (const auto& [section, key] : kExportedKeys) take(section, key);
   }
+  if (recipe.calibrates) take("calibrate", "batches");
   return complete ? std::move(recipe) : read_recipe(std::move(document), registries.models);
 }
 
@@ -129,9 +133,7 @@ Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
   const std::filesystem::path last = folder / run_files::kLast;
   const TensorFileMetadata metadata = load_checkpoint_metadata(last);
-  if (recipe.model.onnx) {
-    recipe = completed(std::move(recipe), recipe_of_run(folder, registries.models), registries);
-  }
+  recipe = completed(std::move(recipe), recipe_of_run(folder, registries.models), registries);
   return {std::move(recipe),
           registries,
           InitialWeights::kLater,
@@ -404,10 +406,8 @@ RunResult Run::save_untrained() {
 }
 
 std::int64_t Run::calibration_batches() const {
-  constexpr std::int64_t kDefault = 32;
-  const std::int64_t available =
-      batches_per_epoch(experiment_.train(), experiment_.loader_options());
-  return experiment_.recipe().calibrate_batches.value_or(std::min(kDefault, available));
+  const auto& batches = experiment_.recipe().calibrate_batches;
+  return batches ? *batches : experiment_.default_calibration_batches();
 }
 
 Metrics Run::save_before_training(std::int64_t batches_of_ranges) {

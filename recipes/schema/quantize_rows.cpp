@@ -385,30 +385,32 @@ Table<qat::AdaRoundOptions> adaround_table() {
 }
 
 Table<Recipe> calibrate_table() {
-  return {
-      "Measures ranges before the first step, with the initial weights: training then starts from "
-      "post-training quantization. Needs `quantize`.",
-      {key("batches", "training batches to measure on, without augmentation",
-           &Recipe::calibrate_batches)
-           .by_default("32")
-           .within(1, kMaxCount),
-       key("equalize",
-           "whether the initial float weights are scaled first, so that each channel has the same "
-           "range in the layer that produces it and in the layer that reads it (cross-layer "
-           "equalization, Nagel et al., arXiv:1906.04721); the function of the float network stays "
-           "the same",
-           &Recipe::equalize)
-           .by_default(),
-       nested<Recipe>("adaround", adaround_table(), &Recipe::adaround),
-       key("bias_correction",
-           "number of training samples, without augmentation, on which biases are corrected: each "
-           "output channel of a quantized layer gets the mean that it has in float (Nagel et al., "
-           "arXiv:1906.04721); absent: biases are not corrected",
-           &Recipe::correct_biases)
-           .within(1, kMaxCount),
-       key("freeze", "whether training keeps the measured ranges", &Recipe::schedule,
-           &qat::QatSchedule::keep_ranges)
-           .by_default()}};
+  return Table<Recipe>(
+             "Measures ranges before the first step, with the initial weights: training then "
+             "starts from post-training quantization. Needs `quantize`.",
+             {key("batches",
+                  "training batches to measure on, without augmentation; absent: 32, or all of an "
+                  "epoch with fewer",
+                  &Recipe::calibrate_batches)
+                  .within(1, kMaxCount),
+              key("equalize",
+                  "whether the initial float weights are scaled first, so that each channel has "
+                  "the same range in the layer that produces it and in the layer that reads it "
+                  "(cross-layer equalization, Nagel et al., arXiv:1906.04721); the function of the "
+                  "float network stays the same",
+                  &Recipe::equalize)
+                  .by_default(),
+              nested<Recipe>("adaround", adaround_table(), &Recipe::adaround),
+              key("bias_correction",
+                  "number of training samples, without augmentation, on which biases are "
+                  "corrected: each output channel of a quantized layer gets the mean that it has "
+                  "in float (Nagel et al., arXiv:1906.04721); absent: biases are not corrected",
+                  &Recipe::correct_biases)
+                  .within(1, kMaxCount),
+              key("freeze", "whether training keeps the measured ranges", &Recipe::schedule,
+                  &qat::QatSchedule::keep_ranges)
+                  .by_default()})
+      .check([](const OptionReader&, Recipe& recipe) { recipe.calibrates = true; });
 }
 
 Table<Recipe> export_table() {

@@ -132,10 +132,11 @@ struct Recipe {
   InitSpec init = {};
   TrainSpec train = {};
   std::optional<QuantizeSpec> quantize = {};
-  std::optional<std::int64_t> calibrate_batches = {};  // ranges from data before the first step
-  std::optional<qat::AdaRoundOptions> adaround = {};   // learned rounding of weights, after that
-  std::optional<std::int64_t> correct_biases = {};     // samples, after that
-  bool equalize = false;                               // float weights, before all
+  bool calibrates = false;  // ranges from data before the first step
+  std::optional<std::int64_t> calibrate_batches = {};
+  std::optional<qat::AdaRoundOptions> adaround = {};  // learned rounding of weights, after that
+  std::optional<std::int64_t> correct_biases = {};    // samples, after that
+  bool equalize = false;                              // float weights, before all
   // Epochs count from 0; a change takes effect before the first step of its epoch.
   qat::QatSchedule schedule = {};
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch

@@ -38,7 +38,7 @@ Table<Recipe> init_table() {
 void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   if (recipe.train.only.empty()) return;
   const std::string& place = from.table("train").at("only").place;
-  if (recipe.quantize && !recipe.calibrate_batches) {
+  if (recipe.quantize && !recipe.calibrates) {
     fail_at(place,
             "train.only with 'quantize' needs 'calibrate', which finds the ranges of modules that "
             "are not trained");

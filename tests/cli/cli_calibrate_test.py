@@ -51,6 +51,31 @@ class Calibrate(Case):
         again = os.path.join("runs", "small-calibrated")
         self.assertEqual(self.sha("run", "last.safetensors"), self.sha(again, "last.safetensors"))
 
+    def test_small_data_gives_all_its_batches(self):
+        note = "note: calibrate.batches: 9, all of an epoch (the default is 32)\n"
+        recipe = self.recipe(CALIBRATED + "calibrate: {equalize: true}\n")
+        done = self.run_program("calibrate", recipe, "--run-dir", "run")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("calibrated on 9 batches of 10 samples", done.stdout)
+        self.assertIn(note, done.stderr)
+        self.assertRegex(self.read("run", "recipe.yaml"), r"\n  batches: 9\n")
+        plain = self.recipe(CALIBRATED, "plain.yaml")
+        self.assertIn(note, self.run_program("calibrate", plain, "--run-dir", "set", "--set", "calibrate={}").stderr)
+        self.assertNotIn(note, self.run_program("calibrate", plain, "--run-dir", "silent").stderr)
+        silent, explicit = (tensors_of(self.path(folder, "last.safetensors")) for folder in ("silent", "set"))
+        self.assertEqual(silent, explicit)
+        # Training takes as many, and a run goes on with the number that it began with.
+        self.assertIn(note, self.run_program("train", recipe, "--run-dir", "trained").stderr)
+        self.succeed("train", recipe, "--run-dir", "run", "--resume")
+        self.assertEqual(self.sha("run", "last.safetensors"), self.sha("trained", "last.safetensors"))
+        self.fail_with(2, "calibrate.batches: expected at most the 9 batches of an epoch, got 10",
+                       arguments=["calibrate", recipe, "--set", "calibrate.batches=10"])
+        # More samples in a batch than there are.
+        printed = self.run_program("calibrate", recipe, "--run-dir", "one", "--set", "data.batch_size=1000").stderr
+        self.assertIn("note: data.batch_size: 1000 is more than the 90 training samples: they are one batch, an epoch is one step\n",
+                      printed)
+        self.assertEqual(self.summary("one")["calibration_batches"], 1)
+
     def test_every_observer(self):
         for observer in ("min_max", "percentile", "mse", "entropy"):
             body = FLOAT + INIT + QUANTIZE.replace("min_max", observer).replace("moving_average", observer)

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "steelyard/layers/builders.h"
+#include "steelyard/qat/adaround.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/quantized_layer.h"
@@ -50,6 +51,7 @@ std::vector<double> doubles(const Tensor& t) {
 
 // What a layer has in front of its activation, averaged by plain loops.
 std::vector<double> means_of(Module& model, QuantizedLayer& layer, const Tensor& inputs) {
+  const NoGradGuard no_grad;
   std::vector<double> means;
   layer.set_probe([&](const Variable&, const QuantizedLayer::Values& compute) {
     const Tensor values = compute();
@@ -90,7 +92,7 @@ TEST(BiasCorrection, GivesEachChannelItsMeanInFloat) {
     set_quantizing(*model, true);
     const auto before = means_of(*model, fc, x);
     EXPECT_TRUE(layers_without_bias(*model).empty());
-    EXPECT_EQ(correct_biases(*model, x), 2);
+    EXPECT_EQ(correct_biases(*model, x, float_means(*model, x)), 2);
     // A bias is a whole number of s_x * s_w.
     const auto conv_after = means_of(*model, conv, x), fc_after = means_of(*model, fc, x);
     double shift = 0;
@@ -140,7 +142,7 @@ TEST(BiasCorrection, FollowsThePapersFormula) {
     mean[i % 7] += values[i] / 20;
     quantized_mean[i % 7] += (code - zero_point) * scale / 20;
   }
-  correct_biases(*model, x);
+  correct_biases(*model, x, float_means(*model, x));
   for (std::size_t o = 0; o < 3; ++o) {
     double expected = bias[o];
     for (std::size_t k = 0; k < 7; ++k) {
@@ -153,6 +155,36 @@ TEST(BiasCorrection, FollowsThePapersFormula) {
   }
 }
 
+// Learned rounding moves weights: without the quantizers they are no longer those of the float
+// network, whose means are the goal.
+TEST(BiasCorrection, GivesMeansOfTheNetworkBeforeItsRoundingWasLearned) {
+  const auto model = prepared_model(BatchNormFold::kFrozen).model;
+  const Tensor x = images();
+  calibrate(*model, 1, [&](std::int64_t) { return x; });
+  QuantizedLayer& fc = layer_at(*model, "fc");
+  set_quantizing(*model, false);
+  const auto in_float = means_of(*model, fc, x);
+  set_quantizing(*model, true);
+  FloatMeans wanted = float_means(*model, x);
+  std::int64_t moved = 0;
+  for (const LearnedRounding& layer :
+       learn_rounding(*model, x, {.iterations = 200, .batch_size = kSamples})) {
+    moved += layer.changed;
+  }
+  ASSERT_GT(moved, 0);
+  set_quantizing(*model, false);
+  const auto after_moves = means_of(*model, fc, x);
+  set_quantizing(*model, true);
+  correct_biases(*model, x, std::move(wanted), WeightScales::kKeep);
+  const auto corrected = means_of(*model, fc, x);
+  double shift = 0;
+  for (std::size_t c = 0; c < in_float.size(); ++c) {
+    EXPECT_NEAR(corrected[c], in_float[c], 0.003);
+    shift = std::max(shift, std::abs(after_moves[c] - in_float[c]));
+  }
+  EXPECT_GT(shift, 0.01) << "the moved weights would have given the same means";
+}
+
 TEST(BiasCorrection, NamesLayersWithoutABias) {
   Rng rng(1);
   QuantizeConfig all;
@@ -162,7 +194,7 @@ TEST(BiasCorrection, NamesLayersWithoutABias) {
   const Tensor x = testing::random_tensor({5, 4}, 1, DType::kF32);
   calibrate(*model, 1, [&](std::int64_t) { return x; });
   EXPECT_EQ(layers_without_bias(*model), std::vector<std::string>{"a"});
-  EXPECT_EQ(correct_biases(*model, x), 1);
+  EXPECT_EQ(correct_biases(*model, x, float_means(*model, x)), 1);
 }
 
 }  // namespace

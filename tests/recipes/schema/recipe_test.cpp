@@ -99,12 +99,13 @@ TEST(Recipe, QuantizedRecipeHasTheDocumentedDefaults) {
 }
 
 TEST(Recipe, CalibrationAndObserverOptions) {
-  EXPECT_FALSE(parsed(kQuantizedRecipe).calibrate_batches);
+  EXPECT_FALSE(parsed(kQuantizedRecipe).calibrates);
   const Recipe r =
       parsed(kQuantizedRecipe, {"calibrate={}", "quantize.groups.0.weights.observer=percentile",
                                 "quantize.groups.0.activations.observer=mse",
                                 "quantize.groups.0.activations.averaging_constant=0.2"});
-  EXPECT_EQ(r.calibrate_batches, 32);
+  EXPECT_TRUE(r.calibrates);
+  EXPECT_FALSE(r.calibrate_batches);  // as many as the data has, at most 32
   EXPECT_FALSE(r.schedule.keep_ranges);
   EXPECT_EQ(r.quantize->config.groups[0].config.weights->observer.percentile, 99.99);
   EXPECT_EQ(r.quantize->config.groups[0].config.activations->observer.averaging_constant, 0.2);
