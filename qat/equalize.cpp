@@ -5,6 +5,7 @@
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
@@ -157,6 +158,9 @@ class PairFinder {
     if (const auto* conv = as<Conv2d>(node)) {
       take(*conv);
       layer.groups = conv->options().groups;
+    } else if (const auto* row = as<Conv1d>(node)) {
+      take(*row);
+      layer.groups = row->options().groups;
     } else if (const auto* linear = as<Linear>(node)) {
       take(*linear);
     } else {

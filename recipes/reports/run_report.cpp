@@ -11,6 +11,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/json_integer.h"
+#include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/qat/prepare.h"
@@ -98,6 +99,7 @@ Summary summary_in(const std::filesystem::path& path) {
 bool is_layer(const Module* module) {
   return dynamic_cast<const qat::QuantizedLayer*>(module) != nullptr ||
          dynamic_cast<const Linear*>(module) != nullptr ||
+         dynamic_cast<const Conv1d*>(module) != nullptr ||
          dynamic_cast<const Conv2d*>(module) != nullptr;
 }
 
