@@ -22,10 +22,26 @@ Variable Elementwise::forward(const Variable& x, ForwardContext&) {
       return erf(x);
     case ElementwiseFunction::kTanh:
       return tanh(x);
+    case ElementwiseFunction::kSin:
+      return sin(x);
+    case ElementwiseFunction::kCos:
+      return cos(x);
+    case ElementwiseFunction::kSoftplus:
+      return softplus(x);
+    case ElementwiseFunction::kElu:
+      return elu(x, parameter_);
+    case ElementwiseFunction::kSign:
+      return sign(x);
+    case ElementwiseFunction::kFloor:
+      return floor(x);
+    case ElementwiseFunction::kCeil:
+      return ceil(x);
+    case ElementwiseFunction::kRound:
+      return round(x);
     case ElementwiseFunction::kPow:
       break;
   }
-  return pow(x, exponent_);
+  return pow(x, parameter_);
 }
 
 std::string Elementwise::type_name() const {
@@ -42,6 +58,22 @@ std::string Elementwise::type_name() const {
       return "Erf";
     case ElementwiseFunction::kTanh:
       return "Tanh";
+    case ElementwiseFunction::kSin:
+      return "Sin";
+    case ElementwiseFunction::kCos:
+      return "Cos";
+    case ElementwiseFunction::kSoftplus:
+      return "Softplus";
+    case ElementwiseFunction::kElu:
+      return "Elu";
+    case ElementwiseFunction::kSign:
+      return "Sign";
+    case ElementwiseFunction::kFloor:
+      return "Floor";
+    case ElementwiseFunction::kCeil:
+      return "Ceil";
+    case ElementwiseFunction::kRound:
+      return "Round";
     case ElementwiseFunction::kPow:
       break;
   }
@@ -49,7 +81,9 @@ std::string Elementwise::type_name() const {
 }
 
 std::string Elementwise::description() const {
-  return function_ == ElementwiseFunction::kPow ? fmt::format("Pow({})", exponent_) : type_name();
+  const bool takes_number =
+      function_ == ElementwiseFunction::kPow || function_ == ElementwiseFunction::kElu;
+  return takes_number ? fmt::format("{}({})", type_name(), parameter_) : type_name();
 }
 
 Variable LogSoftmax::forward(const Variable& x, ForwardContext&) {

@@ -5,20 +5,36 @@
 
 namespace steelyard {
 
-enum class ElementwiseFunction { kSqrt, kExp, kLog, kAbs, kErf, kTanh, kPow };
+enum class ElementwiseFunction {
+  kSqrt,
+  kExp,
+  kLog,
+  kAbs,
+  kErf,
+  kTanh,
+  kSin,
+  kCos,
+  kSoftplus,
+  kElu,
+  kSign,
+  kFloor,
+  kCeil,
+  kRound,
+  kPow
+};
 
 class Elementwise : public Module {
  public:
-  explicit Elementwise(ElementwiseFunction function, double exponent = 1)
-      : function_(function), exponent_(exponent) {}
+  explicit Elementwise(ElementwiseFunction function, double parameter = 1)
+      : function_(function), parameter_(parameter) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
-  // "Sqrt", "Exp", "Log", "Abs", "Erf", "Tanh", "Pow".
+  // "Sqrt", "Exp", ..., "Pow": as ONNX calls them.
   std::string type_name() const override;
   std::string description() const override;
 
  private:
   ElementwiseFunction function_;
-  double exponent_;  // of kPow
+  double parameter_;  // the exponent of kPow, alpha of kElu
 };
 
 // x - log(sum of exp(x)) along the last dimension.

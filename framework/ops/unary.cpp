@@ -23,25 +23,42 @@ const char* op_name(UnaryFunction function) {
       return "erf";
     case UnaryFunction::kTanh:
       return "tanh";
+    case UnaryFunction::kSin:
+      return "sin";
+    case UnaryFunction::kCos:
+      return "cos";
+    case UnaryFunction::kSoftplus:
+      return "softplus";
+    case UnaryFunction::kElu:
+      return "elu";
+    case UnaryFunction::kSign:
+      return "sign";
+    case UnaryFunction::kFloor:
+      return "floor";
+    case UnaryFunction::kCeil:
+      return "ceil";
+    case UnaryFunction::kRound:
+      return "round";
     case UnaryFunction::kPower:
       break;
   }
   return "pow";
 }
 
-// Described by its exponent.
+// Described by its parameter: the exponent of pow(), alpha of elu().
 class UnaryOperation : public Function, public Describes<double> {
  public:
-  UnaryOperation(UnaryFunction function, double exponent, Tensor x)
-      : function_(function), exponent_(exponent) {
+  UnaryOperation(UnaryFunction function, double parameter, Tensor x)
+      : function_(function), parameter_(parameter) {
     save(std::move(x));
   }
-  double described() const override { return exponent_; }
+  double described() const override { return parameter_; }
 
   std::string name() const override { return op_name(function_); }
   Attributes attributes() const override {
-    if (function_ != UnaryFunction::kPower) return {};
-    return {{"exponent", ops::number_text(exponent_)}};
+    if (function_ == UnaryFunction::kPower) return {{"exponent", ops::number_text(parameter_)}};
+    if (function_ == UnaryFunction::kElu) return {{"alpha", ops::number_text(parameter_)}};
+    return {};
   }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
@@ -51,7 +68,7 @@ class UnaryOperation : public Function, public Describes<double> {
       using T = decltype(zero);
       run(x.device(), kernels::UnaryBackward<T>{.n = x.size(),
                                                 .function = function_,
-                                                .exponent = static_cast<T>(exponent_),
+                                                .parameter = static_cast<T>(parameter_),
                                                 .x = x.data<T>(),
                                                 .grad_y = grad_output.data<T>(),
                                                 .grad_x = grad_x.data<T>()});
@@ -61,10 +78,10 @@ class UnaryOperation : public Function, public Describes<double> {
 
  private:
   UnaryFunction function_;
-  double exponent_;
+  double parameter_;
 };
 
-Variable apply(UnaryFunction function, const Variable& x, double exponent = 1) {
+Variable apply(UnaryFunction function, const Variable& x, double parameter = 1) {
   ops::require_defined(op_name(function), "a tensor", x);
   const Tensor& value = x.value();
   Tensor y = Tensor::empty(x.shape(), x.dtype(), value.device());
@@ -72,12 +89,12 @@ Variable apply(UnaryFunction function, const Variable& x, double exponent = 1) {
     using T = decltype(zero);
     run(y.device(), kernels::Unary<T>{.n = y.size(),
                                       .function = function,
-                                      .exponent = static_cast<T>(exponent),
+                                      .parameter = static_cast<T>(parameter),
                                       .x = value.data<T>(),
                                       .y = y.data<T>()});
   });
   if (!should_record({x})) return Variable(y);
-  return record(y, std::make_shared<UnaryOperation>(function, exponent, value), {x});
+  return record(y, std::make_shared<UnaryOperation>(function, parameter, value), {x});
 }
 
 }  // namespace
@@ -88,6 +105,14 @@ Variable log(const Variable& x) { return apply(UnaryFunction::kLog, x); }
 Variable abs(const Variable& x) { return apply(UnaryFunction::kAbs, x); }
 Variable erf(const Variable& x) { return apply(UnaryFunction::kErf, x); }
 Variable tanh(const Variable& x) { return apply(UnaryFunction::kTanh, x); }
+Variable sin(const Variable& x) { return apply(UnaryFunction::kSin, x); }
+Variable cos(const Variable& x) { return apply(UnaryFunction::kCos, x); }
+Variable softplus(const Variable& x) { return apply(UnaryFunction::kSoftplus, x); }
+Variable elu(const Variable& x, double alpha) { return apply(UnaryFunction::kElu, x, alpha); }
+Variable sign(const Variable& x) { return apply(UnaryFunction::kSign, x); }
+Variable floor(const Variable& x) { return apply(UnaryFunction::kFloor, x); }
+Variable ceil(const Variable& x) { return apply(UnaryFunction::kCeil, x); }
+Variable round(const Variable& x) { return apply(UnaryFunction::kRound, x); }
 Variable pow(const Variable& x, double exponent) {
   return apply(UnaryFunction::kPower, x, exponent);
 }

@@ -13,6 +13,17 @@ Variable log(const Variable& x);
 Variable abs(const Variable& x);
 Variable erf(const Variable& x);
 Variable tanh(const Variable& x);
+Variable sin(const Variable& x);
+Variable cos(const Variable& x);
+// log(1 + exp(x)).
+Variable softplus(const Variable& x);
+// x, below 0 alpha * (exp(x) - 1).
+Variable elu(const Variable& x, double alpha);
+// Steps, whose slope is 0. round() takes halves to the even number.
+Variable sign(const Variable& x);
+Variable floor(const Variable& x);
+Variable ceil(const Variable& x);
+Variable round(const Variable& x);
 
 // x to the power of a number.
 Variable pow(const Variable& x, double exponent);

@@ -140,6 +140,12 @@ const std::vector<LayerCase>& layer_cases() {
                                                        .groups = 2},
                                          rng);
        }},
+      {"Softplus", image,
+       [](Rng&) { return std::make_shared<Elementwise>(ElementwiseFunction::kSoftplus); }},
+      {"Elu", spread_tensor({3, 5}),
+       [](Rng&) { return std::make_shared<Elementwise>(ElementwiseFunction::kElu, 0.75); }},
+      {"Sin", image, [](Rng&) { return std::make_shared<Elementwise>(ElementwiseFunction::kSin); }},
+      {"Cos", image, [](Rng&) { return std::make_shared<Elementwise>(ElementwiseFunction::kCos); }},
       {"GELU", image, [](Rng&) { return std::make_shared<GELU>(); }},
       {"SiLU", image, [](Rng&) { return std::make_shared<SiLU>(); }},
       {"Hardswish", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<Hardswish>(); }},
