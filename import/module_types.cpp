@@ -132,6 +132,10 @@ std::shared_ptr<Module> elementwise(const OptionsReader&, Rng&) {
   return std::make_shared<Elementwise>(function);
 }
 
+std::shared_ptr<Module> elu(const OptionsReader& o, Rng&) {
+  return std::make_shared<Elementwise>(ElementwiseFunction::kElu, o.real("alpha"));
+}
+
 std::shared_ptr<Module> power(const OptionsReader& o, Rng&) {
   return std::make_shared<Elementwise>(ElementwiseFunction::kPow, o.real("exponent"));
 }
@@ -266,6 +270,14 @@ const std::vector<ModuleType>& module_types() {
       {"Erf", elementwise<ElementwiseFunction::kErf>},
       {"Tanh", elementwise<ElementwiseFunction::kTanh>},
       {"Pow", power},
+      {"Elu", elu},
+      {"Sin", elementwise<ElementwiseFunction::kSin>},
+      {"Cos", elementwise<ElementwiseFunction::kCos>},
+      {"Softplus", elementwise<ElementwiseFunction::kSoftplus>},
+      {"Sign", elementwise<ElementwiseFunction::kSign>},
+      {"Floor", elementwise<ElementwiseFunction::kFloor>},
+      {"Ceil", elementwise<ElementwiseFunction::kCeil>},
+      {"Round", elementwise<ElementwiseFunction::kRound>},
       {"MaxPool2d",
        [](const OptionsReader& o, Rng&) { return std::make_shared<MaxPool2d>(pool_of(o)); }},
       {"AvgPool2d",

@@ -345,7 +345,7 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "(image [height, width, channels])");
   EXPECT_THAT(refusal(nothing, {28}), HasSubstr("the data has samples of [28]"));
   EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "uint8"; }, {4, 4, 3}),
-            "test.onnx: 1 node cannot be imported: x (input): expected float, int32 or int64, got "
+            "test.onnx: 1 node cannot be imported: x (input): expected floats, int32 or int64, got "
             "uint8");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "int32"; }, {4, 4, 3}),
             "test.onnx: 1 node cannot be imported: Relu_0 (Relu): of whole numbers");
