@@ -67,7 +67,8 @@ Constant shares_counted(const ExtentShape& in, const Window& window, bool paddin
   return shares;
 }
 
-// Padding that differs at both ends is a Pad in front.
+// By a pool in which padding counts, as exports have it, and factors. Padding that differs at both
+// ends is a Pad in front.
 void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
   const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
   const bool whole = std::all_of(window.beyond.begin(), window.beyond.end(),
@@ -89,10 +90,11 @@ void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
 void average_pool(Translator& t) {
   const ExtentShape in = as_image(t.input(0).shape);
   const Window window = pool_window(t, t.input(0).shape);
-  if (!window.symmetric()) return average_of_padded(t, in, window);
-  Options options = pool_options(window);
   const bool padded = window.before != std::vector<std::int64_t>{0, 0};
-  options["count_include_pad"] = !padded || t.node().integer("count_include_pad", 0) != 0;
+  const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
+  if (!window.symmetric() || (padded && !padding_counts)) return average_of_padded(t, in, window);
+  Options options = pool_options(window);
+  options["count_include_pad"] = true;
   give_image(t, t.add("AvgPool2d", {image_of(t)}, options),
              window_output(in, fixed(in[1]), window));
 }
@@ -114,6 +116,11 @@ void global_reduction(Translator& t, const char* type) {
 
 void global_average_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
+  if (in.size() == 3) {  // of any length
+    const std::string row = t.add("GlobalAvgPool", {image_of(t)});
+    const Shape one{0, 1, fixed(in[1])};
+    return t.give(t.add("Reshape", {row}, {{"shape", one}}), {in[0], in[1], {1}}, true);
+  }
   if (in.size() != 4) return global_reduction(t, "ReduceMean");
   require_image(in);
   fixed(in[2]);

@@ -137,11 +137,19 @@ deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantiz
   throw InputError("export: " + *first);
 }
 
+// Whether the data are normalized by a mean for each position of a dimension that the network
+// leaves free: then its size is that of the data.
+bool normalizes_positions(const Experiment& experiment) {
+  const imports::PortSpec& input = experiment.network()->input;
+  const auto last = static_cast<std::int64_t>(experiment.network()->sample.size()) - 1;
+  return experiment.normalization().mean.size() > 1 && input.free.contains(last);
+}
+
 // Of samples twice as large where the network leaves their sizes free; null where it has none.
 std::shared_ptr<deploy::Graph> resized(Experiment& experiment,
                                        const std::vector<qat::NamedQuantizer>& quantizers) {
   const auto& network = experiment.network();
-  if (!network || network->input.free.empty()) return nullptr;
+  if (!network || network->input.free.empty() || normalizes_positions(experiment)) return nullptr;
   Shape batch = experiment.input().batch(1);
   for (const auto& [axis, name] : network->input.free) {
     batch.at(static_cast<std::size_t>(axis) + 1) *= 2;

@@ -146,7 +146,7 @@ const std::vector<OpCase>& op_cases() {
       {"cos", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return cos(v[0]); }},
       {"softplus", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return softplus(v[0]); }},
       {"elu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return elu(v[0], 0.75); }},
-      {"steps",
+      {"mul",  // by steps
        {random_tensor({3, 5}, 1)},
        [](const Vs& v) {
          return v[0] * (sign(v[0]) + floor(v[0]) + ceil(v[0] * 3.0) + round(v[0] * 2.0));

@@ -81,7 +81,7 @@ TYPED_TEST(UnaryKernel, HasItsEdges) {
   EXPECT_EQ(at<T>(UnaryFunction::kSign, -2).value, -1);
   EXPECT_EQ(at<T>(UnaryFunction::kRound, T(2.5)).value, 2);
   EXPECT_EQ(at<T>(UnaryFunction::kRound, T(-1.5)).value, -2);
-  EXPECT_EQ(at<T>(UnaryFunction::kSoftplus, -200).slope, 0);
+  EXPECT_EQ(at<T>(UnaryFunction::kSoftplus, -1000).slope, 0);
   EXPECT_EQ(at<T>(UnaryFunction::kSoftplus, 200).value, 200);
   EXPECT_EQ(at<T>(UnaryFunction::kElu, -200, T(0.5)).value, T(-0.5));
   EXPECT_EQ(at<T>(UnaryFunction::kElu, 0, T(0.5)).slope, T(0.5));
