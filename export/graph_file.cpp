@@ -26,8 +26,8 @@ constexpr const char* kVersionKey = "graph_version";
 // 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
 // constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
-// operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes. The
-// newest is in op_info.h.
+// operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes; 9 with
+// sin and the operations after it. The newest is in op_info.h.
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kModelKey = "model_sha256";
 

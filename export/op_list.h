@@ -59,5 +59,13 @@
   X(kLstm, lstm)                                /* one direction of a long short-term memory over a sequence */ \
   X(kWhereGreater, where_greater)               /* of (x, y, a, b): a where x > y, else b */ \
   X(kWhereGreaterEqual, where_greater_equal) \
-  X(kWhereEqual, where_equal)
+  X(kWhereEqual, where_equal) \
+  X(kSin, sin) \
+  X(kCos, cos) \
+  X(kSoftplus, softplus)                        /* log(1 + exp(x)) */ \
+  X(kElu, elu)                                  /* below 0 alpha * (exp(x) - 1) */ \
+  X(kSign, sign) \
+  X(kFloor, floor) \
+  X(kCeil, ceil) \
+  X(kRound, round)                              /* halves to the even number */
 // clang-format on

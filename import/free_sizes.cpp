@@ -72,13 +72,6 @@ void free_output(Imported& imported, const Imported& other, const OnnxPort& port
   }
 }
 
-// Whether the file is no network of that size, as one whose halves have to be joined again is of an
-// odd one. A window that only has no form here says nothing of that.
-bool is_no_network(const UnsupportedGraph& error) {
-  return std::none_of(error.nodes().begin(), error.nodes().end(),
-                      [](const UnsupportedNode& node) { return node.reason == kWindowOverEdge; });
-}
-
 // The translation for the size that is nearest to that of `sample` and makes a network, from the
 // next one to twice the size; with any of these a rounded size shows. Throws as translate() where
 // none does.
@@ -89,8 +82,7 @@ Imported nearest(const Shape& sample, std::size_t axis,
     larger[axis] += more;
     try {
       return translated(larger);
-    } catch (const UnsupportedGraph& error) {
-      if (!is_no_network(error)) throw;
+    } catch (const UnsupportedGraph&) {  // no network, as one of joined halves is of odd sizes
     }
   }
   Shape twice = sample;

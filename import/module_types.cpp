@@ -130,11 +130,14 @@ std::shared_ptr<Module> embedding(const OptionsReader& o, Rng& rng) {
 
 // "Sqrt", "Pow", ...
 std::vector<ModuleType> with_elementwise(std::vector<ModuleType> types) {
+  using kernels::UnaryFunction;
   for (const auto& names : kUnaryNames) {
     types.push_back({names.layer, [function = names.value](const OptionsReader& o, Rng&) {
-                       const bool power = function == kernels::UnaryFunction::kPower;
-                       return std::make_shared<Elementwise>(function,
-                                                            power ? o.real("exponent") : 1);
+                       const double parameter = function == UnaryFunction::kPower
+                                                    ? o.real("exponent")
+                                                : function == UnaryFunction::kElu ? o.real("alpha")
+                                                                                  : 1;
+                       return std::make_shared<Elementwise>(function, parameter);
                      }});
   }
   return types;

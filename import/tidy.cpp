@@ -46,10 +46,21 @@ class Tidier {
     return found == nodes_.end() ? nullptr : found->second;
   }
 
+  // Whether sizes of a Reshape are those of another Reshape before it, but for the batch's, which
+  // that copies too.
+  static bool copies_other_sizes(const NodeSpec& node, const NodeSpec& before) {
+    const Ints& shape = integers(node, "shape");
+    const auto copies = std::count(shape.begin(), shape.end(), 0);
+    const Ints& other = integers(before, "shape");
+    const bool of_batch = copies == 1 && shape[0] == 0 && !other.empty() && other[0] == 0;
+    return copies != 0 && !of_batch;
+  }
+
   // A Reshape or Permute of another one reads what that reads.
   void merge(NodeSpec& node) const {
     const NodeSpec* before = find(node.inputs[0]);
     if (before == nullptr || before->type != node.type) return;
+    if (node.type == "Reshape" && copies_other_sizes(node, *before)) return;
     if (node.type == "Permute") {
       const Ints& first = integers(*before, "order");
       Ints order;

@@ -20,7 +20,7 @@ const std::vector<OperationRow>& operations() {
     for (const auto& family :
          {layer_operations(), elementwise_operations(), shape_operations(), join_operations(),
           window_operations(), lookup_operations(), choice_operations(), recurrent_operations(),
-          reduction_operations()}) {
+          reduction_operations(), function_operations(), norm_operations(), block_operations()}) {
       rows.insert(rows.end(), family.begin(), family.end());
     }
     return rows;
@@ -65,6 +65,24 @@ void require_float(const OnnxModel& model) {
                   (count == 1 ? " node" : " nodes") + ", the first is " +
                   printable(first->label()) + ", a " + printable(first->op) +
                   "): import the float model that it was made of");
+}
+
+bool is_floating(const OnnxPort& port) {
+  return port.type == "float" || port.type == "float16" || port.type == "double" ||
+         port.type == "bfloat16";
+}
+
+// Ports of other floats than float32, which they are here.
+std::vector<std::string> notes_of_types(const OnnxModel& model) {
+  std::vector<std::string> notes;
+  const auto note = [&](const char* what, const OnnxPort& port) {
+    if (!is_floating(port) || port.type == "float") return;
+    notes.push_back(std::string(what) + " '" + printable(port.name) + "' is " + port.type + " in " +
+                    printable(model.source) + ", and float32 here and in exports");
+  };
+  for (const OnnxPort& port : model.inputs) note("the input", port);
+  for (const OnnxPort& port : model.outputs) note("the output", port);
+  return notes;
 }
 
 // Whether a value that is held in an order of its own has the last dimension last there too.
@@ -116,9 +134,9 @@ void choose_output(OnnxModel& model, const std::string& name) {
   model.outputs = {{.name = name, .type = "float"}};
 }
 
-Imported translate(const OnnxModel& model, const SampleSpec& sample) {
-  require_float(model);
-  require_inputs(model);
+namespace {
+
+Imported translate_any_size(const OnnxModel& model, const SampleSpec& sample) {
   const SimplifiedModel simplified = simplify(model);
   const auto translated = [&](const SampleSpec& of, bool any_size) {
     return Translator(simplified, of, any_size).run();
@@ -136,6 +154,16 @@ Imported translate(const OnnxModel& model, const SampleSpec& sample) {
   return fixed;
 }
 
+}  // namespace
+
+Imported translate(const OnnxModel& model, const SampleSpec& sample) {
+  require_float(model);
+  require_inputs(model);
+  Imported imported = translate_any_size(model, sample);
+  for (std::string& note : notes_of_types(model)) imported.notes.push_back(std::move(note));
+  return imported;
+}
+
 Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any_size)
     : model_(std::move(model)), any_size_(any_size) {
   names_ = {"input", "output_activation"};
@@ -149,9 +177,9 @@ Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any
 // What is wrong with them is listed with the nodes that stand in the way.
 void Translator::require_ports() {
   for (const OnnxPort& input : model_.model.inputs) {
-    if (input.type == "float" || input.type == "int32" || input.type == "int64") continue;
+    if (is_floating(input) || input.type == "int32" || input.type == "int64") continue;
     unsupported_.push_back(
-        {input.name, "input", "expected float, int32 or int64, got " + input.type});
+        {input.name, "input", "expected floats, int32 or int64, got " + input.type});
   }
   const std::vector<OnnxPort>& outputs = model_.model.outputs;
   if (outputs.size() == 1) return;

@@ -17,8 +17,9 @@ namespace steelyard::imports {
 
 struct Imported {
   GraphSpec graph;
-  std::vector<NamedTensor> weights;     // f32, by the modules' names: "conv1.weight"
-  std::vector<std::string> notes = {};  // on sizes that the file leaves free and an export has not
+  std::vector<NamedTensor> weights;  // f32, by the modules' names: "conv1.weight"
+  std::vector<std::string> notes =
+      {};  // on sizes and types that the file has and an export has not
 };
 
 // The samples that a model reads: of one shape, images as [H, W, C], or of several inputs, whose

@@ -181,6 +181,12 @@ std::vector<OperationRow> lookup_operations();
 std::vector<OperationRow> choice_operations();
 std::vector<OperationRow> recurrent_operations();
 std::vector<OperationRow> reduction_operations();
+std::vector<OperationRow> function_operations();
+std::vector<OperationRow> norm_operations();
+std::vector<OperationRow> block_operations();
+
+// The domain of ONNX Runtime's own operations.
+inline constexpr const char* kContribDomain = "com.microsoft";
 
 // A constant operand for values of `rank` dimensions that are held with channels last, or not.
 Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
@@ -202,6 +208,13 @@ void give_rows(Translator& t, const std::string& node, const ExtentShape& shape,
 // Positions of a held dimension in any order, as slices that are joined.
 std::string picked(Translator& t, const std::string& node, std::size_t axis, std::size_t rank,
                    const std::vector<std::int64_t>& positions);
+// A module of a value and a fixed number, or a number for each position of its last dimension.
+std::string with_number(Translator& t, const char* type, const std::string& node, float value);
+std::string with_features(Translator& t, const char* type, const std::string& node,
+                          const Constant& value);
+// Declares the output, which `node` gives in that order of ONNX's dimensions.
+void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
+                   const Order& order);
 // Gives what several nodes from here backwards compute together, where it knows that (patterns).
 bool give_softmax(Translator& t);
 bool give_layer_norm(Translator& t);

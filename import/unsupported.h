@@ -16,9 +16,6 @@ class Unsupported : public std::runtime_error {
 };
 [[noreturn]] inline void refuse(const std::string& why) { throw Unsupported(why); }
 
-// The reason of a window that ceil_mode lets reach over the edge, where that has no form here.
-inline constexpr const char* kWindowOverEdge = "ceil_mode with a window over the edge";
-
 struct UnsupportedNode {
   std::string node;
   std::string op;

@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/layers/conv_options.h"
 #include "steelyard/layers/init.h"
@@ -24,14 +23,9 @@ Variable Conv1d::forward(const Variable& x, ForwardContext&) {
     throw std::invalid_argument("[Conv1d] expected input [N, L, C], got " +
                                 shape_string(x.shape()));
   }
-  const Conv1dOptions& o = options_;
   const Variable row = reshape(x, {x.dim(0), 1, x.dim(1), x.dim(2)});
   const Variable kernel = reshape(weight_, {weight_.dim(0), weight_.dim(1), 1, weight_.dim(2)});
-  const Variable y = conv2d(row, kernel, bias_,
-                            {.stride = {1, o.stride},
-                             .padding = {0, o.padding},
-                             .dilation = {1, o.dilation},
-                             .groups = o.groups});
+  const Variable y = conv2d(row, kernel, bias_, options_.geometry());
   return reshape(y, {y.dim(0), y.dim(2), y.dim(3)});
 }
 

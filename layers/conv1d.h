@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/module.h"
+#include "steelyard/framework/ops/conv2d.h"
 
 namespace steelyard {
 
@@ -14,6 +15,14 @@ struct Conv1dOptions {
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
+
+  // Of images of one row.
+  Conv2dGeometry geometry() const {
+    return {.stride = {1, stride},
+            .padding = {0, padding},
+            .dilation = {1, dilation},
+            .groups = groups};
+  }
 };
 
 // y[N, OL, O] = conv(x[N, L, C]), a convolution of images of one row. Parameters: weight
@@ -26,6 +35,9 @@ class Conv1d : public Module {
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "Conv1d"; }
   std::string description() const override;
+  const Conv1dOptions& options() const { return options_; }
+  const Variable& weight() const { return weight_; }
+  const Variable& bias() const { return bias_; }  // undefined without bias
 
  private:
   Conv1dOptions options_;

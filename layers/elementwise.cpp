@@ -9,14 +9,15 @@
 namespace steelyard {
 
 Variable Elementwise::forward(const Variable& x, ForwardContext&) {
-  return apply_unary(function_, x, exponent_);
+  return apply_unary(function_, x, parameter_);
 }
 
 std::string Elementwise::type_name() const { return row_in(kUnaryNames, function_).layer; }
 
 std::string Elementwise::description() const {
-  const bool power = function_ == kernels::UnaryFunction::kPower;
-  return power ? fmt::format("Pow({})", exponent_) : type_name();
+  using kernels::UnaryFunction;
+  const bool has_parameter = function_ == UnaryFunction::kPower || function_ == UnaryFunction::kElu;
+  return has_parameter ? fmt::format("{}({})", type_name(), parameter_) : type_name();
 }
 
 Variable LogSoftmax::forward(const Variable& x, ForwardContext&) {

@@ -8,16 +8,16 @@ namespace steelyard {
 
 class Elementwise : public Module {
  public:
-  explicit Elementwise(kernels::UnaryFunction function, double exponent = 1)
-      : function_(function), exponent_(exponent) {}
+  explicit Elementwise(kernels::UnaryFunction function, double parameter = 1)
+      : function_(function), parameter_(parameter) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
-  // "Sqrt", "Exp", "Log", "Abs", "Erf", "Tanh", "Pow".
+  // "Sqrt", "Exp", ..., "Pow": as ONNX calls them.
   std::string type_name() const override;
   std::string description() const override;
 
  private:
   kernels::UnaryFunction function_;
-  double exponent_;  // of kPower
+  double parameter_;  // the exponent of kPower, alpha of kElu
 };
 
 // x - log(sum of exp(x)) along the last dimension.

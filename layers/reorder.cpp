@@ -54,6 +54,9 @@ Reshape::Reshape(Shape shape) : shape_(std::move(shape)) {
 
 Shape Reshape::shape_for(const Shape& input) const {
   Shape shape = shape_;
+  for (std::size_t i = 0; i < shape.size() && i < input.size(); ++i) {
+    if (shape[i] == 0) shape[i] = input[i];
+  }
   const auto open = std::find(shape.begin(), shape.end(), -1);
   if (open != shape.end()) {
     *open = 1;

@@ -23,7 +23,8 @@ class Permute : public Module {
   std::vector<std::int64_t> order_;
 };
 
-// The same elements under another shape; -1, at most once, is what is left.
+// The same elements under another shape; -1, at most once, is what is left, and 0 the size that the
+// input has there.
 class Reshape : public Module {
  public:
   explicit Reshape(Shape shape);

@@ -12,6 +12,7 @@
 #include "steelyard/qat/code_function.h"
 #include "steelyard/qat/codes_of.h"
 #include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/qat_moves.h"
 #include "steelyard/qat/quantized_layer.h"
 #include "steelyard/qat/straight_through.h"
 #include "steelyard/qat/wide_codes.h"
@@ -217,9 +218,12 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
 
 Variable flatten_codes(const Variable& x) {
   if (x.shape().size() == 2) return x;
+  if (x.shape().size() == 3) {
+    return flatten_codes(reshape_codes(x, {x.dim(0), 1, x.dim(1), x.dim(2)}));
+  }
   if (x.shape().size() != 4) {
     throw std::invalid_argument(
-        "[quantized_flatten] expected input [N, H, W, C] or [N, features], got " +
+        "[quantized_flatten] expected input [N, H, W, C], [N, L, C] or [N, features], got " +
         shape_string(x.shape()));
   }
   const auto codes = quantized(x);

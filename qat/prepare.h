@@ -16,10 +16,10 @@ struct PreparedModel {
   Plan plan;
 };
 
-// Swaps every chosen weighted layer (Linear, Conv2d, ConvTranspose2d) inside `model` for its
-// quantized form, lets them take along batch norms that follow (config.bn_fold) and ReLU and ReLU6,
-// lets pooling, flattening, dropout and residual sums work on codes, and puts a quantizer on the
-// model's input. Parameter names stay; only BatchNormFold::kFrozen lets a batch norm's tensors
+// Swaps every chosen weighted layer (Linear, Conv2d, Conv1d, ConvTranspose2d) inside `model` for
+// its quantized form, lets them take along batch norms that follow (config.bn_fold) and ReLU and
+// ReLU6, lets pooling, flattening, dropout and residual sums work on codes, and puts a quantizer on
+// the model's input. Parameter names stay; only BatchNormFold::kFrozen lets a batch norm's tensors
 // disappear into the layer's weight and bias. `model` is taken apart: use the result only.
 //
 // What becomes of a module is a row of a table (qat/quantized_form.h); rows of one's own for one's

@@ -5,6 +5,7 @@
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/permute.h"
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
@@ -222,6 +223,21 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   Conv2dGeometry geometry_;
 };
 
+class Conv1dProduct : public Conv2dProduct {
+ public:
+  using Conv2dProduct::Conv2dProduct;
+
+  Variable turned(const Variable& parameter) const override {
+    Shape shape = parameter.shape();
+    if (shape.size() == 3) {
+      shape.insert(shape.begin() + 2, 1);
+    } else {
+      shape.erase(shape.begin() + 2);
+    }
+    return reshape(parameter, std::move(shape));
+  }
+};
+
 }  // namespace
 
 void requantize(const Tensor& acc, const Requantization& to) {
@@ -233,6 +249,9 @@ std::shared_ptr<const Product> linear_product() { return std::make_shared<Linear
 
 std::shared_ptr<const Product> conv2d_product(const Conv2dGeometry& geometry) {
   return std::make_shared<Conv2dProduct>(geometry);
+}
+std::shared_ptr<const Product> conv1d_product(const Conv2dGeometry& geometry) {
+  return std::make_shared<Conv1dProduct>(geometry);
 }
 
 }  // namespace steelyard::qat

@@ -90,5 +90,7 @@ class Product {
 std::shared_ptr<const Product> linear_product();
 // x [N, H, W, C] with weight [O, C/groups, KH, KW].
 std::shared_ptr<const Product> conv2d_product(const Conv2dGeometry& geometry);
+// The same of images of one row, with a parameter [O, C/groups, K].
+std::shared_ptr<const Product> conv1d_product(const Conv2dGeometry& geometry);
 
 }  // namespace steelyard::qat

@@ -6,6 +6,7 @@
 #include "steelyard/qat/qat_add.h"
 #include "steelyard/qat/qat_arithmetic.h"
 #include "steelyard/qat/qat_concat.h"
+#include "steelyard/qat/qat_conv1d.h"
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_conv_transpose2d.h"
 #include "steelyard/qat/qat_linear.h"
@@ -43,6 +44,7 @@ const QuantizedForms& builtin_forms() {
     QuantizedForms forms{
         wide(linear_form()),
         wide(conv2d_form()),
+        wide(conv1d_form()),
         wide(conv_transpose2d_form()),
         passing_factors(wide(max_pool2d_form())),
         passing_factors(wide(flatten_form())),

@@ -1,5 +1,5 @@
-// The base class of QatLinear, QatConv2d and QatConvTranspose2d: quantized weights, integer
-// product, bias and requantization.
+// The base class of QatLinear, QatConv2d, QatConv1d and QatConvTranspose2d: quantized weights,
+// integer product, bias and requantization.
 #pragma once
 
 #include <functional>

@@ -61,9 +61,24 @@ void read_shape(const Function& function, Node& node) {
   node.dims.assign(to.begin() + 1, to.end());
 }
 
-void reshape_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+Shape without_ones(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
+// Where dimensions of size 1 alone come or go, as around a convolution of sequences, the batch is
+// ONNX's 0 (as before), so that the length may be free.
+Shape onnx_shape(const Graph& graph, const Node& node) {
   Shape shape = node.dims;
-  shape.insert(shape.begin(), -1);
+  const Shape rest = without_ones(shape);
+  const bool moves_ones = !rest.empty() && without_ones(input_shape(graph, node)) == rest;
+  if (moves_ones) *std::find(shape.begin(), shape.end(), rest[0]) = -1;
+  shape.insert(shape.begin(), moves_ones ? 0 : -1);
+  return shape;
+}
+
+void reshape_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const Shape shape = onnx_shape(nodes.graph(), node);
   const std::string to = nodes.onnx().int64s(node.name + "/shape", shape, {std::ssize(shape)});
   nodes.onnx().add("Reshape", {nodes.input(node), to}, output);
 }

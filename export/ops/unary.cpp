@@ -1,4 +1,5 @@
 // Functions of each element, of floats.
+#include <algorithm>
 #include <cmath>
 
 #include "steelyard/export/onnx_nodes.h"
@@ -13,7 +14,7 @@ Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inp
 
 void check(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
-  expect(std::isfinite(node.value), node, "expected a finite exponent");
+  expect(std::isfinite(node.value), node, "expected a finite number");
 }
 
 template <typename F>
@@ -24,14 +25,15 @@ void compute(const Operands& op, const F& f) {
   });
 }
 
-// `name` is the tape's too.
+// `name` is the tape's too. From `version` on files know it.
 template <double (*f)(double)>
-OpInfo row(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {
+OpInfo row(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&),
+           int version = 5) {
   return {.op = op,
           .name = name,
           .recorded = {name},
           .rounds_floats = true,
-          .graph_version = 5,
+          .graph_version = version,
           .shape = shape,
           .check = check,
           .reference = [](const Operands& operands) { compute(operands, f); },
@@ -44,6 +46,14 @@ double logarithm(double x) { return std::log(x); }
 double magnitude(double x) { return std::abs(x); }
 double error_function(double x) { return std::erf(x); }
 double hyperbolic_tangent(double x) { return std::tanh(x); }
+double sine(double x) { return std::sin(x); }
+double cosine(double x) { return std::cos(x); }
+double soft_plus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
+double signum(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+double floor_of(double x) { return std::floor(x); }
+double ceiling(double x) { return std::ceil(x); }
+double rounded(double x) { return std::nearbyint(x); }
+double elu_of(double x, double alpha) { return x > 0 ? x : alpha * std::expm1(x); }
 
 void pow_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const auto exponent = static_cast<float>(node.value);
@@ -89,6 +99,74 @@ OpInfo tanh_op() {
                                  [](OnnxNodes& nodes, const Node& node, const std::string& y) {
                                    add(nodes, node, "Tanh", y);
                                  });
+}
+
+template <double (*f)(double)>
+OpInfo newer(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {
+  constexpr int kVersion = 9;
+  return row<f>(op, name, onnx, kVersion);
+}
+OpInfo sin_op() {
+  return newer<sine>(Op::kSin, "sin", [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+    add(nodes, node, "Sin", y);
+  });
+}
+OpInfo cos_op() {
+  return newer<cosine>(
+      Op::kCos, "cos",
+      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Cos", y); });
+}
+OpInfo softplus_op() {
+  return newer<soft_plus>(Op::kSoftplus, "softplus",
+                          [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                            add(nodes, node, "Softplus", y);
+                          });
+}
+OpInfo sign_op() {
+  return newer<signum>(Op::kSign, "sign",
+                       [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                         add(nodes, node, "Sign", y);
+                       });
+}
+OpInfo floor_op() {
+  return newer<floor_of>(Op::kFloor, "floor",
+                         [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                           add(nodes, node, "Floor", y);
+                         });
+}
+OpInfo ceil_op() {
+  return newer<ceiling>(Op::kCeil, "ceil",
+                        [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                          add(nodes, node, "Ceil", y);
+                        });
+}
+OpInfo round_op() {
+  return newer<rounded>(Op::kRound, "round",
+                        [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                          add(nodes, node, "Round", y);
+                        });
+}
+
+OpInfo elu_op() {
+  return {.op = Op::kElu,
+          .name = "elu",
+          .recorded = {"elu"},
+          .rounds_floats = true,
+          .fields = {{"alpha", [](Node& node) { return &node.value; }}},
+          .graph_version = 9,
+          .read = [](const Function& function,
+                     Node& node) { node.value = described<double>(function); },
+          .shape = shape,
+          .check = check,
+          .reference =
+              [](const Operands& op) {
+                compute(op, [a = op.node.value](double x) { return elu_of(x, a); });
+              },
+          .onnx =
+              [](OnnxNodes& nodes, const Node& node, const std::string& y) {
+                nodes.onnx().add("Elu", {nodes.input(node)}, y,
+                                 {{"alpha", static_cast<float>(node.value)}});
+              }};
 }
 
 OpInfo pow_op() {

@@ -15,6 +15,14 @@ inline constexpr OpNames<kernels::UnaryFunction> kUnaryNames[] = {
     {kernels::UnaryFunction::kAbs, "abs", "Abs"},
     {kernels::UnaryFunction::kErf, "erf", "Erf"},
     {kernels::UnaryFunction::kTanh, "tanh", "Tanh"},
+    {kernels::UnaryFunction::kSin, "sin", "Sin"},
+    {kernels::UnaryFunction::kCos, "cos", "Cos"},
+    {kernels::UnaryFunction::kSoftplus, "softplus", "Softplus"},
+    {kernels::UnaryFunction::kElu, "elu", "Elu"},
+    {kernels::UnaryFunction::kSign, "sign", "Sign"},
+    {kernels::UnaryFunction::kFloor, "floor", "Floor"},
+    {kernels::UnaryFunction::kCeil, "ceil", "Ceil"},
+    {kernels::UnaryFunction::kRound, "round", "Round"},
     {kernels::UnaryFunction::kPower, "pow", "Pow"},
 };
 static_assert(has_every_value(kUnaryNames, kernels::UnaryFunction::kPower));
@@ -26,11 +34,22 @@ Variable log(const Variable& x);
 Variable abs(const Variable& x);
 Variable erf(const Variable& x);
 Variable tanh(const Variable& x);
+Variable sin(const Variable& x);
+Variable cos(const Variable& x);
+// log(1 + exp(x)).
+Variable softplus(const Variable& x);
+// x, below 0 alpha * (exp(x) - 1).
+Variable elu(const Variable& x, double alpha);
+// Steps, whose slope is 0. round() takes halves to the even number.
+Variable sign(const Variable& x);
+Variable floor(const Variable& x);
+Variable ceil(const Variable& x);
+Variable round(const Variable& x);
 
 // x to the power of a number.
 Variable pow(const Variable& x, double exponent);
 
-// Any of these; the exponent is that of kPower.
-Variable apply_unary(kernels::UnaryFunction function, const Variable& x, double exponent = 1);
+// Any of these; the parameter is the exponent of kPower, alpha of kElu.
+Variable apply_unary(kernels::UnaryFunction function, const Variable& x, double parameter = 1);
 
 }  // namespace steelyard

@@ -74,39 +74,49 @@ void clip(Translator& t) {
   unary(t, "Clamp", {{"lo", lo}, {"hi", hi}});
 }
 
+// Floats of every width are float32 here.
 void cast(Translator& t) {
-  constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9;
+  constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kFloat16 = 10, kDouble = 11,
+                         kBFloat16 = 16;
   const std::int64_t to = t.node().integer("to", 0);
+  const bool to_float = to == kFloat || to == kFloat16 || to == kDouble || to == kBFloat16;
   Value value = t.input(0);
-  if (value.compared && to == kFloat) return t.give(as_numbers(t, *value.compared));
+  if (value.compared && to_float) return t.give(as_numbers(t, *value.compared));
   const bool is_truth = value.compared || value.one_hot != 0;
   if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
   const bool stays = value.whole && (to == kInt32 || to == kInt64 || to == kBool);
-  if (to != kFloat && !stays) refuse("of computed values to another type than float or bool");
+  if (!to_float && !stays) refuse("of computed values to another type than floats or bool");
+  if (value.known && !value.known->floating) refuse("of constants that are whole numbers");
   value.whole = stays || value.one_hot != 0;
   t.give(std::move(value));
 }
 
 void identity(Translator& t) { t.give(t.input(0)); }
 
+// Over all dimensions from the axis on, as operation sets before 13 have it.
+void over_all_from(Translator& t, const char* type, std::size_t axis) {
+  const ExtentShape shape = t.input(0).shape;
+  if (axis == 0) refuse("over the batch");
+  ExtentShape rows(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis));
+  rows.push_back(elements({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()}));
+  const std::string node = t.add("Reshape", {t.plain(0)}, {{"shape", open_sizes(rows)}});
+  t.give(t.add("Reshape", {t.add(type, {node})}, {{"shape", open_sizes(shape)}}), shape, false);
+}
+
+// Rows are computed: the value is held with the axis last.
 void over_classes(Translator& t, const char* type) {
-  const Value& in = t.input(0);
-  const ExtentShape shape = in.shape;
+  const ExtentShape shape = t.input(0).shape;
   const std::size_t axis = axis_of(t.node().integer("axis", t.opset() < 13 ? 1 : -1), shape.size());
   if (shape[axis].of_batch) refuse("over the batch");
-  if (t.opset() < 13) {  // over all dimensions from the axis on
-    for (std::size_t i = axis + 1; i < shape.size(); ++i) {
-      if (shape[i] != Extent{1}) {
-        if (axis + 1 != shape.size()) refuse("over several dimensions");
-      }
-    }
-  }
-  const bool over_channels = axis == 1 && shape.size() > 2;
-  if (!over_channels && axis + 1 != shape.size()) {
-    refuse("over dimension " + std::to_string(axis) + " of " + to_string(shape));
-  }
-  const bool last = over_channels && axis + 1 != shape.size();
-  t.give(t.add(type, {t.held(0, last)}), shape, last);
+  const auto beyond = shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1;
+  const bool alone = std::all_of(beyond, shape.end(), [](Extent e) { return e == Extent{1}; });
+  if (t.opset() < 13 && !alone) return over_all_from(t, type, axis);
+  fixed(shape[axis]);
+  Order order = t.input(0).order;
+  if (order.empty()) order = held_order(shape.size(), false);
+  std::erase(order, axis);
+  order.push_back(axis);
+  give_in_order(t, t.add(type, {t.held_in(0, order)}), shape, order);
 }
 void softmax(Translator& t) { over_classes(t, "Softmax"); }
 void log_softmax(Translator& t) { over_classes(t, "LogSoftmax"); }
@@ -150,7 +160,7 @@ Partial with_constant(Translator& t, const std::string& type, const Partial& x,
 
 // Inputs from the first to the last, constants among them; the first computed one comes first where
 // the order does not matter.
-void combine_all(Translator& t, const std::string& type) {
+Partial combined(Translator& t, const std::string& type) {
   const std::size_t count = t.node().inputs.size();
   std::size_t rank = 0, first = count;
   bool last = false, images = true;
@@ -173,20 +183,17 @@ void combine_all(Translator& t, const std::string& type) {
       sum = joined(t, type, sum, {t.held(i, last), next.shape, last});
     }
   }
+  return sum;
+}
+
+void combine_all(Translator& t, const std::string& type) {
+  const Partial sum = combined(t, type);
   t.give(sum.node, sum.shape, sum.last);
 }
 
 void arithmetic(Translator& t, const char* type) {
   if (t.node().inputs.size() != 2) refuse("of other than two operands");
   combine_all(t, type);
-}
-
-// A module of a value and a fixed number.
-std::string with_number(Translator& t, const char* type, const std::string& node, float value) {
-  const std::string module =
-      t.add(type, {node}, {{"shape", std::vector<std::int64_t>{}}, {"trainable", false}});
-  t.set_weight(module, "value", {.shape = {}, .floating = true, .reals = {value}});
-  return module;
 }
 
 void of_number(Translator& t, const char* type, float value) {
@@ -234,6 +241,12 @@ void largest(Translator& t) { extreme(t, true); }
 void smallest(Translator& t) { extreme(t, false); }
 
 void sum(Translator& t) { combine_all(t, "Add"); }
+void mean(Translator& t) {
+  const Partial sum = combined(t, "Add");
+  const auto count = static_cast<float>(t.node().inputs.size());
+  const std::string node = count == 1 ? sum.node : with_number(t, "DivConstant", sum.node, count);
+  t.give(node, sum.shape, sum.last);
+}
 void add(Translator& t) {
   if (!give_layer_norm(t) && !give_masked(t)) arithmetic(t, "Add");
 }
@@ -246,7 +259,7 @@ void div_no_nan(Translator& t) {
   arithmetic(t, "DivNoNan");
 }
 void div(Translator& t) {
-  if (!give_softmax(t)) arithmetic(t, "Div");
+  if (!give_softmax(t) && !give_layer_norm(t)) arithmetic(t, "Div");
 }
 
 }  // namespace
@@ -278,8 +291,8 @@ std::vector<OperationRow> elementwise_operations() {
       {"SiLU", silu, "", kOwnDomain},
       {"Gelu", gelu},
       {"GELU", gelu, "", kOwnDomain},
-      {"Softmax", softmax, "dimensions other than the channels and the last"},
-      {"LogSoftmax", log_softmax, "dimensions other than the channels and the last"},
+      {"Softmax", softmax, "over the batch"},
+      {"LogSoftmax", log_softmax, "over the batch"},
       {"Sqrt", sqrt},
       {"Exp", exp},
       {"Log", log},
@@ -292,6 +305,7 @@ std::vector<OperationRow> elementwise_operations() {
       {"Max", largest},
       {"Min", smallest},
       {"Sum", sum},
+      {"Mean", mean},
       {"Add", add},
       {"Sub", sub},
       {"Mul", mul},

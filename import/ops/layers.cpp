@@ -1,4 +1,6 @@
-// Operations with weights: convolutions, products with matrices, normalisations.
+// Operations with weights: convolutions, products with matrices.
+#include <algorithm>
+
 #include "steelyard/import/ops/windows.h"
 
 namespace steelyard::imports {
@@ -54,44 +56,109 @@ void conv(Translator& t) {
   t.give(module, window_output(in, w[0], window), true);
 }
 
+// Of images, so many rows and columns.
+struct Spread {
+  std::vector<std::int64_t> kernel, stride, dilation, extra;
+  std::vector<std::int64_t> before = {}, after = {}, outputs = {};
+};
+
+// auto_pad and output_shape say the output's size, from which the padding follows.
+void set_padding_for(const OnnxNode& node, Spread& s, std::size_t i, std::int64_t full) {
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  const std::int64_t total = full - s.outputs[i];
+  if (total < 0) {  // rows that nothing reaches
+    s.extra[i] -= total;
+    s.before[i] = s.after[i] = 0;
+    return;
+  }
+  s.before[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+  s.after[i] = total - s.before[i];
+}
+
+// For an input [N, C, ...] and a weight of such a kernel.
+Spread spread_of(const OnnxNode& node, const ExtentShape& in, std::vector<std::int64_t> kernel) {
+  const std::size_t count = kernel.size();
+  Spread s{std::move(kernel), window_sizes(node, "strides", count, 1, 1),
+           window_sizes(node, "dilations", count, 1, 1),
+           window_sizes(node, "output_padding", count, 0, 0)};
+  const auto pads = window_sizes(node, "pads", 2 * count, 0, 0);
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  const bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
+  if (!same && automatic != "NOTSET" && automatic != "VALID") {
+    refuse("auto_pad: " + automatic + " is not supported");
+  }
+  const auto given = node.integers("output_shape");
+  if (!given.empty() && given.size() < count) refuse("output_shape " + shape_string(given));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t size = fixed(in[i + 2]);
+    const std::int64_t full =
+        (size - 1) * s.stride[i] + s.dilation[i] * (s.kernel[i] - 1) + s.extra[i] + 1;
+    s.before.push_back(automatic == "VALID" ? 0 : pads[i]);
+    s.after.push_back(automatic == "VALID" ? 0 : pads[i + count]);
+    s.outputs.push_back(!given.empty() ? given[given.size() - count + i]
+                        : same         ? size * s.stride[i]
+                                       : full - s.before[i] - s.after[i]);
+    if (same || !given.empty()) set_padding_for(node, s, i, full);
+    if (s.outputs[i] < 1) refuse("its output would be empty");
+  }
+  return s;
+}
+
+// What the layer pads less in front or behind than it should is cut off its output. Rows more at
+// the end are its output_padding where that is possible.
+std::string cut(Translator& t, std::string node, const Spread& s,
+                const std::vector<std::int64_t>& padding) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t front = s.before[i] - padding[i], behind = s.after[i] - padding[i];
+    if (front == 0 && behind <= 0) continue;
+    node = t.add("Slice", {node},
+                 {{"axis", static_cast<std::int64_t>(i + 1)},
+                  {"first", front},
+                  {"count", s.outputs[i]},
+                  {"step", std::int64_t{1}}});
+  }
+  return node;
+}
+
 void conv_transpose(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const Constant& weight = t.constant(1, "weight");
-  const Shape& w = weight.shape;
+  Shape w = weight.shape;
   const OnnxNode& node = t.node();
   const std::int64_t groups = node.integer("group", 1);
-  if (in.size() != 4) refuse("of other than 2 spatial dimensions");
-  if (w.size() != 4 || groups < 1 || groups > w[0] || w[0] != channels_of(in)) {
+  if (in.size() != 3 && in.size() != 4) refuse("of other than one or two spatial dimensions");
+  if (w.size() != in.size() || groups < 1 || groups > w[0] || w[0] != channels_of(in)) {
     refuse("its weight " + shape_string(w) + " does not fit the input " + to_string(in));
   }
-  if (node.has("output_shape")) refuse("output_shape is not supported");
-  const std::string automatic = node.text("auto_pad", "NOTSET");
-  if (automatic != "NOTSET" && automatic != "VALID") refuse("auto_pad is not supported");
-  const auto stride = window_sizes(node, "strides", 2, 1, 1);
-  const auto dilation = window_sizes(node, "dilations", 2, 1, 1);
-  const auto pads = window_sizes(node, "pads", 4, 0, 0);
-  const auto extra = window_sizes(node, "output_padding", 2, 0, 0);
-  if (pads[0] != pads[2] || pads[1] != pads[3]) refuse("pads differ at both ends");
-  ExtentShape out{in[0], {w[1] * groups}};
-  for (std::size_t i = 0; i < 2; ++i) {
-    const std::int64_t size = (fixed(in[i + 2]) - 1) * stride[i] - 2 * pads[i] +
-                              dilation[i] * (w[i + 2] - 1) + extra[i] + 1;
-    if (size < 1) refuse("its output would be empty");
-    out.push_back({size});
+  Spread s = spread_of(node, in, {w.begin() + 2, w.end()});
+  if (in.size() == 3) {  // images of one row
+    w.insert(w.begin() + 2, 1);
+    for (auto* ones : {&s.kernel, &s.stride, &s.dilation, &s.outputs}) {
+      ones->insert(ones->begin(), 1);
+    }
+    for (auto* zeros : {&s.extra, &s.before, &s.after}) zeros->insert(zeros->begin(), 0);
   }
-  const std::string module = t.add_named(node.input(1), "ConvTranspose2d", {t.image(0)},
+  std::vector<std::int64_t> padding(2), extra = s.extra;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::int64_t more = s.extra[i] + s.before[i] - s.after[i];
+    const bool at_the_end = more >= 0 && (more == 0 || more < std::max(s.stride[i], s.dilation[i]));
+    padding[i] = at_the_end ? s.before[i] : std::min(s.before[i], s.after[i]);
+    if (at_the_end) extra[i] = more;
+  }
+  const std::string module = t.add_named(node.input(1), "ConvTranspose2d", {image_of(t)},
                                          {{"in_channels", w[0]},
                                           {"out_channels", w[1] * groups},
-                                          {"kernel", std::vector<std::int64_t>{w[2], w[3]}},
-                                          {"stride", stride},
-                                          {"padding", std::vector<std::int64_t>{pads[0], pads[1]}},
+                                          {"kernel", s.kernel},
+                                          {"stride", s.stride},
+                                          {"padding", padding},
                                           {"output_padding", extra},
-                                          {"dilation", dilation},
+                                          {"dilation", s.dilation},
                                           {"groups", groups},
                                           {"bias", t.has_input(2)}});
-  t.set_weight(module, "weight", weight);
+  t.set_weight(module, "weight", weight, w);
   set_bias(t, module, 2, w[1] * groups);
-  t.give(module, out, true);
+  give_image(t, cut(t, module, s, padding),
+             {in[0], {w[1] * groups}, {s.outputs[0]}, {s.outputs[1]}});
 }
 
 void linear(Translator& t) {
@@ -116,14 +183,54 @@ void linear(Translator& t) {
   t.give_rows_of(0, module, with_last(in, {outputs}));
 }
 
+// A constant matrix times values: the linear map of their columns.
+void matmul_of_matrix(Translator& t) {
+  const Constant& weight = *t.input(0).known;
+  const ExtentShape b = t.input(1).shape;
+  if (weight.shape.size() != 2) refuse("its first operand is a constant of other than a matrix");
+  const std::size_t rank = b.size();
+  if (rank < 3 || fixed(b[rank - 2]) != weight.shape[1]) {
+    refuse("operands " + shape_string(weight.shape) + " and " + to_string(b));
+  }
+  Order order = held_order(rank, false);
+  std::swap(order[rank - 2], order[rank - 1]);
+  const std::int64_t outputs = weight.shape[0];
+  const std::string module =
+      t.add_named(t.node().input(0), "Linear", {t.held_in(1, order)},
+                  {{"in_features", weight.shape[1]}, {"out_features", outputs}, {"bias", false}});
+  t.set_weight(module, "weight", weight);
+  ExtentShape to = b;
+  to[rank - 2] = {outputs};
+  give_in_order(t, module, to, order);
+}
+
+// Input i with the leading dimensions `lead`, where it has fewer, or some of size 1.
+std::string with_leading(Translator& t, std::size_t i, const ExtentShape& lead) {
+  const ExtentShape from = t.input(i).shape;
+  ExtentShape to = lead, filled(lead.size() + 2 - from.size(), Extent{1});
+  to.insert(to.end(), from.end() - 2, from.end());
+  filled.insert(filled.end(), from.begin(), from.end());
+  std::string node = t.plain(i);
+  for (std::size_t k = 0; k < to.size(); ++k) {
+    if (to[k].of_batch && !filled[k].of_batch) refuse("of one value for all samples");
+  }
+  if (filled != from) node = t.add("Reshape", {node}, {{"shape", open_sizes(filled)}});
+  if (filled != to) node = t.add("Expand", {node}, {{"shape", open_sizes(to)}});
+  return node;
+}
+
 void matmul(Translator& t) {
-  const ExtentShape a = t.input(0).shape, b = t.input(1).shape;
-  if (t.input(0).known) refuse("its first operand is a constant");
+  if (t.input(0).known) return matmul_of_matrix(t);
   if (t.input(1).known) refuse("its second operand is a constant of other than two dimensions");
-  const bool alike = a.size() == b.size() && a.size() >= 2 &&
-                     std::equal(a.begin(), a.end() - 2, b.begin()) && a.back() == b[b.size() - 2];
-  if (!alike) refuse("operands " + to_string(a) + " and " + to_string(b));
-  t.give(t.add("MatMul", {t.plain(0), t.plain(1)}), with_last(a, b.back()), false);
+  const ExtentShape a = t.input(0).shape, b = t.input(1).shape;
+  const bool fits = a.size() >= 2 && b.size() >= 2 && a.back() == b[b.size() - 2];
+  if (!fits) refuse("operands " + to_string(a) + " and " + to_string(b));
+  const ExtentShape lead =
+      broadcast(ExtentShape(a.begin(), a.end() - 2), ExtentShape(b.begin(), b.end() - 2));
+  ExtentShape to = lead;
+  to.push_back(a[a.size() - 2]);
+  to.push_back(b.back());
+  t.give(t.add("MatMul", {with_leading(t, 0, lead), with_leading(t, 1, lead)}), to, false);
 }
 
 // One that is no Linear.
@@ -137,73 +244,17 @@ void gemm(Translator& t) {
   refuse("its second matrix " + shape_string(matrix) + ": expected floats of two dimensions");
 }
 
-double epsilon(const Translator& t) {
-  const double eps = t.node().real("epsilon", 1e-5F);
-  if (!(eps > 0)) refuse("epsilon: expected more than 0");
-  return eps;
-}
-
-void batch_norm(Translator& t) {
-  const ExtentShape in = t.input(0).shape;
-  const std::int64_t channels = channels_of(in);
-  if (t.node().integer("training_mode", 0) != 0) refuse("training_mode is not supported");
-  if (t.node().integer("spatial", 1) == 0) refuse("spatial: 0 is not supported");
-  const double eps = epsilon(t);
-  const bool image = in.size() > 2;
-  const std::string module =
-      t.add_named(t.node().input(1), "BatchNorm2d", {t.held(0, image)},
-                  {{"channels", channels},
-                   {"eps", eps},
-                   {"momentum", 1.0 - static_cast<double>(t.node().real("momentum", 0.9F))}});
-  const char* parameters[] = {"weight", "bias", "running_mean", "running_var"};
-  for (std::size_t i = 0; i < 4; ++i) {
-    t.set_weight(module, parameters[i], t.constant(i + 1, parameters[i]), {channels});
-  }
-  t.give(module, in, image);
-}
-
-void instance_norm(Translator& t) {
-  const ExtentShape in = t.input(0).shape;
-  const std::int64_t channels = channels_of(in);
-  if (in.size() < 3) refuse("expected [N, C, ...], got " + to_string(in));
-  const std::string module = t.add_named(t.node().input(1), "InstanceNorm", {t.held(0, true)},
-                                         {{"channels", channels}, {"eps", epsilon(t)}});
-  t.set_weight(module, "weight", t.constant(1, "scale"), {channels});
-  t.set_weight(module, "bias", t.constant(2, "bias"), {channels});
-  t.give(module, in, true);
-}
-
-void layer_norm(Translator& t) {
-  const ExtentShape in = t.input(0).shape;
-  if (in.empty()) refuse("expected features");
-  const std::int64_t features = fixed(in.back());
-  if (axis_of(t.node().integer("axis", -1), in.size()) + 1 != in.size()) {
-    refuse("over more than the last dimension");
-  }
-  const double eps = epsilon(t);
-  const std::string module = t.add_named(t.node().input(1), "LayerNorm", {t.plain(0)},
-                                         {{"features", features}, {"eps", eps}});
-  t.set_weight(module, "weight", t.constant(1, "scale"), {features});
-  const std::vector<float> none(static_cast<std::size_t>(features), 0);
-  const Constant zeros{.shape = {features}, .floating = true, .reals = none};
-  t.set_weight(module, "bias", t.has_input(2) ? t.constant(2, "bias") : zeros, {features});
-  t.give(module, in, false);
-}
-
 }  // namespace
 
 std::vector<OperationRow> layer_operations() {
   return {
       {"Conv", conv, "weights that are computed, 3 spatial dimensions"},
-      {"ConvTranspose", conv_transpose, "one spatial dimension, auto_pad, output_shape"},
+      {"ConvTranspose", conv_transpose, "3 spatial dimensions"},
       {"Gemm", gemm,
        "matrices that are both computed, transA, a third operand other than a number for each "
        "output"},
       {"Linear", linear, "", kOwnDomain, WholeNumbers::kRead},
-      {"MatMul", matmul, "operands of different leading dimensions, a constant first operand"},
-      {"BatchNormalization", batch_norm, "training_mode"},
-      {"InstanceNormalization", instance_norm},
-      {"LayerNormalization", layer_norm, "more than the last dimension"},
+      {"MatMul", matmul, "constants of more than two dimensions"},
   };
 }
 

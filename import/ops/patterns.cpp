@@ -148,7 +148,8 @@ class SoftmaxPattern : public Pattern {
   }
 };
 
-// (x - mean) * (gamma / sqrt(max(mean of x^2 - mean^2, 0) + eps)) + beta.
+// (x - mean) * (gamma / sqrt(max(mean of x^2 - mean^2, 0) + eps)) + beta, and
+// (x - mean) / sqrt(mean of (x - mean)^2 + eps), by itself or times gamma plus beta.
 class LayerNormPattern : public Pattern {
  public:
   using Pattern::Pattern;
@@ -171,6 +172,12 @@ class LayerNormPattern : public Pattern {
     }
     if (scaled == nullptr) return std::nullopt;
     for (std::size_t i = 0; i < 2; ++i) {
+      found.gamma = t_.constant_called(scaled->input(i));
+      const OnnxNode* quotient = made_by(scaled->input(1 - i), "Div");
+      if (found.gamma == nullptr || quotient == nullptr) continue;
+      if (is_quotient(*quotient, found) && fit(found)) return found;
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
       const OnnxNode* centred = made_by(scaled->input(i), "Sub");
       const OnnxNode* factor = made_by(scaled->input(1 - i), "Mul");
       if (centred == nullptr || factor == nullptr || t_.value(centred->input(0)) == nullptr)
@@ -181,7 +188,45 @@ class LayerNormPattern : public Pattern {
     return std::nullopt;
   }
 
+  // Without gamma and beta.
+  std::optional<Found> of_quotient(const OnnxNode& div) const {
+    Found found;
+    if (!is_quotient(div, found) || !is_held_last(found)) return std::nullopt;
+    return found;
+  }
+
  private:
+  // x of x - mean(x).
+  std::optional<Mean> centred(const std::string& name) const {
+    const OnnxNode* sub = made_by(name, "Sub");
+    if (sub == nullptr || t_.value(sub->input(0)) == nullptr) return std::nullopt;
+    const ExtentShape& shape = t_.value(sub->input(0))->shape;
+    for (std::size_t axis = 1; axis < shape.size(); ++axis) {
+      const auto average = mean(unspread(sub->input(1), with_one(shape, axis)));
+      if (average && average->of == sub->input(0) && average->axis == axis) return average;
+    }
+    return std::nullopt;
+  }
+
+  bool is_quotient(const OnnxNode& div, Found& found) const {
+    const auto dividend = centred(div.input(0));
+    if (!dividend) return false;
+    const ExtentShape kept = with_one(t_.value(dividend->of)->shape, dividend->axis);
+    const OnnxNode* root = made_by(unspread(div.input(1), kept), "Sqrt");
+    const auto shifted =
+        root == nullptr ? std::nullopt : beside_number(made_by(root->input(0), "Add"));
+    const auto variance = shifted ? mean(unspread(shifted->value, kept)) : std::nullopt;
+    if (!variance || variance->axis != dividend->axis) return false;
+    const auto of_squares = centred(squared(variance->of));
+    if (!of_squares || of_squares->of != dividend->of || of_squares->axis != dividend->axis) {
+      return false;
+    }
+    found.x = dividend->of;
+    found.axis = dividend->axis;
+    found.eps = shifted->number;
+    return found.eps > 0;
+  }
+
   bool matches(const OnnxNode& centred, const OnnxNode& factor, Found& found) const {
     for (std::size_t i = 0; i < 2; ++i) {
       found.gamma = t_.constant_called(factor.input(i));
@@ -213,18 +258,22 @@ class LayerNormPattern : public Pattern {
     return false;
   }
 
+  bool is_held_last(const Found& found) const {
+    const std::size_t rank = t_.value(found.x)->rank();
+    return found.axis + 1 == rank || (found.axis == 1 && rank > 2);
+  }
+
   // One number of gamma and beta for each position along the dimension, which can be the last one
   // of a held value.
   bool fit(const Found& found) const {
     const ExtentShape& shape = t_.value(found.x)->shape;
-    const bool held = found.axis + 1 == shape.size() || (found.axis == 1 && shape.size() > 2);
     const auto along = [&](const Constant& c) {
       const std::size_t from_end = shape.size() - found.axis;
       return c.floating && c.size() == shape[found.axis].value && c.shape.size() >= from_end &&
              c.shape.size() <= shape.size() &&
              c.shape[c.shape.size() - from_end] == shape[found.axis].value;
     };
-    return held && found.eps > 0 && along(*found.gamma) && along(*found.beta);
+    return is_held_last(found) && found.eps > 0 && along(*found.gamma) && along(*found.beta);
   }
 };
 
@@ -241,15 +290,21 @@ bool give_softmax(Translator& t) {
 
 bool give_layer_norm(Translator& t) {
   if (t.node().inputs.size() != 2) return false;
-  const auto found = LayerNormPattern(t).of(t.node());
+  const LayerNormPattern pattern(t);
+  const auto found = t.node().op == "Div" ? pattern.of_quotient(t.node()) : pattern.of(t.node());
   if (!found) return false;
   const ExtentShape shape = t.value(found->x)->shape;
   const bool last = found->axis + 1 != shape.size();
   const std::int64_t features = fixed(shape[found->axis]);
   const std::string module = t.add("LayerNorm", {t.node_of(found->x, last)},
                                    {{"features", features}, {"eps", found->eps}});
-  t.set_weight(module, "weight", *found->gamma, {features});
-  t.set_weight(module, "bias", *found->beta, {features});
+  const auto filled = [&](float number) {
+    return Constant{.shape = {features},
+                    .floating = true,
+                    .reals = std::vector<float>(static_cast<std::size_t>(features), number)};
+  };
+  t.set_weight(module, "weight", found->gamma == nullptr ? filled(1) : *found->gamma, {features});
+  t.set_weight(module, "bias", found->beta == nullptr ? filled(0) : *found->beta, {features});
   t.give(module, shape, last);
   return true;
 }

@@ -16,35 +16,9 @@ Options pool_options(const Window& window) {
   return {{"kernel", window.kernel}, {"stride", window.stride}, {"padding", window.before}};
 }
 
-// A sequence [N, C, L] is an image [N, C, 1, L].
-ExtentShape as_image(ExtentShape shape) {
-  if (shape.size() == 3) shape.insert(shape.begin() + 2, {1});
-  if (shape.size() != 4) refuse("expected [N, C, L] or [N, C, H, W], got " + to_string(shape));
-  return shape;
-}
-
-std::string reshaped_to(Translator& t, const std::string& node, const ExtentShape& shape) {
-  ExtentShape held;
-  for (const std::size_t axis : held_order(shape.size(), true)) held.push_back(shape[axis]);
-  return t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
-}
-
-// Input 0 as images with channels last.
-std::string image(Translator& t) {
-  const ExtentShape& in = t.input(0).shape;
-  return in.size() == 3 ? reshaped_to(t, t.image(0), as_image(in)) : t.image(0);
-}
-
-// Declares an output of images [N, C, H, W], or of sequences where input 0 is one.
-void give_image(Translator& t, const std::string& node, ExtentShape out) {
-  if (t.input(0).shape.size() == 4) return t.give(node, out, true);
-  out.erase(out.begin() + 2);
-  t.give(reshaped_to(t, node, out), out, true);
-}
-
 // Of images.
-Window pool_window(const Translator& t, const ExtentShape& in, OverEdge over_edge) {
-  Window window = window_of(t, in, {}, over_edge);
+Window pool_window(const Translator& t, const ExtentShape& in) {
+  Window window = window_of(t, in, {});
   if (std::any_of(window.dilation.begin(), window.dilation.end(), [](auto d) { return d != 1; })) {
     refuse("dilations are not supported");
   }
@@ -55,27 +29,30 @@ Window pool_window(const Translator& t, const ExtentShape& in, OverEdge over_edg
   for (auto* ones : {&window.kernel, &window.stride, &window.dilation, &window.outputs}) {
     ones->insert(ones->begin(), 1);
   }
-  for (auto* zeros : {&window.before, &window.after}) zeros->insert(zeros->begin(), 0);
+  for (auto* zeros : {&window.before, &window.after, &window.beyond})
+    zeros->insert(zeros->begin(), 0);
   return window;
 }
 
 void max_pool(Translator& t) {
   const ExtentShape in = as_image(t.input(0).shape);
-  Window window = pool_window(t, t.input(0).shape, OverEdge::kPads);
-  if (t.node().outputs.size() > 1) refuse("its second output, the indices");
+  Window window = pool_window(t, t.input(0).shape);
+  if (t.is_read(1)) refuse("its second output, the indices");
   const ExtentShape out = window_output(in, fixed(in[1]), window);
   const std::string padded =
-      padded_image(t, image(t), window, std::numeric_limits<float>::lowest());
+      padded_image(t, image_of(t), window, std::numeric_limits<float>::lowest());
   give_image(t, t.add("MaxPool2d", {padded}, pool_options(window)), out);
 }
 
-// Of a window with padding that does not count: [1, height, width, 1], the window's size by the
-// pixels of it that are inside of the image.
-Constant shares_inside(const ExtentShape& in, const Window& window) {
+// [1, height, width, 1]: the window's size by the pixels of it that count, which are those of the
+// image or of its padding too, but none that ceil_mode takes beyond.
+Constant shares_counted(const ExtentShape& in, const Window& window, bool padding_counts) {
   Constant shares{.shape = {1, window.outputs[0], window.outputs[1], 1}, .floating = true};
   const auto inside = [&](std::size_t i, std::int64_t output) {
+    const std::int64_t before = padding_counts ? window.before[i] : 0;
+    const std::int64_t after = padding_counts ? window.after[i] - window.beyond[i] : 0;
     const std::int64_t begin = output * window.stride[i] - window.before[i];
-    return std::min(begin + window.kernel[i], fixed(in[i + 2])) - std::max<std::int64_t>(begin, 0);
+    return std::min(begin + window.kernel[i], fixed(in[i + 2]) + after) - std::max(begin, -before);
   };
   const std::int64_t size = window.kernel[0] * window.kernel[1];
   constexpr std::int64_t kMost = std::int64_t{1} << 12;
@@ -90,16 +67,20 @@ Constant shares_inside(const ExtentShape& in, const Window& window) {
   return shares;
 }
 
-// Padding that differs at both ends is a Pad in front.
+// By a pool in which padding counts, as exports have it, and factors. Padding that differs at both
+// ends is a Pad in front.
 void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
-  const bool counts = t.node().integer("count_include_pad", 0) != 0;
-  const Constant shares = counts ? Constant{} : shares_inside(in, window);
+  const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
+  const bool whole = std::all_of(window.beyond.begin(), window.beyond.end(),
+                                 [](std::int64_t more) { return more == 0; });
+  const bool all_count = padding_counts && whole;
+  const Constant shares = all_count ? Constant{} : shares_counted(in, window, padding_counts);
   const ExtentShape out = window_output(in, fixed(in[1]), window);
-  const std::string padded = padded_image(t, image(t), window, 0);
+  const std::string padded = padded_image(t, image_of(t), window, 0);
   Options options = pool_options(window);
   options["count_include_pad"] = true;
   std::string node = t.add("AvgPool2d", {padded}, options);
-  if (!counts) {
+  if (!all_count) {
     node = t.add("MulConstant", {node}, {{"shape", shares.shape}, {"trainable", false}});
     t.set_weight(node, "value", shares);
   }
@@ -108,12 +89,14 @@ void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
 
 void average_pool(Translator& t) {
   const ExtentShape in = as_image(t.input(0).shape);
-  const Window window = pool_window(t, t.input(0).shape, OverEdge::kRefuses);
-  if (!window.symmetric()) return average_of_padded(t, in, window);
-  Options options = pool_options(window);
+  const Window window = pool_window(t, t.input(0).shape);
   const bool padded = window.before != std::vector<std::int64_t>{0, 0};
-  options["count_include_pad"] = !padded || t.node().integer("count_include_pad", 0) != 0;
-  give_image(t, t.add("AvgPool2d", {image(t)}, options), window_output(in, fixed(in[1]), window));
+  const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
+  if (!window.symmetric() || (padded && !padding_counts)) return average_of_padded(t, in, window);
+  Options options = pool_options(window);
+  options["count_include_pad"] = true;
+  give_image(t, t.add("AvgPool2d", {image_of(t)}, options),
+             window_output(in, fixed(in[1]), window));
 }
 
 // Over all dimensions after the channels, which there need not be two of.
@@ -133,6 +116,11 @@ void global_reduction(Translator& t, const char* type) {
 
 void global_average_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
+  if (in.size() == 3) {  // of any length
+    const std::string row = t.add("GlobalAvgPool", {image_of(t)});
+    const Shape one{0, 1, fixed(in[1])};
+    return t.give(t.add("Reshape", {row}, {{"shape", one}}), {in[0], in[1], {1}}, true);
+  }
   if (in.size() != 4) return global_reduction(t, "ReduceMean");
   require_image(in);
   fixed(in[2]);
@@ -299,7 +287,7 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
   const bool same = options["height_repeats"] == OptionValue(std::int64_t{1}) &&
                     options["width_repeats"] == OptionValue(std::int64_t{1});
   if (same) return t.give(t.input(0));
-  give_image(t, t.add("Resize", {image(t)}, std::move(options)), out);
+  give_image(t, t.add("Resize", {image_of(t)}, std::move(options)), out);
 }
 
 void require_known(const std::string& word, std::initializer_list<const char*> known,
@@ -352,8 +340,8 @@ void upsample(Translator& t) {
 
 std::vector<OperationRow> window_operations() {
   return {
-      {"MaxPool", max_pool, "3 spatial dimensions, dilations, indices"},
-      {"AveragePool", average_pool, "3 spatial dimensions, dilations, ceil_mode over the edge"},
+      {"MaxPool", max_pool, "3 spatial dimensions, dilations, indices that are read"},
+      {"AveragePool", average_pool, "3 spatial dimensions, dilations"},
       {"GlobalAveragePool", global_average_pool},
       {"GlobalMaxPool", global_max_pool},
       {"LRN", local_response_norm, "other than two spatial dimensions"},

@@ -1,4 +1,6 @@
 // Reductions over dimensions.
+#include <optional>
+
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
@@ -20,26 +22,42 @@ bool leaves_order(const ExtentShape& from, const std::vector<bool>& dropped, boo
 
 using Step = std::string (*)(Translator&, const std::string&);
 
+// The dimensions that a reduction drops, or keeps as 1.
+struct Reduced {
+  std::vector<bool> axes;
+  ExtentShape to;
+  bool keep = true;
+};
+
+// Nothing where the node leaves its input as it is.
+std::optional<Reduced> reduced_by(Translator& t, bool of_itself) {
+  const ExtentShape from = t.input(0).shape;
+  const std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
+  if (axes.empty()) {
+    const bool nothing = t.node().integer("noop_with_empty_axes", 0) != 0;
+    if (nothing && !of_itself) refuse("over no dimension");
+    if (nothing) return std::nullopt;
+    refuse("over all dimensions, the batch too");
+  }
+  Reduced reduced{.axes = std::vector<bool>(from.size(), false),
+                  .to = {},
+                  .keep = t.node().integer("keepdims", 1) != 0};
+  for (const std::int64_t axis : axes) reduced.axes[axis_of(axis, from.size())] = true;
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (reduced.axes[i]) fixed(from[i]);
+    if (!reduced.axes[i]) reduced.to.push_back(from[i]);
+    if (reduced.axes[i] && reduced.keep) reduced.to.push_back({1});
+  }
+  return reduced;
+}
+
 // Of the module `type`, after and before another where they are not null.
 void reduce(Translator& t, const char* type, Step before = nullptr, Step after = nullptr) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;
-  std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
-  if (axes.empty()) {
-    const bool nothing = t.node().integer("noop_with_empty_axes", 0) != 0;
-    if (nothing && (before != nullptr || after != nullptr)) refuse("over no dimension");
-    if (nothing) return t.give(in);
-    refuse("over all dimensions, the batch too");
-  }
-  std::vector<bool> reduced(from.size(), false);
-  for (const std::int64_t axis : axes) reduced[axis_of(axis, from.size())] = true;
-  const bool keep = t.node().integer("keepdims", 1) != 0;
-  ExtentShape to;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    if (reduced[i]) fixed(from[i]);
-    if (!reduced[i]) to.push_back(from[i]);
-    if (reduced[i] && keep) to.push_back({1});
-  }
+  const auto found = reduced_by(t, before == nullptr && after == nullptr);
+  if (!found) return t.give(in);
+  const auto& [reduced, to, keep] = *found;
   const bool image = from.size() == 4 && reduced == std::vector<bool>{false, false, true, true};
   if (image && type == std::string("ReduceMean")) {
     if (keep)
@@ -69,6 +87,57 @@ std::string absolute(Translator& t, const std::string& x) { return t.add("Abs", 
 std::string root(Translator& t, const std::string& x) { return t.add("Sqrt", {x}); }
 std::string logarithm(Translator& t, const std::string& x) { return t.add("Log", {x}); }
 
+// A node of the held dimensions `axes`, which stay with size 1.
+std::string kept(Translator& t, const char* type, const std::string& node,
+                 const std::vector<std::int64_t>& axes) {
+  return t.add(type, {node}, {{"axes", axes}, {"keep", true}});
+}
+
+// Declares the output of a node that has every reduced dimension as 1.
+void give_kept(Translator& t, const Reduced& reduced, std::string node) {
+  if (!reduced.keep) node = t.add("Reshape", {node}, {{"shape", open_sizes(reduced.to)}});
+  t.give(node, reduced.to, false);
+}
+
+// Less the largest one, so that no exponential is infinite.
+void reduce_log_sum_exp(Translator& t) {
+  const auto reduced = reduced_by(t, false);
+  std::vector<std::int64_t> axes;
+  for (std::size_t i = 0; i < reduced->axes.size(); ++i) {
+    if (reduced->axes[i]) axes.push_back(static_cast<std::int64_t>(i));
+  }
+  const std::string x = t.plain(0), largest = kept(t, "ReduceMax", x, axes);
+  const std::string sum = kept(t, "ReduceSum", t.add("Exp", {t.add("Sub", {x, largest})}), axes);
+  give_kept(t, *reduced, t.add("Add", {t.add("Log", {sum}), largest}));
+}
+
+// Halves of a dimension are multiplied until one element is left.
+void reduce_prod(Translator& t) {
+  const auto reduced = reduced_by(t, true);
+  if (!reduced) return t.give(t.input(0));
+  const ExtentShape from = t.input(0).shape;
+  std::string node = t.plain(0);
+  for (std::size_t axis = 0; axis < from.size(); ++axis) {
+    if (!reduced->axes[axis]) continue;
+    const auto part = [&](std::int64_t first, std::int64_t count) {
+      return t.add("Slice", {node},
+                   {{"axis", static_cast<std::int64_t>(axis)},
+                    {"first", first},
+                    {"count", count},
+                    {"step", std::int64_t{1}}});
+    };
+    std::vector<std::string> odd;  // elements that have no other half
+    std::int64_t extent = fixed(from[axis]);
+    for (; extent > 1; extent /= 2) {
+      if (extent % 2 != 0) odd.push_back(part(extent - 1, 1));
+      const std::string first = part(0, extent / 2);
+      node = t.add("Mul", {first, part(extent / 2, extent / 2)});
+    }
+    for (const std::string& one : odd) node = t.add("Mul", {node, one});
+  }
+  give_kept(t, *reduced, node);
+}
+
 void reduce_mean(Translator& t) { reduce(t, "ReduceMean"); }
 void reduce_sum(Translator& t) { reduce(t, "ReduceSum"); }
 void reduce_max(Translator& t) { reduce(t, "ReduceMax"); }
@@ -91,6 +160,8 @@ std::vector<OperationRow> reduction_operations() {
       {"ReduceL2", reduce_l2, kNote},
       {"ReduceSumSquare", reduce_sum_square, kNote},
       {"ReduceLogSum", reduce_log_sum, kNote},
+      {"ReduceLogSumExp", reduce_log_sum_exp, kNote},
+      {"ReduceProd", reduce_prod, kNote},
   };
 }
 

@@ -273,8 +273,15 @@ void split(Translator& t) {
   }
 }
 
-// Borders that mirror what is next to them.
-void reflect(Translator& t, const std::vector<std::int64_t>& pads) {
+// Where a border takes its elements: "reflect" mirrors what is beside it, "edge" repeats the last
+// one, "wrap" goes on at the other end.
+std::int64_t source_of(const std::string& mode, std::int64_t at, std::int64_t extent) {
+  if (mode == "edge") return std::clamp<std::int64_t>(at, 0, extent - 1);
+  if (mode == "wrap") return (at % extent + extent) % extent;
+  return at < extent ? std::abs(at) : 2 * (extent - 1) - at;
+}
+
+void pad_with_own(Translator& t, const std::vector<std::int64_t>& pads, const std::string& mode) {
   ExtentShape shape = t.input(0).shape;
   const bool last = t.input(0).channels_last;
   std::string node = t.held(0, last);
@@ -283,13 +290,14 @@ void reflect(Translator& t, const std::vector<std::int64_t>& pads) {
     if (before == 0 && after == 0) continue;
     const std::int64_t extent = fixed(shape[axis]);
     constexpr std::int64_t kMost = std::int64_t{1} << 20;
-    if (extent > kMost || std::min(before, after) < 0 || std::max(before, after) >= extent) {
-      refuse("borders of " + std::to_string(before) + " and " + std::to_string(after) +
-             " that mirror " + std::to_string(extent) + " elements");
+    const std::int64_t most = mode == "edge" ? kMost : mode == "wrap" ? extent : extent - 1;
+    if (extent > kMost || std::min(before, after) < 0 || std::max(before, after) > most) {
+      refuse("borders of " + std::to_string(before) + " and " + std::to_string(after) + " of " +
+             std::to_string(extent) + " elements, with the mode " + mode);
     }
     std::vector<std::int64_t> positions;
     for (std::int64_t at = -before; at < extent + after; ++at) {
-      positions.push_back(at < extent ? std::abs(at) : 2 * (extent - 1) - at);
+      positions.push_back(source_of(mode, at, extent));
     }
     node = picked(t, node, held_axis(axis, shape.size(), last), shape.size(), positions);
     shape[axis] = {std::ssize(positions)};
@@ -297,11 +305,29 @@ void reflect(Translator& t, const std::vector<std::int64_t>& pads) {
   t.give(node, shape, last);
 }
 
+// Of all dimensions, before them and then behind them.
+std::vector<std::int64_t> pads_of(Translator& t, std::size_t rank) {
+  const auto given = t.attribute_or_input("pads", 1);
+  const Constant* chosen = t.optional_constant(3, "axes");
+  if (chosen == nullptr) {
+    if (given.size() != 2 * rank) refuse("pads " + shape_string(given));
+    return given;
+  }
+  const auto axes = integers_of(*chosen, "axes");
+  if (given.size() != 2 * axes.size()) refuse("pads " + shape_string(given));
+  std::vector<std::int64_t> pads(2 * rank, 0);
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const std::size_t axis = axis_of(axes[i], rank);
+    pads[axis] = given[i];
+    pads[axis + rank] = given[i + axes.size()];
+  }
+  return pads;
+}
+
 void pad(Translator& t) {
   const std::string mode = t.node().text("mode", "constant");
-  if (mode != "constant" && mode != "reflect") refuse("mode: " + mode + " is not supported");
-  if (t.has_input(3)) refuse("axes are not supported");
-  const auto pads = t.attribute_or_input("pads", 1);
+  const bool own = mode == "reflect" || mode == "edge" || mode == "wrap";
+  if (mode != "constant" && !own) refuse("mode: " + mode + " is not supported");
   double value = t.node().real("value", 0);
   if (const Constant* given = t.optional_constant(2, "value")) {
     const auto number = scalar_of(*given);
@@ -309,8 +335,8 @@ void pad(Translator& t) {
     value = *number;
   }
   ExtentShape shape = t.input(0).shape;
-  if (pads.size() != 2 * shape.size()) refuse("pads " + shape_string(pads));
-  if (mode == "reflect") return reflect(t, pads);
+  const auto pads = pads_of(t, shape.size());
+  if (own) return pad_with_own(t, pads, mode);
   const bool last = t.input(0).channels_last;
   std::vector<std::int64_t> before, after;
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
@@ -377,7 +403,7 @@ std::vector<OperationRow> shape_operations() {
       {"Expand", expand, "shapes that are computed from values", "", kMoved},
       {"Slice", slice, "starts and ends that are computed from values", "", kMoved},
       {"Split", split, "", "", kMoved},
-      {"Pad", pad, "modes other than constant and reflect", "", kMoved},
+      {"Pad", pad, "of the batch", "", kMoved},
   };
 }
 

@@ -24,8 +24,7 @@ std::vector<std::int64_t> window_sizes(const OnnxNode& node, const char* name, s
   return values;
 }
 
-Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
-                 OverEdge over_edge) {
+Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel) {
   if (input.size() < 3) refuse("expected images, got " + to_string(input));
   const std::size_t count = input.size() - 2;
   Window w;
@@ -54,20 +53,43 @@ Window window_of(const Translator& t, const ExtentShape& input, std::vector<std:
     }
     std::int64_t room = size + before + after - span;
     if (room < 0) refuse("its window is larger than the input " + to_string(input));
+    std::int64_t beyond = 0;
     if (const std::int64_t rest = room % w.stride[i]; ceil && rest != 0) {
-      if (over_edge == OverEdge::kRefuses) refuse(kWindowOverEdge);
       const std::int64_t more = w.stride[i] - rest;
       // The window must begin inside of the input or of the padding before it.
       if (room + more < size + before) {
+        beyond = more;
         after += more;
         room += more;
       }
     }
     w.before.push_back(before);
     w.after.push_back(after);
+    w.beyond.push_back(beyond);
     w.outputs.push_back(room / w.stride[i] + 1);
   }
   return w;
+}
+
+ExtentShape as_image(ExtentShape shape) {
+  if (shape.size() == 3) shape.insert(shape.begin() + 2, {1});
+  if (shape.size() != 4) refuse("expected [N, C, L] or [N, C, H, W], got " + to_string(shape));
+  return shape;
+}
+
+std::string image_of(Translator& t) {
+  const ExtentShape& in = t.input(0).shape;
+  if (in.size() != 3) return t.image(0);
+  // Of any length.
+  const Shape row{0, 1, -1, fixed(in[1])};
+  return t.add("Reshape", {t.image(0)}, {{"shape", row}});
+}
+
+void give_image(Translator& t, const std::string& node, ExtentShape out) {
+  if (t.input(0).shape.size() == 4) return t.give(node, out, true);
+  out.erase(out.begin() + 2);
+  const Shape sequence{0, -1, fixed(out[1])};
+  t.give(t.add("Reshape", {node}, {{"shape", sequence}}), out, true);
 }
 
 std::string padded_image(Translator& t, const std::string& image, Window& window, double value) {

@@ -12,18 +12,16 @@ namespace steelyard::imports {
 struct Window {
   std::vector<std::int64_t> kernel, stride, dilation;
   std::vector<std::int64_t> before, after;  // padding
+  std::vector<std::int64_t> beyond;         // how much of `after` ceil_mode added
   std::vector<std::int64_t> outputs;        // sizes
 
   bool symmetric() const { return before == after; }
 };
 
-// What happens if ceil_mode lets a last window reach over the edge.
-enum class OverEdge { kRefuses, kPads };
-
 // Reads kernel_shape (or that of the weight), strides, dilations, pads and auto_pad for an input of
-// [N, C, ...]. Throws Unsupported for sizes that do not fit.
-Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel,
-                 OverEdge over_edge = OverEdge::kRefuses);
+// [N, C, ...]. A last window that ceil_mode lets reach over the edge makes the padding larger.
+// Throws Unsupported for sizes that do not fit.
+Window window_of(const Translator& t, const ExtentShape& input, std::vector<std::int64_t> kernel);
 
 // An attribute of `count` sizes, each `otherwise` where it is absent. Throws Unsupported for others
 // than `least` to a million.
@@ -36,5 +34,12 @@ std::string padded_image(Translator& t, const std::string& image, Window& window
 
 // [N, channels, outputs...].
 ExtentShape window_output(const ExtentShape& input, std::int64_t channels, const Window& window);
+
+// A sequence [N, C, L] is an image [N, C, 1, L].
+ExtentShape as_image(ExtentShape shape);
+// Input 0 as images with channels last.
+std::string image_of(Translator& t);
+// Declares an output of images [N, C, H, W], or of sequences where input 0 is one.
+void give_image(Translator& t, const std::string& node, ExtentShape out);
 
 }  // namespace steelyard::imports

@@ -16,11 +16,19 @@ enum class UnaryFunction {
   kAbs,
   kErf,
   kTanh,
-  kPower,  // x to the power `exponent`
+  kSin,
+  kCos,
+  kSoftplus,  // log(1 + exp(x))
+  kElu,       // x, below 0 `parameter` * (exp(x) - 1)
+  kSign,
+  kFloor,
+  kCeil,
+  kRound,  // halves to the even number
+  kPower,  // x to the power `parameter`
 };
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T unary_value(UnaryFunction function, T x, T exponent) {
+STEELYARD_HOST_DEVICE inline T unary_value(UnaryFunction function, T x, T parameter) {
   switch (function) {
     case UnaryFunction::kSqrt:
       return std::sqrt(x);
@@ -34,16 +42,32 @@ STEELYARD_HOST_DEVICE inline T unary_value(UnaryFunction function, T x, T expone
       return std::erf(x);
     case UnaryFunction::kTanh:
       return std::tanh(x);
+    case UnaryFunction::kSin:
+      return std::sin(x);
+    case UnaryFunction::kCos:
+      return std::cos(x);
+    case UnaryFunction::kSoftplus:
+      return (x > T(0) ? x : T(0)) + std::log1p(std::exp(-std::abs(x)));
+    case UnaryFunction::kElu:
+      return x > T(0) ? x : parameter * std::expm1(x);
+    case UnaryFunction::kSign:
+      return x > T(0) ? T(1) : x < T(0) ? T(-1) : x;
+    case UnaryFunction::kFloor:
+      return std::floor(x);
+    case UnaryFunction::kCeil:
+      return std::ceil(x);
+    case UnaryFunction::kRound:
+      return std::nearbyint(x);
     case UnaryFunction::kPower:
       break;
   }
-  return std::pow(x, exponent);
+  return std::pow(x, parameter);
 }
 
-// |x| has the slope 0 at 0, and so has sqrt(x): the gradient of the root of a sum of squares is 0
-// where all of them are 0, not 0 times infinity.
+// Steps have the slope 0. |x| has the slope 0 at 0, and so has sqrt(x): the gradient of the root of
+// a sum of squares is 0 where all of them are 0, not 0 times infinity.
 template <typename T>
-STEELYARD_HOST_DEVICE inline T unary_slope(UnaryFunction function, T x, T exponent) {
+STEELYARD_HOST_DEVICE inline T unary_slope(UnaryFunction function, T x, T parameter) {
   switch (function) {
     case UnaryFunction::kSqrt:
       return x == T(0) ? T(0) : T(0.5) / std::sqrt(x);
@@ -59,10 +83,23 @@ STEELYARD_HOST_DEVICE inline T unary_slope(UnaryFunction function, T x, T expone
       const T y = std::tanh(x);
       return T(1) - y * y;
     }
+    case UnaryFunction::kSin:
+      return std::cos(x);
+    case UnaryFunction::kCos:
+      return -std::sin(x);
+    case UnaryFunction::kSoftplus:
+      return T(1) / (T(1) + std::exp(-x));
+    case UnaryFunction::kElu:
+      return x > T(0) ? T(1) : parameter * std::exp(x);
+    case UnaryFunction::kSign:
+    case UnaryFunction::kFloor:
+    case UnaryFunction::kCeil:
+    case UnaryFunction::kRound:
+      return T(0);
     case UnaryFunction::kPower:
       break;
   }
-  return exponent == T(0) ? T(0) : exponent * std::pow(x, exponent - T(1));
+  return parameter == T(0) ? T(0) : parameter * std::pow(x, parameter - T(1));
 }
 
 template <typename T>
@@ -70,12 +107,12 @@ struct Unary {
   static constexpr std::int64_t kGrain = 1024;
   std::int64_t n;
   UnaryFunction function;
-  T exponent;  // of kPower
+  T parameter;  // of kElu, kPower
   const T* x;
   T* y;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    y[i] = unary_value(function, x[i], exponent);
+    y[i] = unary_value(function, x[i], parameter);
   }
 };
 // grad_x = grad_y * f'(x).
@@ -84,12 +121,12 @@ struct UnaryBackward {
   static constexpr std::int64_t kGrain = 1024;
   std::int64_t n;
   UnaryFunction function;
-  T exponent;
+  T parameter;
   const T *x, *grad_y;
   T* grad_x;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    grad_x[i] = grad_y[i] * unary_slope(function, x[i], exponent);
+    grad_x[i] = grad_y[i] * unary_slope(function, x[i], parameter);
   }
 };
 

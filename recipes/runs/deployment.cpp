@@ -138,6 +138,14 @@ deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantiz
   throw InputError("export: " + *first);
 }
 
+// Whether the data are normalized by a mean for each position of a dimension that the network
+// leaves free: then its size is that of the data.
+bool normalizes_positions(const Experiment& experiment) {
+  const imports::PortSpec& input = experiment.network()->input;
+  const auto last = static_cast<std::int64_t>(experiment.network()->sample.size()) - 1;
+  return experiment.normalization().mean.size() > 1 && input.free.contains(last);
+}
+
 // A batch whose free sizes are that much larger, but at most twice as large.
 Shape enlarged(Shape batch, const imports::PortSpec& port, std::int64_t more) {
   for (const auto& [axis, name] : port.free) {
@@ -152,7 +160,7 @@ Shape enlarged(Shape batch, const imports::PortSpec& port, std::int64_t more) {
 std::vector<deploy::Graph> resized(Experiment& experiment,
                                    const std::vector<qat::NamedQuantizer>& quantizers) {
   const auto& network = experiment.network();
-  if (!network || network->input.free.empty()) return {};
+  if (!network || network->input.free.empty() || normalizes_positions(experiment)) return {};
   const Shape batch = experiment.input().batch(1);
   const Shape twice = enlarged(batch, network->input, std::numeric_limits<std::int64_t>::max());
   std::vector<deploy::Graph> graphs{traced(experiment, quantizers, twice)};

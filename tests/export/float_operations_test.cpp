@@ -199,7 +199,7 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
        "expected dimensions of its input, in order"},
       {Op::kExpand, [](Node& n) { n.dims[0] = 99; }, "cannot repeat"},
       {Op::kExpand, [](Node& n) { n.dims.pop_back(); }, "cannot repeat"},
-      {Op::kPow, [](Node& n) { n.value = INFINITY; }, "expected a finite exponent"},
+      {Op::kPow, [](Node& n) { n.value = INFINITY; }, "expected a finite number"},
       {Op::kMaximum, [](Node& n) { n.constants[0].value = Tensor::zeros({7}); },
        "do not broadcast"},
       {Op::kEmbedding, [](Node& n) { n.constants[0].value = Tensor::zeros({7}); },

@@ -148,6 +148,13 @@ void add_functions(std::vector<DeviceCase>& cases) {
                                                   {"abs", abs},
                                                   {"erf", erf},
                                                   {"tanh", tanh},
+                                                  {"sin", sin},
+                                                  {"cos", cos},
+                                                  {"softplus", softplus},
+                                                  {"sign", sign},
+                                                  {"floor", floor},
+                                                  {"ceil", ceil},
+                                                  {"round", round},
                                                   {"tanh_gelu", tanh_gelu}}) {
     for (const std::int64_t n : {1, 1003}) {
       cases.push_back({name, {random_tensor({n}, 1)}, [f = f](const Vs& v, const Place&) {
@@ -155,6 +162,9 @@ void add_functions(std::vector<DeviceCase>& cases) {
                        }});
     }
   }
+  cases.push_back({"elu", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
+                     return elu(v[0], 0.75);
+                   }});
   cases.push_back({"pow", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
                      return pow(v[0] + 1.5, -0.75);
                    }});

@@ -142,6 +142,15 @@ const std::vector<OpCase>& op_cases() {
       {"abs", {spread_tensor({3, 5})}, [](const Vs& v) { return abs(v[0]); }},
       {"erf", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return erf(v[0]); }},
       {"tanh", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return tanh(v[0]); }},
+      {"sin", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return sin(v[0]); }},
+      {"cos", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return cos(v[0]); }},
+      {"softplus", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return softplus(v[0]); }},
+      {"elu", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return elu(v[0], 0.75); }},
+      {"mul",  // by steps
+       {random_tensor({3, 5}, 1)},
+       [](const Vs& v) {
+         return v[0] * (sign(v[0]) + floor(v[0]) + ceil(v[0] * 3.0) + round(v[0] * 2.0));
+       }},
       {"pow", {positive({3, 5})}, [](const Vs& v) { return pow(v[0], -0.75); }},
       {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 3); }},
       {"pow", {spread_tensor({3, 5})}, [](const Vs& v) { return pow(v[0], 0); }},

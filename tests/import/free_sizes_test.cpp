@@ -146,6 +146,10 @@ TEST(FreeSizes, OfSequences) {
       {3, 8});
   EXPECT_EQ(imported.graph.input.free, (Free{{1, "length"}}));
   EXPECT_EQ(imported.graph.output.free, (Free{{1, ""}}));
+  const std::string pooled = m.node("MaxPool", {"x"}, {{"kernel_shape", Ints{2}}});
+  const std::string wide =
+      m.node("ConvTranspose", {pooled, m.weight("t", {3, 2, 3})}, {{"strides", Ints{2}}});
+  EXPECT_EQ(translate(m.ending_in(wide), {3, 8}).graph.input.free, (Free{{1, "length"}}));
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST(OnnxTestdata, SupportedCasesGiveTheirOutputs) {
   // Another release has other cases, some of newer operation sets.
   constexpr std::size_t kCasesOfOnnx112 = 932;
   if (folders.size() == kCasesOfOnnx112) {
-    EXPECT_EQ(passed, 197);
+    EXPECT_EQ(passed, 236);
   } else {
     EXPECT_GE(passed, 90);
   }

@@ -75,9 +75,18 @@ TEST(CodeOps, FlattenCopiesNothingWhereTheOrderIsTheSame) {
   }
 }
 
-// There is no order of channels to go by. The float operation knows sequences too.
+// A sequence is an image of one row.
+TEST(CodeOps, FlattenTakesSequences) {
+  const Quantized q({2, 5, 3}, 1, false);
+  const Variable plain(q.x.value(), true);
+  const Variable flat = flatten_codes(q.x), expected = flatten(plain);
+  EXPECT_EQ(values(flat.value()), values(expected.value()));
+  const Tensor grad = random_tensor(flat.shape(), 2, DType::kF32);
+  EXPECT_EQ(gradient(flat, q.leaf, grad), gradient(expected, plain, grad));
+}
+
+// There is no order of channels to go by.
 TEST(CodeOps, FlattenRefusesWhatIsNoImage) {
-  EXPECT_THROW(flatten_codes(Quantized({2, 5, 3}, 1, false).x), std::invalid_argument);
   const Quantized q({2, 1, 5, 1, 3}, 1, false);
   EXPECT_THROW(flatten_codes(q.x), std::invalid_argument);
   EXPECT_THROW(flatten(Variable(q.x.value())), std::invalid_argument);

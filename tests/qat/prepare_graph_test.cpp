@@ -166,7 +166,7 @@ TEST(PrepareForms, ARowOfOnesOwnComesFirstAndIsNamedInMessages) {
   EXPECT_EQ(prepare(model(), config_for({"fc"})).model->slot("fc")->type_name(), "QatLinear");
   EXPECT_EQ(message_of<InputError>([&] { prepare(model(), config_for({"ReLU"}), forms); }),
             "quantize.groups.0.targets: 'ReLU' names relu (ReLU), which has no quantized form "
-            "(Linear, Conv2d, ConvTranspose2d and OwnLinear have)");
+            "(Linear, Conv2d, Conv1d, ConvTranspose2d and OwnLinear have)");
 }
 
 TEST(PrepareForms, AWeightedFormIsAQuantizedLayer) {

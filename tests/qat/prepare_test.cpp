@@ -186,7 +186,7 @@ TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
             "quantize.ignore: 'MaxPool2d' names pool (MaxPool2d), which has no quantized form");
   EXPECT_EQ(rejection(config_for({"re:"})),
             "quantize.groups.0.targets: 're:' names the model (Sequential), which has no quantized "
-            "form (Linear, Conv2d and ConvTranspose2d have)");
+            "form (Linear, Conv2d, Conv1d and ConvTranspose2d have)");
   QuantizeConfig shadowed = config_for({"Conv2d", "Linear"});
   shadowed.groups.push_back({{"fc"}, default_w8a8()});
   EXPECT_EQ(rejection(shadowed),

@@ -1,0 +1,46 @@
+"""Imported networks of sequences: quantized, exported for any length and verified."""
+import math
+import random
+
+from cli_case import QUANTIZE, Case
+from support.data_files import f32, i64, write_split
+from support.onnx_files import model, node, port, tensor
+
+
+class Sequences(Case):
+    def test_from_sequences_of_any_length_to_a_verified_export(self):
+        generator = random.Random(7)
+
+        def weights(name, *shape):
+            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
+
+        nodes = [node("Conv", ["sound", "a.weight"], "a", kernel_shape=[3], pads=[1, 1]),
+                 node("BatchNormalization", ["a", "scale", "shift", "mean", "variance"], "norm"), node("Relu", ["norm"], "relu"),
+                 node("MaxPool", ["relu"], "largest", kernel_shape=[2], strides=[2]),
+                 node("Conv", ["largest", "b.weight"], "b", kernel_shape=[3], dilations=[2], group=2), node("Relu", ["b"], "bent"),
+                 node("GlobalAveragePool", ["bent"], "average"), node("Flatten", ["average"], "flat"),
+                 node("MatMul", ["flat", "fc.weight"], "scores")]
+        tensors = [weights("a.weight", 4, 2, 3), weights("scale", 4), weights("shift", 4), weights("mean", 4),
+                   tensor("variance", [4], [0.5, 1.0, 1.5, 2.0]), weights("b.weight", 6, 2, 3), weights("fc.weight", 6, 3)]
+        with open(self.path("model.onnx"), "wb") as file:
+            file.write(model(nodes, tensors, [port("sound", ["n", 2, "length"])], [port("scores", ["n", 3])]))
+        for split, count in (("train", 60), ("test", 12)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            values = [label - 1 + generator.uniform(-1, 1) for label in labels for _ in range(24)]
+            write_split(self.data, split, f32([count, 2, 12], values), i64([count], labels))
+        recipe = self.recipe("model: {onnx: model.onnx}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n" +
+                             QUANTIZE.replace("Conv2d", "Conv1d") + "export: {formats: [safetensors, onnx]}\n")
+        plain = ["--set", "data.augment=[]", "--set", "data.normalize=none"]
+        trained = self.succeed("train", recipe, "--run-dir", "run", *plain)
+        self.assertRegex(trained, r"\na +weight +int8")
+        self.assertRegex(trained, r"\nnode_of_relu +- .* fused into a\n")
+        judged = self.succeed("verify", "run")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertRegex(judged, r"\nat \[2, 24\]: 0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*the same class for 100.00 %; 0 of 36 outputs differ")
+        # Means of the data for each position fix the length.
+        self.succeed("train", recipe, "--run-dir", "normalized", "--set", "data.augment=[]")
+        judged = self.succeed("verify", "normalized")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        self.assertNotIn("\nat [", judged)
