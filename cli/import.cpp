@@ -14,6 +14,7 @@
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/import/onnx_file.h"
 #include "steelyard/import/translate.h"
+#include "steelyard/recipes/language/overrides.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/run.h"
@@ -112,6 +113,14 @@ void set_model(YamlNode& document, YamlNode model) {
   set_entry(document, "model", std::move(model));
 }
 
+void require_data(YamlNode document, const std::vector<std::string>& overrides) {
+  for (const std::string& override : overrides) apply_override(document, override);
+  const YamlNode* data = document.find("data");
+  if (data != nullptr && data->find("dataset") != nullptr) return;
+  throw InputError(
+      "import needs data: --set data.dataset=... or --recipe FILE (--dry-run needs none)");
+}
+
 // A recipe with the file as its model.
 Recipe recipe_of(const Options& options) {
   const bool given = !options.recipe.empty();
@@ -123,6 +132,7 @@ Recipe recipe_of(const Options& options) {
     }
   } else {
     document = parse_yaml(kDefaultRecipe, "import");
+    require_data(document, options.overrides);
   }
   set_entry(document, "name", yaml_scalar(run_name(options.file)));
   YamlNode path = yaml_scalar(options.file);

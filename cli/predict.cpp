@@ -8,6 +8,7 @@
 
 #include "cli/prediction_inputs.h"
 #include "cli/prediction_output.h"
+#include "cli/python.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/export/graph_file.h"
@@ -32,6 +33,7 @@ struct Options {
   std::string file;
   std::string with;
   std::string format = "text";
+  std::string python;
 };
 
 // Computes outputs from a batch of inputs, which are as in the file.
@@ -131,11 +133,9 @@ Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int6
 }
 
 Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
-                         const std::filesystem::path& path) {
-  const auto runtime = deploy::find_onnx_runtime();
-  if (!runtime) {
-    throw InputError(deploy::kNoOnnxRuntime);
-  }
+                         const std::filesystem::path& path, const std::string& python) {
+  const auto runtime = runtime_in(python);
+  if (!runtime) throw InputError(deploy::kNoOnnxRuntime);
   const deploy::OnnxPorts ports = onnx_ports(*experiment);
   // A row for each sample; a sequence keeps its frames.
   Shape sample;
@@ -193,7 +193,7 @@ Predictor make_predictor(const Options& options) {
     if (path_exists(path)) {
       require_own_export(options.model, path, deploy::onnx_model_sha256(path));
     }
-    return onnx_predictor(experiment, path);
+    return onnx_predictor(experiment, path, options.python);
   }
   if (const auto difference = difference_from_plan(*experiment)) print_note(*difference);
   return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
@@ -222,6 +222,9 @@ std::vector<std::string> output_names(const Predictor& predictor) {
 }
 
 ExitCode predict(const Options& options) {
+  if (!options.python.empty() && options.with != "onnx") {
+    throw InputError("predict: --python is for --with onnx");
+  }
   const Predictor predictor = make_predictor(options);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
@@ -269,6 +272,7 @@ Verb add_predict(CLI::App& app) {
   verb->add_option("--format", options->format,
                    "text, or csv or json with the probabilities of all classes (default: text)")
       ->check(CLI::IsMember(all_words<PredictionFormat>()));
+  add_python(*verb, options->python);
   add_threads(*verb);
   return [options] { return predict(*options); };
 }

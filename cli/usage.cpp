@@ -44,11 +44,14 @@ std::string unknown_option(const CLI::App& of, const std::string& word) {
 // The message about words that the parser did not know. An unknown option comes first, because the
 // word after it may be its value.
 std::string unknown_word(const CLI::App& verb, const std::vector<std::string>& words) {
-  const auto option = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const auto option = std::find_if(words.begin(), end, [](const std::string& word) {
     return word.starts_with("-") && word != "-";
   });
-  if (option != words.end()) return unknown_option(verb, *option);
-  return "unexpected argument " + quote_for_message(words.front());
+  if (option != end) return unknown_option(verb, *option);
+  const bool behind = words.front() == "--" && words.size() > 1;
+  return "unexpected argument " + quote_for_message(words[behind ? 1 : 0]) +
+         (behind ? " behind --" : "");
 }
 
 std::string message_without_verb(const CLI::App& app, const std::vector<std::string>& words) {

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "cli/python.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/export/graph_file.h"
@@ -89,15 +90,10 @@ std::filesystem::path onnx_path(const Options& options) {
   return export_path(options.model.empty() ? run / "export" : model.parent_path(), "onnx");
 }
 
-// Finds a Python for the ONNX file, if there is a file. A Python given with --python must have ONNX
-// Runtime.
+// Finds a Python for the ONNX file, if there is a file.
 std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
   if (options.python.empty() && !path_exists(onnx_path(options))) return std::nullopt;
-  auto runtime = deploy::find_onnx_runtime(options.python);
-  if (!runtime && !options.python.empty()) {
-    throw InputError(printable(options.python) + ": no Python with numpy and onnxruntime");
-  }
-  return runtime;
+  return runtime_in(options.python);
 }
 
 // Prints how ONNX Runtime's outputs compare with those that were expected of it.
@@ -295,9 +291,7 @@ Verb add_verify(CLI::App& app) {
                    "The integer model (default: RUN/export/model.safetensors, if it is there)");
   verb->add_option("--samples", options->samples, "Test samples to compare (default: 10000)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  verb->add_option("--python", options->python,
-                   "A Python with onnxruntime, for RUN/export/model.onnx (default: the first of "
-                   "$STEELYARD_PYTHON, build/python-env and python3 that has it)");
+  add_python(*verb, options->python);
   add_threads(*verb);
   return [options] { return verify_run(*options); };
 }

@@ -17,7 +17,12 @@ void Slot::replace(std::shared_ptr<Module> module) {
 
 Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
   const TapeScope scope(name_);
-  return module_->forward(x, context);
+  try {
+    return module_->forward(x, context);
+  } catch (const std::out_of_range& error) {  // an index that no table has: of which module
+    if (name_.empty()) throw;
+    throw std::out_of_range(name_ + ": " + error.what());
+  }
 }
 
 std::string join_path(const std::string& prefix, const std::string& name) {

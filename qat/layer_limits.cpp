@@ -5,13 +5,17 @@
 
 namespace steelyard::qat {
 
-void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& path) {
+void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& place) {
   const std::int64_t outputs = weight.dim(0);
   if (!config.weights || outputs == 0) return;
+  const std::int64_t of_output = weight.size() / outputs;
   try {
-    observers::scale_count(config.weights->scheme, outputs, weight.size() / outputs);
+    observers::scale_count(config.weights->scheme, outputs, of_output);
   } catch (const std::invalid_argument& error) {
-    throw InputError(path + ": " + error.what());
+    std::int64_t size = config.weights->scheme.group_size;
+    while (of_output % size != 0) --size;
+    throw InputError(place + ": " + error.what() + " (a group_size of " + std::to_string(size) +
+                     " would; quantize.ignore leaves the layer in float)");
   }
 }
 

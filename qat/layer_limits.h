@@ -8,8 +8,9 @@
 
 namespace steelyard::qat {
 
-// Throws InputError where the weight [O, ...] does not divide into the config's groups.
-void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& path);
+// Throws InputError, `place` first, where the weight [O, ...] does not divide into the config's
+// groups.
+void require_groups_fit(const QConfig& config, const Tensor& weight, const std::string& place);
 
 // Throws InputError, `place` first, unless int32 holds the sums of products of the weights and any
 // codes of `inputs`.

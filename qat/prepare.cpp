@@ -181,7 +181,8 @@ class Preparer {
     request.bias = own_parameter(module, "bias");
     request.activation = chain.fused();
     if (float_output) request.config.activations.reset();
-    require_groups_fit(request.config, by_output_channel(request.weight), node.path);
+    require_groups_fit(request.config, by_output_channel(request.weight),
+                       targets_.place_of_target() + ": " + node.path);
     const auto norm = chain.norm != nullptr ? as<BatchNorm2d>(*chain.norm->slot) : nullptr;
     const bool drops_norm = norm != nullptr && bn_fold_ == BatchNormFold::kFrozen;
     if (drops_norm) {

@@ -227,7 +227,7 @@ class Conv1dProduct : public Conv2dProduct {
  public:
   using Conv2dProduct::Conv2dProduct;
 
-  Variable turned(const Variable& parameter) const override {
+  Variable by_output_channel(const Variable& parameter) const override {
     Shape shape = parameter.shape();
     if (shape.size() == 3) {
       shape.insert(shape.begin() + 2, 1);

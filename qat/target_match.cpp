@@ -51,6 +51,7 @@ void TargetMatcher::note_name(const std::string& path, const std::string& type) 
 const QConfig* TargetMatcher::config_for(const std::string& path, const std::string& type,
                                          Scope parent, std::string& reason) {
   note_name(path, type);
+  ++layers_[type];
   const QConfig* config = nullptr;
   bool is_ignored = ignored(parent, reason);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -97,11 +98,21 @@ bool TargetMatcher::ignored(Scope scope, std::string& reason) {
   return true;
 }
 
+std::string TargetMatcher::layers_text() const {
+  std::string text;
+  for (const auto& [type, count] : layers_) {
+    text += (text.empty() ? "" : ", ") + type + " (" + std::to_string(count) + ")";
+  }
+  return text.empty() ? ": the model has no layer that targets could choose"
+                      : ": the model has " + text;
+}
+
 // The problem of an entry, or "".
 std::string TargetMatcher::problem(const Entry& entry, const std::string& weighted) const {
   if (!entry.used && entry.unsupported.empty()) {
     const std::string nearest = nearest_word(entry.text, {names_.begin(), names_.end()});
-    return "matches no module" + (nearest.empty() ? "" : " (did you mean '" + nearest + "'?)");
+    return "matches no module" + (nearest.empty() ? "" : " (did you mean '" + nearest + "'?)") +
+           (entry.config == nullptr ? "" : layers_text());
   }
   if (!entry.used) {
     return "names " + entry.unsupported + ", which has no quantized form" +

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -77,12 +78,15 @@ class TargetMatcher {
            const std::string& name, const QConfig* config);
   void note_name(const std::string& path, const std::string& type);
   std::string problem(const Entry& entry, const std::string& weighted) const;
+  // ": the model has Conv2d (7), Linear (1)".
+  std::string layers_text() const;
 
   std::vector<Entry> entries_;  // the ignore list first
   std::size_t deciding_ = 0;    // the entry that gave the last config
   // For every scope: the indices of the entries that ignore it or a container around it.
   std::vector<std::vector<std::size_t>> ignoring_;
-  std::set<std::string> names_;  // types and paths seen
+  std::set<std::string> names_;                 // types and paths seen
+  std::map<std::string, std::int64_t> layers_;  // weighted ones of each type
 };
 
 }  // namespace steelyard::qat

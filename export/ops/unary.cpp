@@ -28,7 +28,7 @@ void compute(const Operands& op, const F& f) {
 // `name` is the tape's too. From `version` on files know it.
 template <double (*f)(double)>
 OpInfo row(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&),
-           int version = 5) {
+           GraphVersion version = 5) {
   return {.op = op,
           .name = name,
           .recorded = {name},

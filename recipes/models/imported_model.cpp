@@ -46,6 +46,20 @@ std::string inputs_text(const imports::GraphSpec& graph) {
   return sample_form_text(DType::kF32, graph.sample, names);
 }
 
+// Where there are not as many outputs as the recipe or, where it is silent, the data asks for.
+std::string problem_of_outputs(const Shape& sample, const ModelSpec& spec, std::int64_t classes) {
+  const std::int64_t outputs = shape_size(sample);
+  const std::int64_t asked = spec.classes.value_or(classes);
+  if (asked == 0 || outputs == asked) return "";
+  const std::string found =
+      sample.size() == 1 ? std::to_string(outputs) + " outputs" : "outputs " + shape_string(sample);
+  if (spec.classes) {
+    return "model.classes is " + std::to_string(asked) + ", the network has " + found;
+  }
+  return "the data has " + std::to_string(asked) + " classes, the network " + found +
+         (outputs > asked ? ": data.class_names can list all classes" : "");
+}
+
 // Paths below the model are its own.
 class WithOutputActivation : public Module {
  public:
@@ -82,10 +96,9 @@ std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, co
                        ", the dataset has " +
                        sample_form_text(DType::kF32, sample.shape, {.inputs = sample.inputs}));
   }
-  const std::int64_t asked = spec.classes.value_or(classes);
-  if (asked != 0 && shape_size(graph.output_sample) != asked) {
-    fail_at(place, "model.onnx: expected a network of " + std::to_string(asked) + " outputs, got " +
-                       shape_string(graph.output_sample));
+  if (const std::string problem = problem_of_outputs(graph.output_sample, spec, classes);
+      !problem.empty()) {
+    fail_at(place, "model.onnx: " + problem);
   }
   return imports::build(graph, with_head, place + ": model.onnx");
 }

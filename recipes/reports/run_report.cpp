@@ -380,23 +380,12 @@ class Reporter {
       return;
     }
     attempt("accuracy of the float model", [&] {
-      if (!recipe_.init_checkpoint) throw InputError("the recipe has no init.checkpoint");
-      if (!recipe_.init.skip.empty()) {
-        throw InputError("init.skip leaves tensors of init.checkpoint out");
-      }
-      Experiment base(
-          parse_recipe(measuring_recipe(recipe_, std::nullopt, *recipe_.init_checkpoint),
-                       "recipe of the float model", {}, registries_.models),
-          registries_, InitialWeights::kRecipe, loaded_.experiment->network_text(),
-          loaded_.experiment->known_data());
-      const std::string key = "init.checkpoint";
-      const auto began_with = loaded_.sources.find(key);
-      if (began_with != loaded_.sources.end() &&
-          began_with->second != base.record().sources.at(key)) {
-        throw InputError(*recipe_.init_checkpoint +
-                         ": is not the checkpoint that the run began with");
-      }
-      add("float, init.checkpoint", base.model());
+      Experiment base = float_model();
+      const auto& first = recipe_.init_checkpoint;
+      const std::string key = first ? "init.checkpoint" : "model.onnx";
+      require_first_weights(base, key, first ? *first : *recipe_.model.onnx,
+                            first ? "checkpoint" : "file");
+      add("float, " + key, base.model());
     });
     attempt("accuracy in training's arithmetic", [&] {
       require_quantizers_ready(experiment);
@@ -410,6 +399,32 @@ class Reporter {
       add(exported ? "integer, export/model.safetensors" : "integer, as export would write it",
           deployed);
     });
+  }
+
+  // What the run began with: the checkpoint, or the imported file, whose weights are nowhere else.
+  Experiment float_model() const {
+    const auto& checkpoint = recipe_.init_checkpoint;
+    if (!checkpoint && !recipe_.model.onnx) {
+      throw InputError("the recipe has no init.checkpoint and no model.onnx");
+    }
+    if (!recipe_.init.skip.empty()) {
+      throw InputError("init.skip leaves tensors of init.checkpoint out");
+    }
+    return {parse_recipe(measuring_recipe(recipe_, std::nullopt, checkpoint.value_or("")),
+                         "recipe of the float model", {}, registries_.models),
+            registries_, InitialWeights::kRecipe,
+            checkpoint ? loaded_.experiment->network_text() : std::string(),
+            loaded_.experiment->known_data()};
+  }
+
+  void require_first_weights(const Experiment& base, const std::string& key,
+                             const std::string& file, const std::string& kind) const {
+    const auto began_with = loaded_.sources.find(key);
+    if (began_with == loaded_.sources.end() ||
+        began_with->second == base.record().sources.at(key)) {
+      return;
+    }
+    throw InputError(file + ": is not the " + kind + " that the run began with");
   }
 
   // Whether the run's export is this graph; if not, the page says so.

@@ -227,6 +227,7 @@ RunRecord Experiment::record() const {
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
+  require_targets_of_network();
   require_frames();
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {

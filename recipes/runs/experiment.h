@@ -179,6 +179,7 @@ class Experiment {
   void load_network(const std::string& text);
   void load_imported_weights();
   void require_outputs_for_targets() const;
+  void require_targets_of_network() const;
   void require_frames() const;
   void require_norm_left(std::string_view key) const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;

@@ -276,6 +276,24 @@ void Experiment::require_outputs_for_targets() const {
   }
 }
 
+// Values for an imported network: each loss compares them with its outputs as they lie.
+void Experiment::require_targets_of_network() const {
+  if (train_.size() == 0 || !network_ || target_kind() != TargetKind::kValues) return;
+  const Shape& output = network_->output_sample;
+  Shape expected{train_.size()};
+  expected.insert(expected.end(), output.begin(), output.end());
+  const Shape& found = train_.targets.shape();
+  if (found == expected) return;
+  const bool turned = output.size() == 3 && !network_->output.channels_last;
+  fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
+          "the loss " + word_of(loss().type) + " needs targets of the network's outputs " +
+              shape_string(expected) +
+              (turned ? ", in the order height, width, channels (the file's is channels, height, "
+                        "width)"
+                      : "") +
+              ", the dataset has " + shape_string(found));
+}
+
 // Texts: the model gives [N, characters * frames], or [N, frames, characters] where it was
 // imported.
 void Experiment::require_frames() const {

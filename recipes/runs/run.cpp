@@ -133,7 +133,9 @@ Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
   const std::filesystem::path last = folder / run_files::kLast;
   const TensorFileMetadata metadata = load_checkpoint_metadata(last);
-  recipe = completed(std::move(recipe), recipe_of_run(folder, registries.models), registries);
+  if (recipe.model.onnx || recipe.calibrates) {
+    recipe = completed(std::move(recipe), recipe_of_run(folder, registries.models), registries);
+  }
   return {std::move(recipe),
           registries,
           InitialWeights::kLater,

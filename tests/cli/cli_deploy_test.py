@@ -287,6 +287,9 @@ class Deploy(Case):
         for python in ("/bin/echo", "/bin/true", "/nowhere/python3"):
             self.fail_with(2, python + ": no Python with numpy and onnxruntime",
                            arguments=["verify", run, "--python", python])
+            self.fail_with(2, python + ": no Python with numpy and onnxruntime",
+                           arguments=["predict", run, self.data, "--with", "onnx", "--python", python])
+            self.fail_with(2, "predict: --python is for --with onnx", arguments=["predict", run, self.data, "--python", python])
 
     def test_equal_runs_export_equal_bytes(self):
         for name in ("a", "b"):

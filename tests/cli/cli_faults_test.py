@@ -115,6 +115,7 @@ class Messages(Case):
                 (["train", recipe, "--stt", "a=1"], "unknown option '--stt' (did you mean '--set'?) (see steelyard train --help)"),
                 (["train", recipe, "--run-dri=x"], "unknown option '--run-dri' (did you mean '--run-dir'?)"),
                 (["train", recipe, "more"], "unexpected argument 'more'"),
+                (["train", "--", recipe, "--seed", "3"], "unexpected argument '--seed' behind --"),
                 (["export", "run", "--format", "onxx\x1b[31m"], "--format: onxx\\x1b[31m not in {safetensors,onnx,c}"),
                 (["eval"], "run is required (see steelyard eval --help)"),
                 (["eval", ""], "run: expected a path, got ''"),

@@ -44,8 +44,16 @@ class Import(Case):
         for name in (b"pixels", b"shares", b"batch"):
             self.assertIn(name, exported)
 
-        # From here on nothing needs the file.
+        # A report's baseline is the file.
+        top1 = evaluated.split("top-1 ")[1].split(" ")[0]
+        for run in ("calibrated", "run"):
+            self.assertNotIn("missing: accuracy of the float model", self.succeed("report", run, "--out", "page.html"))
+            with open(self.path("page.html"), encoding="utf-8") as file:
+                self.assertRegex(file.read(), r"float, model\.onnx</td><td[^>]*>" + top1)
+
+        # From here on nothing else needs the file.
         os.remove(self.path(path))
+        self.assertIn("missing: accuracy of the float model: recipe of the float model:", self.succeed("report", "run"))
         self.assertEqual(self.succeed("eval", "float"), evaluated)
         self.succeed("train", recipe, "--run-dir", "half", "--resume")
         self.assertEqual(self.sha("half", "last.safetensors"), self.sha("run", "last.safetensors"))
@@ -125,8 +133,20 @@ class Import(Case):
     def test_a_recipe_keeps_its_number_of_outputs(self):
         self.write(squeeze_excite())
         recipe = self.recipe("model: {type: mlp, hidden: [4], classes: 5}\n" + TRAIN)
-        self.fail_with(2, "model.onnx: expected a network of 5 outputs, got [4]",
+        self.fail_with(2, "model.onnx: model.classes is 5, the network has 4 outputs",
                        arguments=["import", "model.onnx", "--recipe", recipe])
+        for split, count in (("train", 60), ("test", 12)):
+            write_split(self.data, split, f32([count, 8, 8, 1], [0.5] * 64 * count), i64([count], [i % 3 for i in range(count)]))
+        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
+        self.fail_with(2, "model.onnx: the data has 3 classes, the network 4 outputs: data.class_names can list all classes",
+                       arguments=["import", "model.onnx", *data])
+
+    def test_without_data(self):
+        self.write(squeeze_excite())
+        for more in ([], ["--set", "data.path=x"], ["--set", "seed=3"]):
+            self.fail_with(2, "error: import needs data: --set data.dataset=... or --recipe FILE (--dry-run needs none)\n",
+                           arguments=["import", "model.onnx", *more])
+        self.fail_with(2, "x: ", "safetensors", arguments=["import", "model.onnx", "--set", "data={dataset: safetensors, path: x}"])
 
     def test_from_images_to_images(self):
         generator = random.Random(3)
@@ -167,7 +187,9 @@ class Import(Case):
         data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data, "--set", "train.loss=mse",
                 "--set", "data.normalize=none")
         self.write(model(nodes[:1], tensors, ports[0], [port("a", ["n", 3, 6, 5])]))
-        self.fail_with(1, "mse_loss", arguments=["import", "model.onnx", *data])
+        self.fail_with(2, "--set data.path: the loss mse needs targets of the network's outputs [60, 6, 5, 3], in the order height, "
+                       "width, channels (the file's is channels, height, width), the dataset has [60, 6, 5, 2]",
+                       arguments=["import", "model.onnx", *data])
         self.write(model(nodes, tensors, *ports))
         self.succeed("import", "model.onnx", *data)
 
@@ -358,7 +380,7 @@ class Import(Case):
         self.fail_with(2, "data.normalize: expected none: the input 'tokens' of the network is int32",
                        arguments=["train", recipe, "--run-dir", "none", "--set", "data.augment=[]"])
         write_split(self.data, "test", f32([1, 6], [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), i64([1], [0]))
-        self.fail_with(1, "[embedding] expected indices in [0, 9), got 9 in sample 0 of the batch, at index 5", arguments=["eval", "run"])
+        self.fail_with(1, "failed: node_of_embedded: [embedding] expected indices in [0, 9), got 9 in sample 0 of the batch, at index 5", arguments=["eval", "run"])
         self.fail_with(1, "expected indices in [0, 9), got 9", arguments=["predict", "run", test, "--with", "integer"])
         for split, count in (("train", 60), ("test", 12)):
             write_split(self.data, split, ("U8", [count, 6], bytes(6 * count)), i64([count], [i % 3 for i in range(count)]))

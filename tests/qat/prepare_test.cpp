@@ -163,6 +163,10 @@ TEST(Prepare, EntriesThatNameNothingAreErrors) {
             }).find("'Convv2d' matches no module"),
             std::string::npos);
   EXPECT_NE(message_of<InputError>([] {
+              prepare(small_net(), config_for({"Linear", "ConvTranspose2d"}));
+            }).find("'ConvTranspose2d' matches no module: the model has Conv2d (3), Linear (1)"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([] {
               prepare(small_net(), config_for({"Linear"}, {"head"}));
             }).find("quantize.ignore: 'head' matches no module"),
             std::string::npos);
@@ -228,7 +232,7 @@ TEST(Prepare, MessagesAboutEntriesNameTheirPlaceAndANearName) {
   EXPECT_EQ(message_of<InputError>([&] { prepare(small_net(), config); }),
             "r.yaml:4:9: quantize.ignore: 'blok' matches no module (did you mean 'block'?); "
             "r.yaml:3:9: quantize.groups.0.targets: 'Conv2D' matches no module (did you mean "
-            "'Conv2d'?)");
+            "'Conv2d'?): the model has Conv2d (3), Linear (1)");
   config.groups[0].targets = {"re:("};
   EXPECT_EQ(message_of<InputError>([&] {
               prepare(small_net(), config);

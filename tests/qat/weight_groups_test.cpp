@@ -256,8 +256,10 @@ TEST(WeightGroups, SayWhatDoesNotFit) {
       Sequential::NamedChildren{{"fc1", std::make_shared<Linear>(LinearOptions{10, 8}, rng)}});
   QuantizeConfig config;
   config.groups = {{{"Linear"}, groups_of(4)}};
+  config.groups[0].target_places = {"r.yaml:3:9"};
   EXPECT_EQ(message_of<InputError>([&] { prepare(net, config); }),
-            "fc1: groups of 4 do not divide the 10 weights of an output");
+            "r.yaml:3:9: quantize.groups.0.targets: fc1: groups of 4 do not divide the 10 weights "
+            "of an output (a group_size of 2 would; quantize.ignore leaves the layer in float)");
   QConfig both = groups_of(80000, 8);
   both.activations = default_w8a8().activations;
   config.groups = {{{"Linear"}, both}};

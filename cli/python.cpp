@@ -1,0 +1,22 @@
+#include "cli/python.h"
+
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
+
+namespace steelyard::cli {
+
+void add_python(CLI::App& verb, std::string& python) {
+  verb.add_option("--python", python,
+                  "A Python with onnxruntime, for RUN/export/model.onnx (default: the first of "
+                  "$STEELYARD_PYTHON, build/python-env and python3 that has it)");
+}
+
+std::optional<deploy::OnnxRuntime> runtime_in(const std::string& python) {
+  auto runtime = deploy::find_onnx_runtime(python);
+  if (!runtime && !python.empty()) {
+    throw InputError(printable(python) + ": no Python with numpy and onnxruntime");
+  }
+  return runtime;
+}
+
+}  // namespace steelyard::cli
