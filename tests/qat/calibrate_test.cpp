@@ -76,6 +76,28 @@ TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {
             static_cast<float>(static_cast<double>(amax) / 127));
 }
 
+// The first batch of an average, and of what is averaged, weighs no more than the others.
+TEST(Calibrate, BatchesWeighTheSameInAverages) {
+  constexpr std::int64_t kMany = 32;
+  const auto growing = [](std::int64_t i) {
+    return Tensor::from(std::vector<float>{0, static_cast<float>(i + 1)}, {1, 2});
+  };
+  for (const char* observer : {"moving_average", "mse", "moving_percentile"}) {
+    Rng rng(1);
+    QConfig config = default_w8a8();
+    config.activations->observer = {.type = observer, .percentile = 100};
+    QuantizeConfig all;
+    all.groups.push_back({{"Linear"}, config});
+    const auto model = prepare(std::make_shared<Sequential>(Sequential::NamedChildren{
+                                   {"fc", std::make_shared<Linear>(LinearOptions{2, 1}, rng)}}),
+                               all)
+                           .model;
+    calibrate(*model, kMany, growing);
+    EXPECT_NEAR(quantizer(*model, "input_quantizer").host_scale()[0] * 255, (kMany + 1) / 2.0, 0.01)
+        << observer;
+  }
+}
+
 // With weights in float, an output's range is that of the float layer, however coarse the weights.
 TEST(Calibrate, RangesOfFloatWeights) {
   const auto output_scale = [](int bits, CalibrationWeights weights) {
