@@ -123,7 +123,7 @@ TEST(QuantizedConv1dWeight, KeepsItsShape) {
   Conv1d conv({.in_channels = 4, .out_channels = 6, .kernel_size = 3}, rng);
   QatConv1d layer(conv.options(), conv.weight().value(), conv.bias().value(), default_w8a8());
   EXPECT_EQ(layer.weight().shape(), (Shape{6, 4, 3}));
-  EXPECT_EQ(layer.weight_by_output().shape(), (Shape{6, 4, 1, 3}));
+  EXPECT_EQ(layer.weight_by_output_channel().shape(), (Shape{6, 4, 1, 3}));
   const Tensor from = Tensor::zeros({6, 4, 1, 3}, DType::kI8);
   const Tensor to = Tensor::from(std::vector<std::int8_t>(72, 1), {6, 4, 1, 3});
   EXPECT_EQ(layer.move_weights(from, to, Tensor::full({6, 4, 1, 3}, 0.5)), 72);
