@@ -51,8 +51,8 @@ std::string called(const OnnxPort& port) { return "the input '" + printable(port
 // Whether an operation that takes images as ONNX lays them out, channels first, reads the input.
 bool is_read_channels_first(const OnnxModel& model, const OnnxPort& port) {
   static const std::set<std::string> kImageOperations{
-      "AveragePool",       "BatchNormalization",    "Conv", "ConvTranspose", "GlobalAveragePool",
-      "GlobalMaxPool",     "InstanceNormalization", "LRN",  "MaxPool",       "GroupNormalization"};
+      "AveragePool",   "BatchNormalization",    "Conv", "ConvTranspose", "GlobalAveragePool",
+      "GlobalMaxPool", "InstanceNormalization", "LRN",  "MaxPool",       "GroupNormalization"};
   return std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) {
     return kImageOperations.contains(node.op) && node.inputs.front() == port.name;
   });
