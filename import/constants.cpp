@@ -102,6 +102,17 @@ std::size_t axis_of(std::int64_t axis, std::size_t rank) {
   return static_cast<std::size_t>(axis < 0 ? axis + signed_rank : axis);
 }
 
+void complete_slices(const std::vector<std::int64_t>& starts, const std::vector<std::int64_t>& ends,
+                     std::vector<std::int64_t>& axes, std::vector<std::int64_t>& steps) {
+  if (axes.empty()) {
+    axes.resize(starts.size());
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  steps.resize(starts.size(), 1);
+  if (ends.size() != starts.size() || axes.size() != starts.size())
+    refuse("starts and ends differ");
+}
+
 SlicedAxis sliced(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t extent) {
   if (step == 0 || step == std::numeric_limits<std::int64_t>::min()) {
     refuse("a step of " + std::to_string(step));

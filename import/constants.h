@@ -25,6 +25,10 @@ struct SlicedAxis {
   std::int64_t count = 0;
   std::int64_t step = 1;
 };
+// Completes the axes and steps of a Slice where they are absent: the first axes, in steps of 1.
+// Throws Unsupported for lists of other lengths than `starts`.
+void complete_slices(const std::vector<std::int64_t>& starts, const std::vector<std::int64_t>& ends,
+                     std::vector<std::int64_t>& axes, std::vector<std::int64_t>& steps);
 SlicedAxis sliced(std::int64_t start, std::int64_t end, std::int64_t step, std::int64_t extent);
 // The shape of two that broadcast (NumPy's rule). Throws Unsupported.
 Shape broadcast(const Shape& a, const Shape& b);

@@ -25,10 +25,16 @@ void compute(const Operands& op, const F& f) {
   });
 }
 
+// The operation of the same name, which ONNX begins with a capital letter.
+void own_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  std::string operation = op_name(node.op);
+  operation[0] = static_cast<char>(operation[0] - 'a' + 'A');
+  nodes.onnx().add(operation, {nodes.input(node)}, output);
+}
+
 // `name` is the tape's too. From `version` on files know it.
 template <double (*f)(double)>
-OpInfo row(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&),
-           GraphVersion version = 5) {
+OpInfo row(Op op, const char* name, GraphVersion version = 5) {
   return {.op = op,
           .name = name,
           .recorded = {name},
@@ -37,7 +43,7 @@ OpInfo row(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const 
           .shape = shape,
           .check = check,
           .reference = [](const Operands& operands) { compute(operands, f); },
-          .onnx = onnx};
+          .onnx = own_onnx};
 }
 
 double root(double x) { return std::sqrt(x); }
@@ -62,90 +68,21 @@ void pow_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
       output);
 }
 
-// ONNX's operation of the name.
-void add(OnnxNodes& nodes, const Node& node, const char* operation, const std::string& output) {
-  nodes.onnx().add(operation, {nodes.input(node)}, output);
-}
-
 }  // namespace
 
-OpInfo sqrt_op() {
-  return row<root>(Op::kSqrt, "sqrt", [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-    add(nodes, node, "Sqrt", y);
-  });
-}
-OpInfo exp_op() {
-  return row<exponential>(
-      Op::kExp, "exp",
-      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Exp", y); });
-}
-OpInfo log_op() {
-  return row<logarithm>(
-      Op::kLog, "log",
-      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Log", y); });
-}
-OpInfo abs_op() {
-  return row<magnitude>(
-      Op::kAbs, "abs",
-      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Abs", y); });
-}
-OpInfo erf_op() {
-  return row<error_function>(
-      Op::kErf, "erf",
-      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Erf", y); });
-}
-OpInfo tanh_op() {
-  return row<hyperbolic_tangent>(Op::kTanh, "tanh",
-                                 [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                                   add(nodes, node, "Tanh", y);
-                                 });
-}
-
-template <double (*f)(double)>
-OpInfo newer(Op op, const char* name, void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {
-  constexpr int kVersion = 9;
-  return row<f>(op, name, onnx, kVersion);
-}
-OpInfo sin_op() {
-  return newer<sine>(Op::kSin, "sin", [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-    add(nodes, node, "Sin", y);
-  });
-}
-OpInfo cos_op() {
-  return newer<cosine>(
-      Op::kCos, "cos",
-      [](OnnxNodes& nodes, const Node& node, const std::string& y) { add(nodes, node, "Cos", y); });
-}
-OpInfo softplus_op() {
-  return newer<soft_plus>(Op::kSoftplus, "softplus",
-                          [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                            add(nodes, node, "Softplus", y);
-                          });
-}
-OpInfo sign_op() {
-  return newer<signum>(Op::kSign, "sign",
-                       [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                         add(nodes, node, "Sign", y);
-                       });
-}
-OpInfo floor_op() {
-  return newer<floor_of>(Op::kFloor, "floor",
-                         [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                           add(nodes, node, "Floor", y);
-                         });
-}
-OpInfo ceil_op() {
-  return newer<ceiling>(Op::kCeil, "ceil",
-                        [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                          add(nodes, node, "Ceil", y);
-                        });
-}
-OpInfo round_op() {
-  return newer<rounded>(Op::kRound, "round",
-                        [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                          add(nodes, node, "Round", y);
-                        });
-}
+OpInfo sqrt_op() { return row<root>(Op::kSqrt, "sqrt"); }
+OpInfo exp_op() { return row<exponential>(Op::kExp, "exp"); }
+OpInfo log_op() { return row<logarithm>(Op::kLog, "log"); }
+OpInfo abs_op() { return row<magnitude>(Op::kAbs, "abs"); }
+OpInfo erf_op() { return row<error_function>(Op::kErf, "erf"); }
+OpInfo tanh_op() { return row<hyperbolic_tangent>(Op::kTanh, "tanh"); }
+OpInfo sin_op() { return row<sine>(Op::kSin, "sin", 9); }
+OpInfo cos_op() { return row<cosine>(Op::kCos, "cos", 9); }
+OpInfo softplus_op() { return row<soft_plus>(Op::kSoftplus, "softplus", 9); }
+OpInfo sign_op() { return row<signum>(Op::kSign, "sign", 9); }
+OpInfo floor_op() { return row<floor_of>(Op::kFloor, "floor", 9); }
+OpInfo ceil_op() { return row<ceiling>(Op::kCeil, "ceil", 9); }
+OpInfo round_op() { return row<rounded>(Op::kRound, "round", 9); }
 
 OpInfo elu_op() {
   return {.op = Op::kElu,

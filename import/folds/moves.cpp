@@ -134,13 +134,7 @@ Constant slice(const OnnxNode& node, const FoldInputs& in) {
   };
   const std::vector<std::int64_t> starts = list("starts", 1), ends = list("ends", 2);
   std::vector<std::int64_t> axes = list("axes", 3), steps = list("steps", 4);
-  if (axes.empty()) {
-    axes.resize(starts.size());
-    std::iota(axes.begin(), axes.end(), 0);
-  }
-  steps.resize(starts.size(), 1);
-  if (ends.size() != starts.size() || axes.size() != starts.size())
-    refuse("starts and ends differ");
+  complete_slices(starts, ends, axes, steps);
   std::vector<SlicedAxis> taken;
   for (const std::int64_t extent : x.shape) taken.push_back({0, extent, 1});
   for (std::size_t i = 0; i < axes.size(); ++i) {

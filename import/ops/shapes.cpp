@@ -218,13 +218,7 @@ void slice(Translator& t) {
   auto axes = t.attribute_or_input("axes", 3);
   const Constant* given = t.optional_constant(4, "steps");
   auto steps = given == nullptr ? std::vector<std::int64_t>{} : integers_of(*given, "steps");
-  if (axes.empty()) {
-    axes.resize(starts.size());
-    std::iota(axes.begin(), axes.end(), 0);
-  }
-  steps.resize(starts.size(), 1);
-  if (ends.size() != starts.size() || axes.size() != starts.size())
-    refuse("starts and ends differ");
+  complete_slices(starts, ends, axes, steps);
   ExtentShape shape = t.input(0).shape;
   std::string node = t.as_held(0);
   for (std::size_t i = 0; i < axes.size(); ++i) {

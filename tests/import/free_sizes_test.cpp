@@ -127,7 +127,7 @@ TEST(FreeSizes, AreNotThoseOfEvenSizesAlone) {
   EXPECT_THAT(notes("MaxPool", {{"kernel_shape", two}, {"strides", two}, {"ceil_mode", yes}}),
               both("MaxPool_1 (MaxPool2d)"));
   EXPECT_THAT(notes("AveragePool", {{"kernel_shape", two}, {"strides", two}, {"ceil_mode", yes}}),
-              both("AveragePool_1 (AveragePool)"));
+              both("AveragePool_1 (AvgPool2d)"));
 }
 
 TEST(FreeSizes, DamagedOnesAreRefused) {
