@@ -286,7 +286,8 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
   }
   const bool same = options["height_repeats"] == OptionValue(std::int64_t{1}) &&
                     options["width_repeats"] == OptionValue(std::int64_t{1});
-  if (same) return t.give(t.input(0));
+  // ONNX Runtime copies images that keep their size, whatever the scales are.
+  if (same || out == in) return t.give(t.input(0));
   give_image(t, t.add("Resize", {image_of(t)}, std::move(options)), out);
 }
 

@@ -459,6 +459,9 @@ TEST(Translate, ResizesAsOnnxRuntimeDoes) {
   const auto near = [](double value) { return ::testing::DoubleNear(value, 1e-6); };
   EXPECT_THAT(resized(13, 1.5F, {{"mode", "linear"}, {transform, "align_corners"}}),
               ElementsAre(0, near(2 / 3.0), near(4 / 3.0), 2, near(8 / 3.0), near(10 / 3.0), 4));
+  // Images that keep their size are copied.
+  EXPECT_THAT(resized(13, 1.1F, {{"mode", "linear"}, {transform, "asymmetric"}}),
+              ElementsAre(0, 1, 2, 3, 4));
 }
 
 TEST(Translate, RefusesWeightsThatAreNotFinite) {

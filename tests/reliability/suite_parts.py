@@ -9,7 +9,7 @@ import xml.etree.ElementTree
 
 from reliability.common import BUILD, Clock, Result, build, sha256
 
-CHUNK = 40  # tests that one call of ctest runs
+CHUNK = 200  # tests that one call of ctest runs
 # What runs in threads of its own or in OpenMP's: the loader's, the kernels', and who uses both.
 THREADED = ["framework_data_test", "framework_tests", "float_kernels_test", "integer_kernels_test", "quant_plan_test"]
 # Reports about libraries that ThreadSanitizer does not see into would be wrong.
@@ -40,6 +40,7 @@ def run_chunk(folder, names, environment):
     report = os.path.join(folder, "campaign.xml")
     pattern = "^(" + "|".join(re.escape(name) for name in names) + ")$"
     subprocess.run(["ctest", "--test-dir", folder, "-R", pattern, "--output-junit", report, "--timeout", "3000",
+                    "--parallel", str(len(os.sched_getaffinity(0))),
                     "--test-output-size-failed", "20000"],
                    env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment}, stdout=subprocess.DEVNULL)
     outcomes = {}
