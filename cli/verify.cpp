@@ -15,10 +15,8 @@
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/saturation.h"
 #include "steelyard/export/verify.h"
-#include "steelyard/framework/error.h"
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 

@@ -12,7 +12,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/json_integer.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
-#include "steelyard/layers/activations.h"
+#include "steelyard/layers/activation_words.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -190,7 +190,7 @@ inline constexpr const char* kContribDomain = "com.microsoft";
 
 // A constant operand for values of `rank` dimensions that are held with channels last, or not.
 Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
-// Declares the node's output, which `node` gives in that order of dimensions.
+// Declares the output, which `node` gives in that order of ONNX's dimensions.
 void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
                    const Order& order);
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
@@ -212,9 +212,6 @@ std::string picked(Translator& t, const std::string& node, std::size_t axis, std
 std::string with_number(Translator& t, const char* type, const std::string& node, float value);
 std::string with_features(Translator& t, const char* type, const std::string& node,
                           const Constant& value);
-// Declares the output, which `node` gives in that order of ONNX's dimensions.
-void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
-                   const Order& order);
 // Gives what several nodes from here backwards compute together, where it knows that (patterns).
 bool give_softmax(Translator& t);
 bool give_layer_norm(Translator& t);

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "steelyard/framework/module.h"
-#include "steelyard/framework/words.h"
 #include "steelyard/kernels/affine.h"
 
 namespace steelyard {
@@ -119,12 +118,4 @@ class Clamp : public Module {
 // ReLU, ReLU6 or Identity.
 std::shared_ptr<Module> activation_layer(kernels::Activation activation);
 
-namespace kernels {
-
-inline constexpr Word<Activation> kActivationWords[] = {
-    {Activation::kNone, "none"}, {Activation::kRelu, "relu"}, {Activation::kRelu6, "relu6"}};
-static_assert(is_complete<Activation>(kActivationWords, Activation::kRelu6));
-constexpr std::span<const Word<Activation>> words_of(Activation) { return kActivationWords; }
-
-}  // namespace kernels
 }  // namespace steelyard

@@ -11,7 +11,6 @@
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/code_function.h"
 #include "steelyard/qat/codes_of.h"
-#include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/qat_moves.h"
 #include "steelyard/qat/quantized_layer.h"
 #include "steelyard/qat/straight_through.h"

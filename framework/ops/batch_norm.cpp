@@ -15,7 +15,7 @@ class BatchNormFunction : public Function {
  public:
   BatchNormFunction(const BatchNormState& state, const Tensor& x, const Tensor& gamma,
                     const Tensor& mean, const Tensor& inv_std)
-      : eps_(state.eps), momentum_(state.momentum), batch_statistics_(state.batch_statistics) {
+      : batch_statistics_(state.batch_statistics) {
     save(x);
     save(gamma);
     save(mean);
@@ -52,8 +52,6 @@ class BatchNormFunction : public Function {
     return {grad_x, needs_grad(1) ? grad_gamma : Tensor(), needs_grad(2) ? grad_beta : Tensor()};
   }
 
-  double eps_;
-  double momentum_;
   bool batch_statistics_;
 };
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <optional>
 
+#include "steelyard/layers/activation_words.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/concat.h"

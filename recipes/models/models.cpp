@@ -3,6 +3,7 @@
 #include <string>
 
 #include "steelyard/framework/machine_memory.h"
+#include "steelyard/layers/activation_words.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
