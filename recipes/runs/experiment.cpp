@@ -121,6 +121,10 @@ void Experiment::add_plan_note(std::string note) {
   if (plan_) plan_->notes.push_back(std::move(note));
 }
 
+void Experiment::note(std::string text) {
+  (plan_ ? plan_->notes : notes_).push_back(std::move(text));
+}
+
 Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRecord& record,
                        RunData data)
     : recipe_(std::move(recipe)),

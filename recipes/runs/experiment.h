@@ -86,6 +86,8 @@ class Experiment {
   std::shared_ptr<Module> with_head(std::shared_ptr<Module> model) const;
   // A line beneath the plan's table, where there is one.
   void add_plan_note(std::string note);
+  // A line beneath the plan's table, or for a float run a note for the user.
+  void note(std::string text);
   const Dataset& train() const { return train_; }
   const Dataset& validation() const { return validation_; }
   const Dataset& test() const { return test_; }

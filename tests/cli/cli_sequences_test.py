@@ -44,3 +44,19 @@ class Sequences(Case):
         judged = self.succeed("verify", "normalized")
         self.assertRegex(judged, r"\n0 of \d+ codes differ")
         self.assertNotIn("\nat [", judged)
+
+    def test_a_network_that_cannot_be_exported_is_told_at_import(self):
+        """A layer over the rows of all samples at once, as Keras writes it."""
+        nodes = [node("Reshape", ["x", "rows"], "flat"), node("MatMul", ["flat", "weight"], "product"),
+                 node("Reshape", ["product", "samples"], "y")]
+        tensors = [tensor("rows", [2], [-1, 3]), tensor("weight", [3, 2], [0.5, -1.0, 2.0, 1.5, 0.25, 1.0]),
+                   tensor("samples", [3], [-1, 4, 2])]
+        with open(self.path("dense.onnx"), "wb") as file:
+            file.write(model(nodes, tensors, [port("x", ["n", 4, 3])], [port("y", ["n", 4, 2])]))
+        for split, count in (("train", 6), ("test", 3)):
+            write_split(self.data, split, f32([count, 4, 3], [0.25 * i for i in range(12 * count)]),
+                        f32([count, 4, 2], [0.5] * (8 * count)))
+        said = self.run_program("import", "dense.onnx", "--run-dir", "float", "--set", "data.dataset=safetensors", "--set",
+                                "data.path=" + self.data, "--set", "data.normalize=none", "--set", "data.validation=0")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn("note: the model cannot be exported: ", said.stderr)
