@@ -444,7 +444,8 @@ TEST(Translate, ResizesAsOnnxRuntimeDoes) {
     m.model().opset = opset;
     std::vector<std::string> inputs{"x", "", m.reals("scales", {3}, {1, 1, scale})};
     if (opset < 11) inputs.erase(inputs.begin() + 1);
-    const Imported imported = translate(m.ending_in(m.node("Resize", inputs, attributes)), {1, 5});
+    const std::string image = m.node("Resize", inputs, attributes);
+    const Imported imported = translate(m.ending_in(m.node("Relu", {image})), {1, 5});
     return testing::values(output_of(imported, Tensor::from<float>({0, 1, 2, 3, 4}, {1, 1, 5})));
   };
   // Before there was a nearest_mode, shrinking took the next pixel.
