@@ -48,7 +48,7 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     return shape.size() + *axis < rank || (shape.size() == rank && shape[*axis] == 1);
   };
   bool fits = node.op == "LSTM";
-  if (node.op == "Concat") {  // beside computed values
+  if (node.op == "Concat") {  // among computed values
     for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits || !input(i).known;
   }
   if (node.op == "Gather") fits = !input(0).repeated && node.integer("axis", 0) == 0;

@@ -37,7 +37,7 @@ struct SampleSpec {
 SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& given = {});
 
 // Leaves the output of that name as the model's only one, or makes it one of a value that a node
-// gives: what is behind that is cut off. "" leaves all. Throws InputError, naming the outputs,
+// gives: what comes after it is cut off. "" leaves all. Throws InputError, naming the outputs,
 // where nothing is called so.
 void choose_output(OnnxModel& model, const std::string& name);
 

@@ -25,6 +25,8 @@ void compute(const Operands& op, const F& f) {
   });
 }
 
+using OnnxOf = void (*)(OnnxNodes&, const Node&, const std::string&);
+
 // The operation of the same name, which ONNX begins with a capital letter.
 void own_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   std::string operation = op_name(node.op);
@@ -46,6 +48,27 @@ OpInfo row(Op op, const char* name, GraphVersion version = 5) {
           .onnx = own_onnx};
 }
 
+// The same of x and a number, which is the field of that name.
+template <double (*f)(double, double)>
+OpInfo row_of_number(Op op, const char* name, const char* field, OnnxOf onnx,
+                     GraphVersion version) {
+  return {.op = op,
+          .name = name,
+          .recorded = {name},
+          .rounds_floats = true,
+          .fields = {{field, [](Node& node) { return &node.value; }}},
+          .graph_version = version,
+          .read = [](const Function& function,
+                     Node& node) { node.value = described<double>(function); },
+          .shape = shape,
+          .check = check,
+          .reference =
+              [](const Operands& operands) {
+                compute(operands, [n = operands.node.value](double x) { return f(x, n); });
+              },
+          .onnx = onnx};
+}
+
 double root(double x) { return std::sqrt(x); }
 double exponential(double x) { return std::exp(x); }
 double logarithm(double x) { return std::log(x); }
@@ -59,7 +82,12 @@ double signum(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 double floor_of(double x) { return std::floor(x); }
 double ceiling(double x) { return std::ceil(x); }
 double rounded(double x) { return std::nearbyint(x); }
+double power(double x, double exponent) { return std::pow(x, exponent); }
 double elu_of(double x, double alpha) { return x > 0 ? x : alpha * std::expm1(x); }
+
+void elu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  nodes.onnx().add("Elu", {nodes.input(node)}, output, {{"alpha", static_cast<float>(node.value)}});
+}
 
 void pow_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const auto exponent = static_cast<float>(node.value);
@@ -84,44 +112,7 @@ OpInfo floor_op() { return row<floor_of>(Op::kFloor, "floor", 9); }
 OpInfo ceil_op() { return row<ceiling>(Op::kCeil, "ceil", 9); }
 OpInfo round_op() { return row<rounded>(Op::kRound, "round", 9); }
 
-OpInfo elu_op() {
-  return {.op = Op::kElu,
-          .name = "elu",
-          .recorded = {"elu"},
-          .rounds_floats = true,
-          .fields = {{"alpha", [](Node& node) { return &node.value; }}},
-          .graph_version = 9,
-          .read = [](const Function& function,
-                     Node& node) { node.value = described<double>(function); },
-          .shape = shape,
-          .check = check,
-          .reference =
-              [](const Operands& op) {
-                compute(op, [a = op.node.value](double x) { return elu_of(x, a); });
-              },
-          .onnx =
-              [](OnnxNodes& nodes, const Node& node, const std::string& y) {
-                nodes.onnx().add("Elu", {nodes.input(node)}, y,
-                                 {{"alpha", static_cast<float>(node.value)}});
-              }};
-}
-
-OpInfo pow_op() {
-  return {.op = Op::kPow,
-          .name = "pow",
-          .recorded = {"pow"},
-          .rounds_floats = true,
-          .fields = {{"exponent", [](Node& node) { return &node.value; }}},
-          .graph_version = 5,
-          .read = [](const Function& function,
-                     Node& node) { node.value = described<double>(function); },
-          .shape = shape,
-          .check = check,
-          .reference =
-              [](const Operands& op) {
-                compute(op, [e = op.node.value](double x) { return std::pow(x, e); });
-              },
-          .onnx = pow_onnx};
-}
+OpInfo elu_op() { return row_of_number<elu_of>(Op::kElu, "elu", "alpha", elu_onnx, 9); }
+OpInfo pow_op() { return row_of_number<power>(Op::kPow, "pow", "exponent", pow_onnx, 5); }
 
 }  // namespace steelyard::deploy

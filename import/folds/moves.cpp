@@ -200,7 +200,7 @@ Constant range_of_integers(const FoldInputs& in) {
   std::vector<std::int64_t> values;
   for (std::int64_t at = first; step > 0 ? at < limit : at > limit;) {
     values.push_back(at);
-    if (__builtin_add_overflow(at, step, &at)) break;  // behind the limit
+    if (__builtin_add_overflow(at, step, &at)) break;  // past the limit
   }
   return list_of(values);
 }

@@ -6,7 +6,7 @@
 namespace steelyard::imports {
 namespace {
 
-// A constant beside computed values in a Concat: the same one for each sample.
+// A constant among the computed operands of a Concat: the same one for each sample.
 Constant of_one_sample(Translator& t, std::size_t i) {
   const Value& value = t.input(i);
   const bool repeated = value.repeated == std::size_t{0} || t.fixed_batch() == std::int64_t{1};

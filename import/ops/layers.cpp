@@ -104,8 +104,8 @@ Spread spread_of(const OnnxNode& node, const ExtentShape& in, std::vector<std::i
   return s;
 }
 
-// What the layer pads less in front or behind than it should is cut off its output. Rows more at
-// the end are its output_padding where that is possible.
+// What the layer pads less at the beginning or the end than it should is cut off its output. Rows
+// more at the end are its output_padding where that is possible.
 std::string cut(Translator& t, std::string node, const Spread& s,
                 const std::vector<std::int64_t>& padding) {
   for (std::size_t i = 0; i < 2; ++i) {

@@ -52,7 +52,7 @@ void instance_norm(Translator& t) {
 }
 
 // An instance norm of [N, ..., C / groups, groups]; before operation set 21 it has scale and bias
-// of each group, since then each channel has its own behind it.
+// of each group, since each channel then has its own after it.
 void group_norm(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   const std::int64_t channels = channels_of(in), groups = t.node().integer("num_groups", 0);

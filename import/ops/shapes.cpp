@@ -267,7 +267,7 @@ void split(Translator& t) {
   }
 }
 
-// Where a border takes its elements: "reflect" mirrors what is beside it, "edge" repeats the last
+// Where a border takes its elements: "reflect" mirrors what is next to it, "edge" repeats the last
 // one, "wrap" goes on at the other end.
 std::int64_t source_of(const std::string& mode, std::int64_t at, std::int64_t extent) {
   if (mode == "edge") return std::clamp<std::int64_t>(at, 0, extent - 1);
@@ -299,7 +299,7 @@ void pad_with_own(Translator& t, const std::vector<std::int64_t>& pads, const st
   t.give(node, shape, last);
 }
 
-// Of all dimensions, before them and then behind them.
+// Of all dimensions, before them and then after them.
 std::vector<std::int64_t> pads_of(Translator& t, std::size_t rank) {
   const auto given = t.attribute_or_input("pads", 1);
   const Constant* chosen = t.optional_constant(3, "axes");

@@ -106,10 +106,6 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
   build(registries, weights);
 }
 
-std::string Experiment::network_text() const {
-  return network_ ? imports::text_of(*network_) : std::string();
-}
-
 std::string Experiment::place(std::string_view table, std::string_view key) const {
   const YamlNode* node = recipe_.resolved.find(table);
   if (node == nullptr) return recipe_.resolved.place;
@@ -142,86 +138,6 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
   loss_.characters = input_.classes;
   load_network(record.network);
   build(registries, InitialWeights::kLater);
-}
-
-void Experiment::load_network(const std::string& text) {
-  const auto& onnx = recipe_.model.onnx;
-  if (!onnx) return;
-  const std::string place = this->place("model", "onnx");
-  if (!text.empty()) {
-    network_ = imports::graph_from(text, place + ": model.onnx: the checkpoint");
-    return require_whole_numbers();
-  }
-  ImportedModel imported = [&] {
-    try {
-      return read_imported_model(*onnx, {input_.sample, input_.names.inputs},
-                                 recipe_.model.output.value_or(""));
-    } catch (const imports::UnsupportedGraph&) {
-      throw;  // has a list of its own
-    } catch (const InputError& error) {
-      fail_at(place, std::string("model.onnx: ") + error.what());
-    }
-  }();
-  network_ = std::move(imported.graph);
-  imported_weights_ = std::move(imported.weights);
-  if (!imported.sha256.empty()) sources_["model.onnx"] = imported.sha256;
-  for (std::string& note : imported.notes) notes_.push_back(std::move(note));
-  require_whole_numbers();
-}
-
-// Indices are what the samples hold: anything that is computed of them would be others.
-void Experiment::require_whole_numbers() const {
-  if (!network_) return;
-  const std::vector<imports::PortSpec> ports = network_->input_ports();
-  const auto port = std::find_if(ports.begin(), ports.end(),
-                                 [](const imports::PortSpec& in) { return in.whole(); });
-  if (port == ports.end()) return;
-  const std::string why = ": the input '" + printable(port->name) + "' of the network is " +
-                          port->type + ", whole numbers such as indices";
-  if (normalization() != Normalization{}) {
-    fail_at(place("data", "normalize"), "data.normalize: expected none" + why);
-  }
-  if (loader_options_.augment.mixes()) {
-    fail_at(place("data", "augment"), "data.augment: expected no mixup" + why);
-  }
-  if (input_.dtype != DType::kF32) {
-    fail_at(place("model", "onnx"), "model.onnx: expected samples of f32, which hold them, got " +
-                                        std::string(dtype_name(input_.dtype)) +
-                                        ", which is divided by 255" + why);
-  }
-}
-
-// What the file holds, unless other weights are asked for.
-void Experiment::load_imported_weights() {
-  const std::string& onnx = *recipe_.model.onnx;
-  if (imported_weights_.empty()) {
-    load_source("model.onnx", onnx, place("model", "onnx"), *model_);
-  } else {
-    at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
-    if (!exported_) note_unknown_normalization("model.onnx");
-  }
-}
-
-std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) const {
-  return leaves_head() ? with_output_activation(*network_, std::move(model)) : model;
-}
-
-bool Experiment::leaves_head() const {
-  if (!network_) return false;
-  const bool shares = network_->head == "Softmax" || network_->head == "LogSoftmax";
-  switch (loss().type) {
-    case Loss::Type::kCrossEntropy:
-      return shares && network_->output_sample.size() == 1;
-    case Loss::Type::kCtc:
-      return shares;
-    case Loss::Type::kBinaryCrossEntropy:
-      return network_->head == "Sigmoid";
-    case Loss::Type::kMeanSquaredError:
-    case Loss::Type::kHuber:
-    case Loss::Type::kCosine:
-      break;
-  }
-  return false;
 }
 
 RunRecord Experiment::record() const {
