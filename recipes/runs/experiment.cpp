@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/framework/training_words.h"
-#include "steelyard/import/unsupported.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/equalize.h"
 #include "steelyard/qat/faults.h"
