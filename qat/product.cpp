@@ -167,33 +167,25 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
                    const Tensor& grad_weight) const override {
     const auto shape = conv2d_shape(x.codes.shape(), grad_weight.shape(), geometry_);
-    if (grad.device().kind == Device::Kind::kCpu) {
-      kernels::run(kernels::Conv2dBackwardWeight<float>{.shape = shape,
-                                                        .x = dequantized(x).data<float>(),
-                                                        .grad_y = grad.data<float>(),
-                                                        .grad_w = grad_weight.data<float>()});
-      return apply_weight_mask(weight_mask, grad_weight);
-    }
-    const kernels::CudaQueue& queue = cuda_queue(grad.device());
     if (x.wide() || x.dynamic) {  // no kernel reads their codes
-      kernels::run(queue,
-                   kernels::Conv2dBackwardWeight<float>{.shape = shape,
-                                                        .x = dequantized(x).data<float>(),
-                                                        .grad_y = grad.data<float>(),
-                                                        .grad_w = grad_weight.data<float>()});
+      run(grad.device(),
+          kernels::Conv2dBackwardWeight<float>{.shape = shape,
+                                               .x = dequantized(x).data<float>(),
+                                               .grad_y = grad.data<float>(),
+                                               .grad_w = grad_weight.data<float>()});
       return apply_weight_mask(weight_mask, grad_weight);
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      kernels::run(queue,
-                   kernels::CodesBackwardWeight<Code>{
-                       .shape = shape,
-                       .x = x.codes.data<Code>(),
-                       .scale = x.qparams.scale.data<float>(),
-                       .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                       .grad_y = grad.data<float>(),
-                       .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
-                       .grad_w = grad_weight.data<float>()});
+      run(grad.device(),
+          kernels::CodesBackwardWeight<Code>{
+              .shape = shape,
+              .x = x.codes.data<Code>(),
+              .scale = x.qparams.scale.data<float>(),
+              .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+              .grad_y = grad.data<float>(),
+              .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
+              .grad_w = grad_weight.data<float>()});
     });
   }
 

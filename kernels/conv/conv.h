@@ -43,9 +43,8 @@ struct Conv2dBackwardWeight {
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };
 
-// Gradients of a quantized layer on a GPU, whose kernels dequantize operands as they read them.
-// (On the CPU the convolutions are those of libraries, which take floats.) Of weights w with 1 or
-// out_channels scales ...
+// Gradients of a quantized layer, whose kernels dequantize operands as they read them. Of weights w
+// with 1 or out_channels scales, on a GPU ...
 struct CodesBackwardInput {
   Conv2dShape shape;
   const float *grad_y;
@@ -55,8 +54,8 @@ struct CodesBackwardInput {
   float *grad_x;
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
-// ... and of inputs x with one scale and zero point. mask (may be null): the weights whose gradient
-// passes, the others' is 0.
+// ... and of inputs x with one scale and zero point, on both devices. mask (may be null): the weights
+// whose gradient passes, the others' is 0. The CPU multiplies by the scale once, at the end.
 template <typename Code>
 struct CodesBackwardWeight {
   Conv2dShape shape;
@@ -66,12 +65,13 @@ struct CodesBackwardWeight {
   const float *grad_y;
   const std::uint8_t *mask;
   float *grad_w;
+  CpuProducts products = default_products();
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };
 
-using ConvKernels = ForFloats<Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight>;
+using ConvKernels = JoinedKernels<ForFloats<Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight>,
+                                  ForTypes<CodesBackwardWeight, std::int8_t, std::uint8_t>>;
 // Those that the CPU has not.
-using ConvOfCodesKernels = JoinedKernels<KernelList<CodesBackwardInput>,
-                                         ForTypes<CodesBackwardWeight, std::int8_t, std::uint8_t>>;
+using ConvOfCodesKernels = KernelList<CodesBackwardInput>;
 
 }  // namespace steelyard::kernels

@@ -7,9 +7,12 @@
 
 namespace steelyard::kernels {
 
+bool has_bf16(const CpuProducts& products) {
+  return products.backend == Backend::kOneDnn && onednn::has_bf16();
+}
+
 bool RoundedOperands::is_needed(const CpuProducts& products) {
-  return products.precision == MatmulPrecision::kBf16 &&
-         !(products.backend == Backend::kOneDnn && onednn::has_bf16());
+  return products.precision == MatmulPrecision::kBf16 && !has_bf16(products);
 }
 
 std::unique_ptr<float[]> RoundedOperands::rounded(std::int64_t n, const float* values) {

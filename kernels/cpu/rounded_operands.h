@@ -10,6 +10,9 @@
 
 namespace steelyard::kernels {
 
+// Whether an instruction multiplies the operands of bf16 products.
+bool has_bf16(const CpuProducts& products);
+
 // Where float32 products ask for bf16 and the backend does not round operands itself: a and b are
 // rounded copies while this lives, and the products those of float32. Doubles are left alone.
 class RoundedOperands {

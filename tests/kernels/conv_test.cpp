@@ -1,7 +1,9 @@
 #include "steelyard/kernels/conv/conv.h"
 
+#include <cmath>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 
 #include "tests/kernels/float_support.h"
 
@@ -138,6 +140,36 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
         s, [&](auto xi, auto wi, auto yi) { expected[wi].add(operand(x[xi]) * operand(g[yi])); });
     test::expect_sums(grad_w, expected);
   }
+
+  // Of codes, whose values need no rounding; the mask lets two of three weights pass.
+  template <typename Code>
+  void check_backward_weight_of_codes() const {
+    const Conv2dShape s = shape();
+    constexpr float kScale = 0.03F;
+    constexpr std::int32_t kZeroPoint = 17;
+    const auto values = random_values<float>(s.input_size(), 6);
+    std::vector<Code> x(values.size());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = static_cast<Code>(std::floor(128 * values[i]) + (std::is_signed_v<Code> ? 0 : 128));
+    }
+    const auto g = random_values<float>(s.output_size(), 7);
+    std::vector<std::uint8_t> mask(s.weight_size() / 8 + 1, 0);
+    for (std::int64_t i = 0; i < s.weight_size(); ++i) {
+      if (i % 3 != 0) mask[i / 8] = static_cast<std::uint8_t>(mask[i / 8] | 1 << i % 8);
+    }
+    for (const std::uint8_t* const passing : {static_cast<const std::uint8_t*>(nullptr),
+                                              static_cast<const std::uint8_t*>(mask.data())}) {
+      std::vector<float> grad_w(s.weight_size(), 99);
+      run(CodesBackwardWeight<Code>{
+          s, x.data(), &kScale, &kZeroPoint, g.data(), passing, grad_w.data(), products()});
+      std::vector<ReferenceSum> expected(grad_w.size());
+      for_each_product(s, [&](auto xi, auto wi, auto yi) {
+        if (passing != nullptr && wi % 3 == 0) return;
+        expected[wi].add(double(kScale) * (x[xi] - kZeroPoint) * operand(g[yi]));
+      });
+      test::expect_sums(grad_w, expected);
+    }
+  }
 };
 
 TEST_P(Conv, ForwardFloat) {
@@ -152,6 +184,8 @@ TEST_P(Conv, BackwardInputFloat) { check_backward_input<float>(); }
 TEST_P(Conv, BackwardInputDouble) { check_backward_input<double>(); }
 TEST_P(Conv, BackwardWeightFloat) { check_backward_weight<float>(); }
 TEST_P(Conv, BackwardWeightDouble) { check_backward_weight<double>(); }
+TEST_P(Conv, BackwardWeightOfUnsignedCodes) { check_backward_weight_of_codes<std::uint8_t>(); }
+TEST_P(Conv, BackwardWeightOfSignedCodes) { check_backward_weight_of_codes<std::int8_t>(); }
 
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
@@ -179,6 +213,7 @@ TEST_P(Conv, AgreesForAnyThreadCount) {
     check_forward<float>(true);
     check_backward_input<float>();
     check_backward_weight<float>();
+    check_backward_weight_of_codes<std::uint8_t>();
   }
 }
 
@@ -210,6 +245,20 @@ TEST_P(ConvBackend, EmptyBatchGivesZeroWeightGradients) {
   run(Conv2dBackwardInput<float>{s, nullptr, w.data(), nullptr, GetParam()});
   run(Conv2dBackwardWeight<float>{s, nullptr, nullptr, grad_w.data(), GetParam()});
   EXPECT_EQ(grad_w, std::vector<float>(s.weight_size(), 0.0F));
+}
+
+// So large that threads share the weights instead of the pixels.
+TEST_P(ConvBackend, SumsOfLargeWeightsAreOfEveryPixel) {
+  const test::ThreadCount three(3);
+  const Conv2dShape s = image(1, 1, 3, 1500, 1600);
+  const auto x = random_values<float>(s.input_size(), 1), g = random_values<float>(s.output_size(), 2);
+  std::vector<float> grad_w(s.weight_size(), 99);
+  run(Conv2dBackwardWeight<float>{s, x.data(), g.data(), grad_w.data(), GetParam()});
+  std::vector<ReferenceSum> expected(grad_w.size());
+  for_each_product(s, [&](auto xi, auto wi, auto yi) {
+    expected[wi].add(test::operand(GetParam(), x[xi]) * test::operand(GetParam(), g[yi]));
+  });
+  test::expect_sums(grad_w, expected);
 }
 
 TEST_P(ConvBackend, RunsOnSeveralThreadsAtOnce) {
