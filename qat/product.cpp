@@ -168,11 +168,10 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                    const Tensor& grad_weight) const override {
     const auto shape = conv2d_shape(x.codes.shape(), grad_weight.shape(), geometry_);
     if (x.wide() || x.dynamic) {  // no kernel reads their codes
-      run(grad.device(),
-          kernels::Conv2dBackwardWeight<float>{.shape = shape,
-                                               .x = dequantized(x).data<float>(),
-                                               .grad_y = grad.data<float>(),
-                                               .grad_w = grad_weight.data<float>()});
+      run(grad.device(), kernels::Conv2dBackwardWeight<float>{.shape = shape,
+                                                              .x = dequantized(x).data<float>(),
+                                                              .grad_y = grad.data<float>(),
+                                                              .grad_w = grad_weight.data<float>()});
       return apply_weight_mask(weight_mask, grad_weight);
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {

@@ -54,8 +54,9 @@ struct CodesBackwardInput {
   float *grad_x;
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
-// ... and of inputs x with one scale and zero point, on both devices. mask (may be null): the weights
-// whose gradient passes, the others' is 0. The CPU multiplies by the scale once, at the end.
+// ... and of inputs x with one scale and zero point, on both devices. mask (may be null): the
+// weights whose gradient passes, the others' is 0. The CPU multiplies by the scale once, at the
+// end.
 template <typename Code>
 struct CodesBackwardWeight {
   Conv2dShape shape;

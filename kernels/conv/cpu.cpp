@@ -29,9 +29,9 @@ K for_shape(K k) {
   return k;
 }
 
-// Whether weight gradients are this family's own (Eigen is the reference). oneDNN 2.6 takes 1.1 to 2
-// times as long on AVX2 and in bf16, and 2 to 5 times for depthwise convolutions whose channels do
-// not fill its vectors.
+// Whether weight gradients are this family's own (Eigen is the reference). oneDNN 2.6 takes 1.1 to
+// 2 times as long on AVX2 and in bf16, and 2 to 5 times for depthwise convolutions whose channels
+// do not fill its vectors.
 bool is_own_weight_gradient(const Conv2dShape& s, const CpuProducts& products) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
   constexpr bool kAlways = true;

@@ -51,8 +51,8 @@ struct Rows {
   const float *x, *grad;
 };
 
-// sums[tap, c] += the sum over all pixels of grad[pixel, c] * x[pixel + tap, c], for kTaps neighbours
-// of a row of the kernel and kVectors vectors of channels.
+// sums[tap, c] += the sum over all pixels of grad[pixel, c] * x[pixel + tap, c], for kTaps
+// neighbours of a row of the kernel and kVectors vectors of channels.
 template <std::int64_t kTaps, std::int64_t kVectors>
 void add_products(const Lines& lines, Rows rows, float* sums) {
   const Conv2dShape& s = lines.s;
@@ -107,8 +107,8 @@ void add_band(const Lines& lines, const Source& x, const float* grad_y, std::int
   const Conv2dShape& s = lines.s;
   const std::int64_t last = std::min(s.out_h(), first + lines.band);
   const std::int64_t top = std::max<std::int64_t>(0, first * s.stride_h - s.pad_h);
-  const std::int64_t bottom = std::min(
-      s.in_h, (last - 1) * s.stride_h - s.pad_h + (s.kernel_h - 1) * s.dilation_h + 1);
+  const std::int64_t bottom =
+      std::min(s.in_h, (last - 1) * s.stride_h - s.pad_h + (s.kernel_h - 1) * s.dilation_h + 1);
   const std::int64_t border = s.pad_w * lines.channels;
   float* const of_x = line_buffer<float, 1>(std::max<std::int64_t>(0, bottom - top) * lines.input);
   for (std::int64_t row = top; row < bottom; ++row) {

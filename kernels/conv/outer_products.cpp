@@ -37,8 +37,10 @@ struct Layout {
         rounds(rounds_operands),
         line((s.in_w + 2 * s.pad_w) * s.in_channels),
         rows(s.kernel_h * s.kernel_w * s.in_channels_per_group()),
-        row_tiles((rows + O::kRows - 1) / O::kRows),
-        columns((s.out_channels_per_group() <= O::kLanes ? 1 : 2) * O::kLanes),
+        vectors(s.out_channels_per_group() <= O::kLanes ? 1 : 2),
+        tile_rows(vectors == 1 ? kTileRows<O, 1> : kTileRows<O, 2>),
+        row_tiles((rows + tile_rows - 1) / tile_rows),
+        columns(vectors * O::kLanes),
         column_tiles((s.out_channels_per_group() + columns - 1) / columns),
         steps((s.out_w() + O::kPixels - 1) / O::kPixels),
         packs_gradient(O::kPixels > 1 || rounds || s.out_channels_per_group() % columns != 0) {
@@ -49,12 +51,12 @@ struct Layout {
         }
       }
     }
-    offsets.resize(static_cast<std::size_t>(row_tiles * O::kRows), offsets.back());
+    offsets.resize(static_cast<std::size_t>(row_tiles * tile_rows), offsets.back());
   }
 
   std::int64_t lines() const { return s.batch * s.out_h(); }
   std::int64_t tiles() const { return s.groups * column_tiles * row_tiles; }
-  std::int64_t tile_size() const { return O::kRows * columns; }
+  std::int64_t tile_size() const { return tile_rows * columns; }
   // Input rows, border included, that some lines of an image read.
   std::int64_t input_rows(std::int64_t count) const {
     return (count - 1) * s.stride_h + (s.kernel_h - 1) * s.dilation_h + 1;
@@ -67,7 +69,7 @@ struct Layout {
 
   Conv2dShape s;
   bool rounds;  // operands to bf16
-  std::int64_t line, rows, row_tiles, columns, column_tiles, steps;
+  std::int64_t line, rows, vectors, tile_rows, row_tiles, columns, column_tiles, steps;
   bool packs_gradient;
   std::vector<std::int64_t> offsets;  // of the rows, in x: kernel row, kernel column, channel
 };
@@ -162,8 +164,8 @@ class Block {
     const Conv2dShape& s = layout_.s;
     const std::int64_t outputs = s.out_channels_per_group(), out_w = s.out_w();
     const std::int64_t columns = layout_.columns;
-    Operand* to = grad_ = line_buffer<Operand, 1>(s.groups * layout_.column_tiles * lines *
-                                             layout_.steps * columns);
+    Operand* to = grad_ =
+        line_buffer<Operand, 1>(s.groups * layout_.column_tiles * lines * layout_.steps * columns);
     for (std::int64_t tile = 0; tile < s.groups * layout_.column_tiles; ++tile) {
       const std::int64_t column = tile % layout_.column_tiles * columns;
       const std::int64_t used = std::min(columns, outputs - column);
@@ -186,8 +188,9 @@ class Block {
       const float* const next = pixel + layout_.s.out_channels;
       STEELYARD_VECTORIZE
       for (std::int64_t c = 0; c < used; ++c) {
-        to[c] = narrow<BFloat16>(pixel[c]).bits |
-                (has_second ? static_cast<std::uint32_t>(narrow<BFloat16>(next[c]).bits) << 16 : 0U);
+        to[c] =
+            narrow<BFloat16>(pixel[c]).bits |
+            (has_second ? static_cast<std::uint32_t>(narrow<BFloat16>(next[c]).bits) << 16 : 0U);
       }
     }
   }
@@ -203,15 +206,15 @@ class Block {
 template <class O, std::int64_t kVectors>
 void add_block(const Layout<O>& layout, const Block<O>& block, std::int64_t first,
                std::int64_t last, float* sums) {
+  constexpr std::int64_t kRows = kTileRows<O, kVectors>;
   const OuterLines lines = block.lines();
   for (std::int64_t tile = first; tile < last; ++tile) {
     const std::int64_t of_columns = tile / layout.row_tiles;
-    const std::int64_t* const offsets =
-        layout.offsets.data() + tile % layout.row_tiles * O::kRows;
+    const std::int64_t* const offsets = layout.offsets.data() + tile % layout.row_tiles * kRows;
     const std::int64_t group = of_columns / layout.column_tiles;
     const auto* const x = block.x() + group * layout.s.in_channels_per_group();
     float* const to = sums + tile * layout.tile_size();
-    if (offsets[O::kRows - 1] - offsets[0] == O::kRows - 1) {
+    if (offsets[kRows - 1] - offsets[0] == kRows - 1) {
       add_outer_products<O, kVectors, true>(x, lines, offsets, block.grad(of_columns), to);
     } else {
       add_outer_products<O, kVectors, false>(x, lines, offsets, block.grad(of_columns), to);
@@ -275,7 +278,7 @@ void multiply_by(const Source& x, const Operands& k, bool rounds) {
       const std::int64_t until = (part + 1) * layout.lines() / parts;
       for (std::int64_t line = part * layout.lines() / parts; line < until; line += of_block) {
         block.pack(x, k.grad_y, line, std::min(line + of_block, until));
-        if (layout.columns == O::kLanes) {
+        if (layout.vectors == 1) {
           add_block<O, 1>(layout, block, first, last, own);
         } else {
           add_block<O, 2>(layout, block, first, last, own);

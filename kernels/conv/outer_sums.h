@@ -93,7 +93,8 @@ template <std::int64_t kCount, class Body>
 void for_each_row(const Body& body) {
   [&]<std::int64_t... r>(std::integer_sequence<std::int64_t, r...>) {
     (body(std::integral_constant<std::int64_t, r>()), ...);
-  }(std::make_integer_sequence<std::int64_t, kCount>());
+  }
+  (std::make_integer_sequence<std::int64_t, kCount>());
 }
 
 // Lines of pixels, each of `steps` operands, which are x_step apart in x and grad_step in grad.
@@ -102,37 +103,36 @@ struct OuterLines {
   std::int64_t steps, x_step, grad_step;
 };
 
+// A tile's sums fill the registers: kRows rows of two vectors, or twice as many of one.
+template <class O, std::int64_t kVectors>
+inline constexpr std::int64_t kTileRows = O::kRows * 2 / kVectors;
+
 // sums[r, c] += the sum over the operands i of all lines of x[begin + i * x_step + offsets[r]] *
-// grad[i * grad_step + c], i counting on from line to line in grad; there are kVectors * kLanes
-// columns. Rows that lie side by side have
-// kSideBySide, and their first offset counts.
+// grad[i * grad_step + c], i counting on from line to line in grad; there are kTileRows rows and
+// kVectors * kLanes columns. Rows that lie side by side have kSideBySide, and their first offset
+// counts.
 template <class O, std::int64_t kVectors, bool kSideBySide>
 void add_outer_products(const typename O::Operand* x, const OuterLines& lines,
                         const std::int64_t* offsets, const typename O::Operand* grad, float* sums) {
-  constexpr std::int64_t kColumns = kVectors * O::kLanes;
-  static_assert(kVectors == 1 || kVectors == 2);
-  typename O::Lanes low[O::kRows], high[O::kRows];
-  for_each_row<O::kRows>([&](auto r) {
-    low[r] = O::load(sums + r * kColumns);
-    if constexpr (kVectors == 2) high[r] = O::load(sums + r * kColumns + O::kLanes);
-  });
+  constexpr std::int64_t kSums = O::kRows * 2;
+  typename O::Lanes of[kSums];
+  for_each_row<kSums>([&](auto i) { of[i] = O::load(sums + i * O::kLanes); });
   const auto [begins, steps, x_step, grad_step] = lines;
   for (const std::int64_t begin : begins) {
     const typename O::Operand* at = x + begin + (kSideBySide ? offsets[0] : 0);
     for (std::int64_t i = 0; i < steps; ++i, at += x_step, grad += grad_step) {
-      const auto first = O::load(grad);
-      const auto second = O::load(grad + (kVectors - 1) * O::kLanes);
-      for_each_row<O::kRows>([&](auto r) {
+      typename O::Lanes columns[kVectors];
+      for_each_row<kVectors>([&](auto v) { columns[v] = O::load(grad + v * O::kLanes); });
+      for_each_row<kTileRows<O, kVectors>>([&](auto r) {
         const auto row = O::repeat(at + (kSideBySide ? r : offsets[r]));
-        low[r] = O::add_products(low[r], row, first);
-        if constexpr (kVectors == 2) high[r] = O::add_products(high[r], row, second);
+        for_each_row<kVectors>([&](auto v) {
+          constexpr std::int64_t kSum = r * kVectors + v;
+          of[kSum] = O::add_products(of[kSum], row, columns[v]);
+        });
       });
     }
   }
-  for_each_row<O::kRows>([&](auto r) {
-    O::store(sums + r * kColumns, low[r]);
-    if constexpr (kVectors == 2) O::store(sums + r * kColumns + O::kLanes, high[r]);
-  });
+  for_each_row<kSums>([&](auto i) { O::store(sums + i * O::kLanes, of[i]); });
 }
 
 }  // namespace steelyard::kernels

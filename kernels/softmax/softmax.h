@@ -195,13 +195,16 @@ struct SoftmaxCodes {
   STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
     const In* from = x + r * columns;
     const auto value = [from](std::int64_t c) { return static_cast<float>(from[c]); };
-    const auto largest = static_cast<std::int32_t>(team.template largest<float>(columns, value));
+    const float largest = team.template largest<float>(columns, value);
+    const auto exponential = [&](std::int64_t c) -> std::uint64_t {
+      return table[static_cast<std::int32_t>(largest) - from[c]];
+    };
     std::uint64_t sum = 0;
-    team.each(columns, [&](std::int64_t c) { sum += table[largest - from[c]]; });
+    team.each(columns, [&](std::int64_t c) { sum += exponential(c); });
     sum = sum_of(team, sum);
     const auto steps = static_cast<std::uint64_t>(1.0F / *scale);
     team.each(columns, [&](std::int64_t c) {
-      const std::uint64_t share = (table[largest - from[c]] * steps + sum / 2) / sum;
+      const std::uint64_t share = (exponential(c) * steps + sum / 2) / sum;
       const std::int32_t code = static_cast<std::int32_t>(share) + *zero_point;
       codes[r * columns + c] = static_cast<Code>(code > range.qmax ? range.qmax : code);
     });

@@ -160,8 +160,8 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
     for (const std::uint8_t* const passing : {static_cast<const std::uint8_t*>(nullptr),
                                               static_cast<const std::uint8_t*>(mask.data())}) {
       std::vector<float> grad_w(s.weight_size(), 99);
-      run(CodesBackwardWeight<Code>{
-          s, x.data(), &kScale, &kZeroPoint, g.data(), passing, grad_w.data(), products()});
+      run(CodesBackwardWeight<Code>{s, x.data(), &kScale, &kZeroPoint, g.data(), passing,
+                                    grad_w.data(), products()});
       std::vector<ReferenceSum> expected(grad_w.size());
       for_each_product(s, [&](auto xi, auto wi, auto yi) {
         if (passing != nullptr && wi % 3 == 0) return;
@@ -251,7 +251,8 @@ TEST_P(ConvBackend, EmptyBatchGivesZeroWeightGradients) {
 TEST_P(ConvBackend, SumsOfLargeWeightsAreOfEveryPixel) {
   const test::ThreadCount three(3);
   const Conv2dShape s = image(1, 1, 3, 1500, 1600);
-  const auto x = random_values<float>(s.input_size(), 1), g = random_values<float>(s.output_size(), 2);
+  const auto x = random_values<float>(s.input_size(), 1),
+             g = random_values<float>(s.output_size(), 2);
   std::vector<float> grad_w(s.weight_size(), 99);
   run(Conv2dBackwardWeight<float>{s, x.data(), g.data(), grad_w.data(), GetParam()});
   std::vector<ReferenceSum> expected(grad_w.size());

@@ -17,16 +17,16 @@ ARCHER = "/usr/lib/llvm-*/lib/libarcher.so"
 
 
 def tests_in(folder, programs):
-    """{test: its command}: of these programs, or all."""
+    """{ctest's number: (name, command)} of the tests that these programs run, or all. Two may have one name."""
     listing = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], text=True, capture_output=True,
                              check=True).stdout
-    commands = {test["name"]: test.get("command") or [""] for test in json.loads(listing)["tests"]
-                if "_NOT_BUILT" not in test["name"]}
-    run_by = {name: os.path.basename(command[0]) for name, command in commands.items()}
-    absent = set(programs) - set(run_by.values())
+    tests = [(test["name"], test.get("command") or [""]) for test in json.loads(listing)["tests"]]
+    run_by = [os.path.basename(command[0]) for _, command in tests]
+    absent = set(programs) - set(run_by)
     if absent:
         raise SystemExit(f"campaign: no tests of {', '.join(sorted(absent))}")
-    return {name: command for name, command in commands.items() if not programs or run_by[name] in programs}
+    wanted = [(not programs or program in programs) and "_NOT_BUILT" not in name for program, (name, _) in zip(run_by, tests)]
+    return {str(number): test for number, test in enumerate(tests, start=1) if wanted[number - 1]}
 
 
 def digest(commands):
@@ -35,26 +35,34 @@ def digest(commands):
     return hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
 
 
-def run_chunk(folder, names, environment):
-    """{test: "passed", "skipped" or its output's end}."""
+def next_chunk(tests, waiting):
+    """Numbers of tests whose names differ: ctest's report has only names."""
+    chunk = {}
+    for number in waiting:
+        if len(chunk) < CHUNK:
+            chunk.setdefault(tests[number][0], number)
+    return list(chunk.values())
+
+
+def run_chunk(folder, tests, numbers, environment):
+    """{number: "passed", "skipped" or its output's end}."""
     report = os.path.join(folder, "campaign.xml")
-    pattern = "^(" + "|".join(re.escape(name) for name in names) + ")$"
-    subprocess.run(["ctest", "--test-dir", folder, "-R", pattern, "--output-junit", report, "--timeout", "3000",
-                    "--parallel", str(len(os.sched_getaffinity(0))),
+    subprocess.run(["ctest", "--test-dir", folder, "-I", "0,0,0," + ",".join(numbers), "--output-junit", report,
+                    "--timeout", "3000", "--parallel", str(len(os.sched_getaffinity(0))),
                     "--test-output-size-failed", "20000"],
                    env={**os.environ, "OMP_WAIT_POLICY": "passive", **environment}, stdout=subprocess.DEVNULL)
-    outcomes = {}
+    outcomes = dict.fromkeys(numbers, "ctest did not report it")
+    number_of = {tests[number][0]: number for number in numbers}
     for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
-        status = case.get("status")
         output = case.findtext("system-out") or ""
-        outcomes[case.get("name")] = {"run": "passed", "notrun": "skipped", "disabled": "skipped"}.get(
-            status, output[-1500:] or "no output")
+        outcomes[number_of[case.get("name")]] = {
+            "run": "passed", "notrun": "skipped", "disabled": "skipped"}.get(case.get("status"), output[-1500:] or "no output")
     return outcomes
 
 
 def run_suite(arguments, name, folder, programs, environment, fields):
     tests = tests_in(folder, programs)
-    result = Result(arguments, name, {"programs_sha256": digest(tests.values())},
+    result = Result(arguments, name, {"programs_sha256": digest(command for _, command in tests.values())},
                     {**fields, "tests": len(tests), "passed": 0, "skipped": 0})
     done_path = os.path.join(folder, "campaign-done.json")
     outcomes = {}
@@ -63,19 +71,20 @@ def run_suite(arguments, name, folder, programs, environment, fields):
             outcomes = json.load(file)
     clock = Clock(arguments)
     pattern = "|".join(arguments.only)
-    waiting = [test for test in tests if re.search(pattern, test) and test not in outcomes]
-    while waiting and not clock.over():
-        chunk, waiting = waiting[:CHUNK], waiting[CHUNK:]
-        outcomes.update(run_chunk(folder, chunk, environment))
+    while not clock.over():
+        waiting = [number for number, (test, _) in tests.items() if re.search(pattern, test) and number not in outcomes]
+        if not waiting:
+            break
+        outcomes.update(run_chunk(folder, tests, next_chunk(tests, waiting), environment))
         with open(done_path, "w") as file:
             json.dump(outcomes, file)
         result["executions"] = len(outcomes)
         for kind in ("passed", "skipped"):
             result[kind] = sum(outcome == kind for outcome in outcomes.values())
-        result["findings"] = [{"test": test, "output": outcome} for test, outcome in outcomes.items()
+        result["findings"] = [{"test": tests[number][0], "output": outcome} for number, outcome in outcomes.items()
                               if outcome not in ("passed", "skipped")]
         clock.add_to(result)
-        result["done"] = all(test in outcomes for test in tests) and not result["findings"]
+        result["done"] = all(number in outcomes for number in tests) and not result["findings"]
         result.save()
         print(result.line(), flush=True)
     print(result.line())
