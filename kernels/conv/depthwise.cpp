@@ -59,22 +59,22 @@ void add_products(const Lines& lines, Rows rows, float* sums) {
   const std::int64_t channels = lines.channels, pixels = s.out_w(), line = s.stride_h * lines.input;
   const std::int64_t step = s.stride_w * channels, tap_step = s.dilation_w * channels;
   Lanes of[kTaps * kVectors];
-  for_each_row<kTaps * kVectors>([&](auto i) {
+  for_each_index<kTaps * kVectors>([&](auto i) {
     of[i] = FloatOperands::load(sums + i / kVectors * channels + i % kVectors * kLanes);
   });
   for (std::int64_t row = 0; row < rows.count; ++row) {
     const float* x = rows.x + row * line;
     for (std::int64_t i = 0; i < pixels; ++i, x += step, rows.grad += channels) {
       Lanes g[kVectors];
-      for_each_row<kVectors>([&](auto v) { g[v] = FloatOperands::load(rows.grad + v * kLanes); });
-      for_each_row<kTaps * kVectors>([&](auto n) {
+      for_each_index<kVectors>([&](auto v) { g[v] = FloatOperands::load(rows.grad + v * kLanes); });
+      for_each_index<kTaps * kVectors>([&](auto n) {
         const Lanes value =
             FloatOperands::load(x + n / kVectors * tap_step + n % kVectors * kLanes);
         of[n] = FloatOperands::add_products(of[n], value, g[n % kVectors]);
       });
     }
   }
-  for_each_row<kTaps * kVectors>([&](auto i) {
+  for_each_index<kTaps * kVectors>([&](auto i) {
     FloatOperands::store(sums + i / kVectors * channels + i % kVectors * kLanes, of[i]);
   });
 }

@@ -1,8 +1,6 @@
 #include "steelyard/kernels/conv/outer_products.h"
 
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/conv/float_source.h"

@@ -87,12 +87,12 @@ struct Bf16Operands : FloatOperands {
 };
 #endif
 
-// Calls body(r) for r < kCount, each a constant: GCC 12 unrolls a loop too late to keep arrays that
-// r indexes in registers.
+// Calls body(i) for i < kCount, each a constant: GCC 12 unrolls a loop too late to keep arrays that
+// i indexes in registers.
 template <std::int64_t kCount, class Body>
-void for_each_row(const Body& body) {
-  [&]<std::int64_t... r>(std::integer_sequence<std::int64_t, r...>) {
-    (body(std::integral_constant<std::int64_t, r>()), ...);
+void for_each_index(const Body& body) {
+  [&]<std::int64_t... i>(std::integer_sequence<std::int64_t, i...>) {
+    (body(std::integral_constant<std::int64_t, i>()), ...);
   }
   (std::make_integer_sequence<std::int64_t, kCount>());
 }
@@ -116,23 +116,23 @@ void add_outer_products(const typename O::Operand* x, const OuterLines& lines,
                         const std::int64_t* offsets, const typename O::Operand* grad, float* sums) {
   constexpr std::int64_t kSums = O::kRows * 2;
   typename O::Lanes of[kSums];
-  for_each_row<kSums>([&](auto i) { of[i] = O::load(sums + i * O::kLanes); });
+  for_each_index<kSums>([&](auto i) { of[i] = O::load(sums + i * O::kLanes); });
   const auto [begins, steps, x_step, grad_step] = lines;
   for (const std::int64_t begin : begins) {
     const typename O::Operand* at = x + begin + (kSideBySide ? offsets[0] : 0);
     for (std::int64_t i = 0; i < steps; ++i, at += x_step, grad += grad_step) {
       typename O::Lanes columns[kVectors];
-      for_each_row<kVectors>([&](auto v) { columns[v] = O::load(grad + v * O::kLanes); });
-      for_each_row<kTileRows<O, kVectors>>([&](auto r) {
+      for_each_index<kVectors>([&](auto v) { columns[v] = O::load(grad + v * O::kLanes); });
+      for_each_index<kTileRows<O, kVectors>>([&](auto r) {
         const auto row = O::repeat(at + (kSideBySide ? r : offsets[r]));
-        for_each_row<kVectors>([&](auto v) {
+        for_each_index<kVectors>([&](auto v) {
           constexpr std::int64_t kSum = r * kVectors + v;
           of[kSum] = O::add_products(of[kSum], row, columns[v]);
         });
       });
     }
   }
-  for_each_row<kSums>([&](auto i) { O::store(sums + i * O::kLanes, of[i]); });
+  for_each_index<kSums>([&](auto i) { O::store(sums + i * O::kLanes, of[i]); });
 }
 
 }  // namespace steelyard::kernels
