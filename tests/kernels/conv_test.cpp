@@ -53,6 +53,7 @@ std::vector<Case> cases() {
   return {{"k3_pad1", with(image(3, 8, 8, 16, 16), 3, 1, 1)},
           {"first_layer_gray", with(image(4, 14, 14, 1, 32), 3, 1, 1)},
           {"first_layer_rgb", with(image(4, 12, 12, 3, 16), 3, 1, 1)},
+          {"first_layer_of_many_outputs", with(image(2, 9, 8, 3, 64), 3, 1, 1)},
           {"one_pixel_output", with(image(2, 3, 3, 4, 8), 3, 1, 0)},
           {"k1", with(image(2, 5, 7, 8, 12), 1, 1, 0)},
           {"k1_stride2", with(image(3, 8, 8, 16, 32), 1, 2, 0)},
