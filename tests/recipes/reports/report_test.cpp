@@ -283,7 +283,8 @@ TEST(StepTimes, AreThoseOfALayersKernels) {
   EXPECT_GT(timing.rates.multiply_adds, 0);
   EXPECT_GT(timing.batches.making, 0);
   EXPECT_GE(timing.batches.waited, 2 * timing.data_seconds) << "of four steps, the median twice";
-  EXPECT_GT(timing.batches.seconds, timing.batches.waited + 2 * timing.seconds * 0.99);
+  // Of two steps, the median may be the longer one.
+  EXPECT_GT(timing.batches.seconds, timing.batches.waited + timing.seconds * 0.99);
   EXPECT_THAT(to_string(timing), HasSubstr("the steps waited "));
   EXPECT_GT(timing.rates.integer_multiply_adds, 0);
   EXPECT_GT(timing.rates.bytes, 0);
