@@ -14,7 +14,6 @@ namespace {
 using Lanes = FloatOperands::Lanes;
 constexpr std::int64_t kLanes = FloatOperands::kLanes;
 constexpr std::int64_t kTapsAtOnce = 3;  // of a row of the kernel, which share what is loaded
-
 constexpr std::int64_t kBandFloats = 32 * 1024;  // of the inputs of some output rows
 
 // Lines of pixels whose channels fill whole vectors; those of inputs have the padding's columns.

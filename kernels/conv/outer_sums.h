@@ -69,7 +69,8 @@ struct FloatOperands {
 };
 
 #if defined(__AVX512BW__)
-// Two pixels an operand, bf16, the first in the low half: only where has_bf16_pairs().
+// Two pixels an operand, bf16, the first in the low half: only where has_bf16()
+// (cpu/rounded_operands.h).
 struct Bf16Operands : FloatOperands {
   using Operand = std::uint32_t;
   static constexpr std::int64_t kPixels = 2;
