@@ -62,20 +62,28 @@ void add_line(MetricsHistory& history, const Json& line) {
   }
 }
 
+void add_text(MetricsHistory& history, const std::string& line) {
+  try {
+    add_line(history, Json::parse(line));
+  } catch (const Json::exception&) {
+    ++history.unreadable_lines;
+  } catch (const std::invalid_argument&) {
+    ++history.unreadable_lines;
+  }
+}
+
 }  // namespace
+
+bool is_metrics_line(const std::string& line) {
+  MetricsHistory history;
+  add_text(history, line);
+  return history.unreadable_lines == 0;
+}
 
 MetricsHistory read_metrics(const std::filesystem::path& path) {
   std::istringstream text(read_file(path, kMaxMetricsBytes));
   MetricsHistory history;
-  for (std::string line; std::getline(text, line);) {
-    try {
-      add_line(history, Json::parse(line));
-    } catch (const Json::exception&) {
-      ++history.unreadable_lines;
-    } catch (const std::invalid_argument&) {
-      ++history.unreadable_lines;
-    }
-  }
+  for (std::string line; std::getline(text, line);) add_text(history, line);
   return history;
 }
 

@@ -41,5 +41,7 @@ struct MetricsHistory {
 
 // Throws InputError when the file cannot be read; lines that are no metrics are counted.
 MetricsHistory read_metrics(const std::filesystem::path& path);
+// Whether read_metrics() reads a line.
+bool is_metrics_line(const std::string& line);
 
 }  // namespace steelyard

@@ -9,6 +9,7 @@
 #include "steelyard/framework/event_file.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/json_integer.h"
+#include "steelyard/recipes/runs/metrics_history.h"
 
 namespace steelyard {
 namespace {
@@ -132,6 +133,7 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
   std::size_t number = 0;
   for (const std::string& text : whole_lines(contents_of(lines))) {
     ++number;
+    if (!is_metrics_line(text)) continue;
     try {
       const Json json = Json::parse(text);
       if (!belongs_to(json, step, epochs)) continue;
