@@ -66,6 +66,15 @@ std::optional<InstructionLevel> instruction_limit() {
   return limit;
 }
 
+bool has_vnni() {
+#ifdef __x86_64__
+  static const bool has = __builtin_cpu_supports("avx512vnni") && !instruction_limit();
+  return has;
+#else
+  return false;
+#endif
+}
+
 #ifdef STEELYARD_LEVELS
 InstructionLevel instruction_level() {
   static const InstructionLevel highest = levels_of_processor().back();

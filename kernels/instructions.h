@@ -29,6 +29,10 @@ std::optional<InstructionLevel> instruction_limit();
 // std::runtime_error on a processor below x86-64-v2.
 InstructionLevel instruction_level();
 
+// Whether kernels may use AVX-512's VNNI besides their level, the highest one: where the processor
+// has it and there is no limit.
+bool has_vnni();
+
 // For people and to compare two machines: "x86-64-v4", or "of the build" where there are no levels.
 std::string instructions_text();
 

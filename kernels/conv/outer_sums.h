@@ -9,13 +9,14 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
-#include <utility>
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
+
+#include "steelyard/kernels/cpu/each_index.h"
 
 namespace steelyard::kernels {
 
@@ -87,16 +88,6 @@ struct Bf16Operands : FloatOperands {
   }
 };
 #endif
-
-// Calls body(i) for i < kCount, each a constant: GCC 12 unrolls a loop too late to keep arrays that
-// i indexes in registers.
-template <std::int64_t kCount, class Body>
-void for_each_index(const Body& body) {
-  [&]<std::int64_t... i>(std::integer_sequence<std::int64_t, i...>) {
-    (body(std::integral_constant<std::int64_t, i>()), ...);
-  }
-  (std::make_integer_sequence<std::int64_t, kCount>());
-}
 
 // Lines of pixels, each of `steps` operands, which are x_step apart in x and grad_step in grad.
 struct OuterLines {

@@ -16,6 +16,13 @@ namespace steelyard::kernels {
 // Bit i % 8 of mask[i / 8] = flags[i], which is 0 or 1; the last byte's unused bits are 0.
 inline void pack_flags(const std::uint8_t* flags, std::int64_t n, std::uint8_t* mask) {
   std::int64_t i = 0;
+#ifdef __AVX512BW__
+  for (; i + 64 <= n; i += 64) {
+    const __m512i flags64 = _mm512_loadu_si512(flags + i);
+    const std::uint64_t bits = _mm512_test_epi8_mask(flags64, flags64);
+    std::memcpy(mask + i / 8, &bits, 8);
+  }
+#endif
 #ifdef __SSE2__
   for (; i + 16 <= n; i += 16) {
     const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(flags + i));
@@ -38,7 +45,15 @@ inline void pack_flags(const std::uint8_t* flags, std::int64_t n, std::uint8_t* 
 
 // flags[i] != 0 where bit i % 8 of mask[i / 8] is set, for i < n rounded up to a multiple of 8.
 inline void unpack_flags(const std::uint8_t* mask, std::int64_t n, std::uint8_t* flags) {
-  for (std::int64_t byte = 0; byte < (n + 7) / 8; ++byte) {
+  std::int64_t byte = 0;
+#ifdef __AVX512BW__
+  for (; 8 * byte + 64 <= n; byte += 8) {
+    std::uint64_t bits;
+    std::memcpy(&bits, mask + byte, 8);
+    _mm512_storeu_si512(flags + 8 * byte, _mm512_movm_epi8(bits));
+  }
+#endif
+  for (; byte < (n + 7) / 8; ++byte) {
     // Byte i of the word keeps bit i of the mask.
     const std::uint64_t word = (mask[byte] * 0x0101010101010101ULL) & 0x8040201008040201ULL;
     std::memcpy(flags + 8 * byte, &word, 8);

@@ -14,17 +14,10 @@ bool built() { return false; }
 void hold_to_limit() {}
 unsigned instruction_set() { return 0; }
 bool has_bf16() { return false; }
-bool has_exact_int8() { return false; }
 
 void compute(const Matmul<float>&) { absent(); }
 void compute(const Conv2d<float>&) { absent(); }
 void compute(const Conv2dBackwardInput<float>&) { absent(); }
 void compute(const Conv2dBackwardWeight<float>&) { absent(); }
-template <typename Code>
-void compute(const IntegerConv2d<Code>&) {
-  absent();
-}
-template void compute(const IntegerConv2d<std::int8_t>&);
-template void compute(const IntegerConv2d<std::uint8_t>&);
 
 }  // namespace steelyard::kernels::onednn

@@ -1,9 +1,8 @@
 #include <algorithm>
 
-#include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/cpu/run.h"
-#include "steelyard/kernels/integer_product/pair_products.h"
 #include "steelyard/kernels/integer_product/terms.h"
+#include "steelyard/kernels/integer_product/tiled_products.h"
 #include "steelyard/kernels/requantize/requantizer.h"
 
 namespace steelyard::kernels {
@@ -25,11 +24,6 @@ void check(const IntegerConv2d<Code>& k) {
 }
 
 template <class Product>
-bool by_onednn(const Product& k) {
-  return k.backend == Backend::kOneDnn && onednn::has_exact_int8();
-}
-
-template <class Product>
 void multiply(const Product& k) {
   check(k);
   const auto& conv = as_conv(k);
@@ -37,10 +31,8 @@ void multiply(const Product& k) {
   if (shape.output_size() == 0) return;
   if (shape.weight_size() == 0) {
     std::fill_n(k.acc, shape.output_size(), 0);
-  } else if (by_onednn(k)) {
-    onednn::compute(conv);
   } else {
-    pair_products::compute(conv);
+    tiled_products::compute(conv);
   }
 }
 
@@ -58,12 +50,12 @@ void compute(const IntegerConv2d<Code>& k) {
 template <class Product, typename Out>
 void compute(const RequantizedProduct<Product, Out>& k) {
   const auto& conv = as_conv(k.product);
-  if (by_onednn(k.product) || conv.shape.output_size() == 0 || conv.shape.weight_size() == 0) {
+  if (conv.shape.output_size() == 0 || conv.shape.weight_size() == 0) {
     multiply(k.product);
     return requantize_all(k.to);
   }
   check(k.product);
-  pair_products::compute(conv, Requantizer<Out>(k.to));
+  tiled_products::compute(conv, Requantizer<Out>(k.to));
 }
 
 template struct CpuKernels<IntegerProductKernels>;

@@ -1,8 +1,14 @@
 // RequantizeAccumulators on the CPU, a part of the elements at a time.
 #pragma once
 
+#ifdef __AVX512BW__
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <vector>
 
 #include "steelyard/kernels/cpu/blocks.h"
@@ -45,6 +51,48 @@ void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, Outp
   }
 }
 
+#ifdef __AVX512BW__
+#pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+// The same for 16 accumulators without an activation or with relu, and a bit for each that passes.
+class SixteenCodes {
+ public:
+  explicit SixteenCodes(const OutputCodes& out)
+      : zero_point_(_mm512_set1_ps(out.full.zero_point)),
+        lowest_(_mm512_set1_ps(out.clamped.qmin)),
+        highest_(_mm512_set1_ps(out.clamped.qmax)),
+        least_(_mm512_set1_epi32(out.linear.lower < 0 ? INT32_MIN : 1)) {}
+
+  // Whether the bits are those of OutputCodes: every product is finite, and positive where its sum
+  // is. Then a code that its range did not change is inside, and a positive one is linear.
+  static bool take(Activation activation, float product_scale, float multiplier) {
+    constexpr float kMost = 0x1p96F;  // less than the largest float by a factor of 2^32
+    return activation != Activation::kRelu6 && product_scale >= std::numeric_limits<float>::min() &&
+           product_scale < kMost && multiplier >= 0 && multiplier < kMost;
+  }
+
+  // Of the accumulators that `some` chooses.
+  __mmask16 operator()(__mmask16 some, const std::int32_t* acc, const std::int32_t* bias,
+                       const float* multiplier, void* codes) const {
+    const __m512i sum =
+        _mm512_add_epi32(_mm512_maskz_loadu_epi32(some, acc), _mm512_maskz_loadu_epi32(some, bias));
+    const __m512 scaled =
+        _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_maskz_loadu_ps(some, multiplier));
+    constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    const __m512 code = _mm512_add_ps(_mm512_roundscale_ps(scaled, kNearestEven), zero_point_);
+    const __m512 clamped = _mm512_min_ps(highest_, _mm512_max_ps(lowest_, code));
+    _mm_mask_storeu_epi8(codes, some, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clamped)));
+    return _mm512_mask_cmpge_epi32_mask(_mm512_mask_cmp_ps_mask(some, code, clamped, _CMP_EQ_OQ),
+                                        sum, least_);
+  }
+
+ private:
+  __m512 zero_point_, lowest_, highest_;
+  __m512i least_;
+};
+#pragma GCC diagnostic pop
+#endif
+
 template <typename Code>
 class Requantizer {
  public:
@@ -55,11 +103,21 @@ class Requantizer {
         codes_(k.codes),
         mask_(k.mask) {
     for (float& value : multiplier_) value = requantize_multiplier(value, *k.scale);
+#ifdef __AVX512BW__
+    writes_bits_ = tiled_.plan.tile() % 8 == 0;
+    for (std::size_t i = 0; i < multiplier_.size(); ++i) {
+      writes_bits_ = writes_bits_ &&
+                     SixteenCodes::take(k.op.activation, tiled_.product_scale[i], multiplier_[i]);
+    }
+#endif
   }
 
   // Codes and mask of the elements [begin, end), whose accumulators begin at `acc`. Parts begin at
   // multiples of 8.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
+#ifdef __AVX512BW__
+    if (writes_bits_) return write_bits(begin, end, acc);
+#endif
     alignas(64) std::uint8_t passes[kBlockElements];
     for (; begin < end; begin += kBlockElements, acc += kBlockElements) {
       const std::int64_t count = std::min(kBlockElements, end - begin);
@@ -77,6 +135,33 @@ class Requantizer {
   }
 
  private:
+#ifdef __AVX512BW__
+  bool writes_bits_ = false;
+  // Where every run begins with a byte of the mask.
+  void write_bits(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
+    const SixteenCodes sixteen(output_);
+    tiled_.plan.for_each(
+        begin, end, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
+          const std::int32_t* const bias = tiled_.bias.data() + slot;
+          const float* const multiplier = multiplier_.data() + slot;
+          const auto write = [&](std::int64_t i, __mmask16 some) {
+            return sixteen(some, acc + (first - begin) + i, bias + i, multiplier + i,
+                           codes_ + first + i);
+          };
+          std::int64_t i = 0;
+          for (; i + 16 <= length; i += 16) {
+            const __mmask16 passes = write(i, 0xFFFF);
+            if (mask_ != nullptr) std::memcpy(mask_ + (first + i) / 8, &passes, 2);
+          }
+          if (i == length) return;
+          const __mmask16 passes = write(i, static_cast<__mmask16>((1U << (length - i)) - 1));
+          if (mask_ == nullptr) return;
+          mask_[(first + i) / 8] = static_cast<std::uint8_t>(passes);
+          if (length - i > 8) mask_[(first + i) / 8 + 1] = static_cast<std::uint8_t>(passes >> 8);
+        });
+  }
+#endif
+
   TiledChannels tiled_;
   OutputCodes output_;
   std::vector<float> multiplier_;

@@ -44,10 +44,6 @@ bool has_bf16() {
   static const bool has = may_use(dnnl::cpu_isa::avx512_core_bf16);
   return has;
 }
-bool has_exact_int8() {
-  static const bool exact = may_use(dnnl::cpu_isa::avx512_core_vnni);
-  return exact;
-}
 
 const dnnl::engine& cpu_engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

@@ -1,12 +1,12 @@
-// The integer products without any library: exact int32 on every machine. With AVX2, an instruction
-// multiplies twice as many pairs as one of float32; large products run at 1.3 to 1.8 times the
-// speed of float32 ones (docs/design.md, Threads and backends).
+// The integer products, exact in int32 on every machine, by tiles of sums in registers: with VNNI
+// codes are multiplied as they are (quad_sums.h), elsewhere as int16 pairs (pair_sums.h).
+// docs/design.md, Threads and backends, compares both with float32 products.
 #pragma once
 
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantizer.h"
 
-namespace steelyard::kernels::pair_products {
+namespace steelyard::kernels::tiled_products {
 
 // As the family says, for non-empty shapes. Code is int8_t or uint8_t.
 template <typename Code>
@@ -15,4 +15,4 @@ void compute(const IntegerConv2d<Code>& k);
 template <typename Code, typename Out>
 void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize);
 
-}  // namespace steelyard::kernels::pair_products
+}  // namespace steelyard::kernels::tiled_products

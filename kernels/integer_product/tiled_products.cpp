@@ -1,0 +1,442 @@
+// Images get a border of the code of zero, so that every window lies inside: a window is then the
+// same offsets from its first pixel, and nothing is copied into patches.
+#include "steelyard/kernels/integer_product/tiled_products.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "steelyard/kernels/cpu/parallel.h"
+#include "steelyard/kernels/cpu/taps.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/integer_product/pair_sums.h"
+#include "steelyard/kernels/integer_product/quad_sums.h"
+#include "steelyard/kernels/integer_product/tile_sums.h"
+
+namespace steelyard::kernels::tiled_products {
+namespace {
+
+template <class Sums>
+constexpr std::int64_t kColumns = 2 * Sums::kLanes;
+constexpr std::int64_t kPixelBlock = 96;  // whose inputs stay in the cache for all columns
+
+// Memory of this thread, which steps of training ask for again and again.
+enum class Kept { kOperands, kWeights, kFirst, kSums };
+template <Kept, typename T>
+T* kept(std::int64_t size) {
+  thread_local std::vector<T> buffer;
+  if (std::ssize(buffer) < size) buffer.resize(static_cast<std::size_t>(size));
+  return buffer.data();
+}
+
+// Images as [N, H + 2 pad, W + 2 pad, C].
+struct Bordered {
+  explicit Bordered(const Conv2dShape& s)
+      : row((s.in_w + 2 * s.pad_w) * s.in_channels), image((s.in_h + 2 * s.pad_h) * row) {}
+
+  std::int64_t row, image;  // elements
+};
+
+// Operands are codes less `subtracted`: the zero point, or what makes signed codes unsigned. So an
+// operand of the value 0 is `zero`, and sums are too large by that of their weights times it.
+template <class Sums, typename Code>
+struct Shift {
+  explicit Shift(std::int32_t zero_point)
+      : subtracted(Sums::kTakesDifferences ? zero_point : std::numeric_limits<Code>::min()),
+        zero(zero_point - subtracted) {}
+
+  std::int32_t subtracted, zero;
+};
+
+// By value: operands may be bytes, which might alias anything else.
+template <typename Code, typename Operand>
+void subtract(std::int64_t n, const Code* from, Operand subtracted, Operand* to) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = static_cast<Operand>(static_cast<Operand>(from[i]) - subtracted);
+  }
+}
+
+template <class Sums, typename Code>
+void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x,
+                   const Shift<Sums, Code>& shift, typename Sums::Operand* out) {
+  using Operand = typename Sums::Operand;
+  const std::int64_t rows = s.in_h + 2 * s.pad_h, length = s.in_w * s.in_channels;
+  const std::int64_t border = s.pad_w * s.in_channels;
+  const auto zero = static_cast<Operand>(shift.zero);
+  const auto subtracted = static_cast<Operand>(shift.subtracted);
+  parallel_for(s.batch * rows, 16384 / to.row + 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      Operand* const line = out + i * to.row;
+      const std::int64_t h = i % rows - s.pad_h;
+      if (h < 0 || h >= s.in_h) {
+        std::fill_n(line, to.row, zero);
+        continue;
+      }
+      std::fill_n(line, border, zero);
+      Operand* const target = line + border;
+      const Code* const source = x + (i / rows * s.in_h + h) * length;
+      subtract(length, source, subtracted, target);
+      std::fill_n(target + length, border, zero);
+    }
+  });
+}
+
+// The operands of an output pixel: runs that lie side by side in a bordered image, those of a row
+// of the kernel where its columns touch each other, otherwise those of a tap. Long ones are cut.
+// All runs have one length, a multiple of kTogether; operands beyond the last that has a weight are
+// multiplied by 0.
+template <class Sums>
+class Windows {
+ public:
+  Windows(const Conv2dShape& s, const Bordered& images) : shape_(s), images_(images) {
+    constexpr std::int64_t kTogether = Sums::kTogether;
+    const bool by_row = s.groups == 1 && s.dilation_w == 1;
+    const std::int64_t channels = s.in_channels_per_group(), taps = s.kernel_h * s.kernel_w;
+    const std::int64_t taps_of_run = by_row ? s.kernel_w : 1;
+    const std::int64_t whole = taps_of_run * channels;
+    const std::int64_t cuts = (whole + kChunk - 1) / kChunk;
+    length_ = (whole + kTogether * cuts - 1) / (kTogether * cuts) * kTogether;
+    beyond_ = cuts * length_ - whole;
+    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run) {
+      const std::int64_t begin = tap / s.kernel_w * s.dilation_h * images.row +
+                                 tap % s.kernel_w * s.dilation_w * s.in_channels;
+      for (std::int64_t i = 0; i < cuts * length_; ++i) {
+        if (i % length_ == 0) begins_.push_back(begin + i);
+        weights_.push_back(i < whole ? i % channels * taps + tap + i / channels : channels * taps);
+      }
+    }
+  }
+
+  // Of operands, whose weights for a tile of columns stay in the first-level cache.
+  static constexpr std::int64_t kChunk =
+      24576 / kColumns<Sums> / static_cast<std::int64_t>(sizeof(typename Sums::Weight));
+
+  const Conv2dShape& shape() const { return shape_; }
+  // Of the runs, from the first operand of a window on.
+  std::span<const std::int64_t> begins() const { return begins_; }
+  std::int64_t length() const { return length_; }
+  std::int64_t runs_of_chunk() const { return std::max<std::int64_t>(1, kChunk / length_); }
+  // How many operands the last run of an image's last window may read beyond the image.
+  std::int64_t beyond() const { return beyond_; }
+  // Where, in an output's weights [C/groups, KH, KW], that of each operand of the runs is; behind
+  // the last one where it has none.
+  const std::vector<std::int64_t>& weights() const { return weights_; }
+
+  // The first operands of `count` windows of x, from that of output pixel `first` on.
+  void find(const typename Sums::Operand* x, std::int64_t first, std::int64_t count,
+            const typename Sums::Operand** starts) const {
+    const std::int64_t line = first / shape_.out_w();
+    std::int64_t image = line / shape_.out_h(), h = line % shape_.out_h();
+    std::int64_t w = first % shape_.out_w();
+    const std::int64_t step = shape_.stride_w * shape_.in_channels;
+    for (std::int64_t done = 0; done < count; w = 0) {
+      const auto* at = x + image * images_.image + h * shape_.stride_h * images_.row + w * step;
+      for (; w < shape_.out_w() && done < count; ++w, at += step) starts[done++] = at;
+      if (++h == shape_.out_h()) {
+        h = 0;
+        ++image;
+      }
+    }
+  }
+
+ private:
+  const Conv2dShape& shape_;
+  const Bordered& images_;
+  std::int64_t length_ = 0, beyond_ = 0;
+  std::vector<std::int64_t> begins_, weights_;
+};
+
+// Weights as [groups, tiles of columns, operands / kTogether, columns, kTogether], where the last
+// tile of a group has one vector of columns if that is enough, and what the sums of each column
+// begin with.
+template <class Sums>
+class PackedWeights {
+ public:
+  explicit PackedWeights(const Windows<Sums>& windows)
+      : outputs_(windows.shape().out_channels_per_group()),
+        tiles_((outputs_ + kColumns<Sums> - 1) / kColumns<Sums>),
+        size_(std::ssize(windows.weights()) * kColumns<Sums>),
+        weights_(
+            kept<Kept::kWeights, typename Sums::Weight>(windows.shape().groups * tiles_ * size_)),
+        first_(kept<Kept::kFirst, std::int32_t>(windows.shape().groups * tiles_ * kColumns<Sums>)) {
+  }
+
+  std::int64_t outputs() const { return outputs_; }  // of a group
+  std::int64_t tiles() const { return tiles_; }
+  std::int64_t columns(std::int64_t tile) const {
+    return std::min(kColumns<Sums>, outputs_ - tile * kColumns<Sums>);
+  }
+  std::int64_t vectors(std::int64_t tile) const { return columns(tile) <= Sums::kLanes ? 1 : 2; }
+  const typename Sums::Weight* weights(std::int64_t group, std::int64_t tile) const {
+    return weights_ + (group * tiles_ + tile) * size_;
+  }
+  const std::int32_t* first(std::int64_t group, std::int64_t tile) const {
+    return first_ + (group * tiles_ + tile) * kColumns<Sums>;
+  }
+
+  // `zero` is the operand of the value 0.
+  void fill(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero) {
+    const Conv2dShape& s = windows.shape();
+    parallel_for(s.groups * tiles_, 16384 / size_ + 1, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<std::int8_t> line;
+      for (std::int64_t i = begin; i < end; ++i) {
+        fill_tile(windows, w, zero, i / tiles_, i % tiles_, line);
+      }
+    });
+  }
+
+ private:
+  void fill_tile(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
+                 std::int64_t group, std::int64_t tile, std::vector<std::int8_t>& line) {
+    constexpr std::int64_t kTogether = Sums::kTogether;
+    const std::int64_t terms = windows.shape().weight_size() / windows.shape().out_channels;
+    const std::vector<std::int64_t>& order = windows.weights();
+    const std::int64_t stride = vectors(tile) * Sums::kLanes * kTogether;
+    auto* const to = weights_ + (group * tiles_ + tile) * size_;
+    std::int32_t* const first = first_ + (group * tiles_ + tile) * kColumns<Sums>;
+    const std::int64_t operands = std::ssize(order);
+    const bool in_order = terms == windows.shape().in_channels_per_group();
+    line.assign(static_cast<std::size_t>(in_order ? operands : terms + 1), 0);
+    for (std::int64_t column = 0; column < vectors(tile) * Sums::kLanes; ++column) {
+      std::uint32_t sum = 0;  // wraps as the sums do
+      if (column < columns(tile)) {
+        const std::int64_t output = group * outputs_ + tile * kColumns<Sums> + column;
+        std::copy_n(w + output * terms, terms, line.begin());
+        for (std::int64_t k = 0; k < terms; ++k) sum += static_cast<std::uint32_t>(line[k]);
+      } else {
+        std::fill(line.begin(), line.end(), std::int8_t{0});
+      }
+      first[column] = static_cast<std::int32_t>(0U - sum * static_cast<std::uint32_t>(zero));
+      if (in_order) {
+        put(operands, line.data(), stride, to + column * kTogether);
+      } else {
+        put_in_order(order, line.data(), stride, to + column * kTogether);
+      }
+    }
+  }
+
+  // The weights of a column: of each operand `order` says where in `line` it is.
+  static void put_in_order(std::span<const std::int64_t> order, const std::int8_t* line,
+                           std::int64_t stride, typename Sums::Weight* to) {
+    for (std::size_t i = 0; i < order.size(); i += Sums::kTogether, to += stride) {
+      for (std::size_t j = 0; j < Sums::kTogether; ++j) to[j] = line[order[i + j]];
+    }
+  }
+  // The same where they are in order.
+  static void put(std::int64_t count, const std::int8_t* line, std::int64_t stride,
+                  typename Sums::Weight* to) {
+    for (std::int64_t i = 0; i < count; i += Sums::kTogether, to += stride) {
+      if constexpr (std::is_same_v<typename Sums::Weight, std::int8_t>) {
+        std::memcpy(to, line + i, Sums::kTogether);
+      } else {
+        std::copy_n(line + i, Sums::kTogether, to);
+      }
+    }
+  }
+
+  std::int64_t outputs_, tiles_, size_;
+  typename Sums::Weight* weights_;
+  std::int32_t* first_;
+};
+
+// Some columns of one tile for some pixels, whose windows begin at `starts`.
+template <class Sums, std::int64_t kVectors>
+void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
+                   const typename Sums::Operand* const* starts,
+                   const typename Sums::Weight* weights, const std::int32_t* first,
+                   std::int64_t columns, std::int32_t* acc) {
+  constexpr std::int64_t kRows = kTileRows<Sums, kVectors>;
+  constexpr std::int64_t kWidth = kVectors * Sums::kLanes;
+  const std::span<const std::int64_t> begins = windows.begins();
+  const std::int64_t runs = std::ssize(begins), length = windows.length();
+  const std::int64_t stride = windows.shape().out_channels;
+  for (std::int64_t run = 0; run < runs; run += windows.runs_of_chunk()) {
+    const auto chunk = begins.subspan(run, std::min(windows.runs_of_chunk(), runs - run));
+    const auto* const of_chunk = weights + run * length * kWidth;
+    for (std::int64_t row = 0; row < pixels; row += kRows) {
+      const std::int64_t rows = std::min(kRows, pixels - row);
+      const auto* const of_rows = starts + row;
+      std::int32_t* const to = acc + row * stride;
+      if (rows == kRows && columns == kWidth) {
+        sum_tile<Sums, kVectors>(of_rows, chunk, length, of_chunk, first, run > 0, to, stride);
+        continue;
+      }
+      std::int32_t sums[kRows * kWidth];
+      if (run > 0) {
+        for (std::int64_t r = 0; r < rows; ++r) {
+          std::copy_n(to + r * stride, columns, sums + r * kWidth);
+        }
+      }
+      sum_tile<Sums, kVectors>(of_rows, chunk, length, of_chunk, first, run > 0, sums, kWidth);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        std::copy_n(sums + r * kWidth, columns, to + r * stride);
+      }
+    }
+  }
+}
+
+// Calls each(first, number) for blocks of output pixels, over all threads. A block begins with a
+// byte of a mask.
+template <typename Body>
+void for_each_block(const Conv2dShape& s, const Body& each) {
+  static_assert(kPixelBlock % 8 == 0);
+  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
+  // As many for each thread where there are few.
+  const std::int64_t of_thread = (pixels + num_threads() - 1) / num_threads();
+  const std::int64_t blocks = (of_thread + kPixelBlock - 1) / kPixelBlock;
+  const std::int64_t size = ((of_thread + blocks - 1) / blocks + 7) / 8 * 8;
+  parallel_for((pixels + size - 1) / size, 1, [&](std::int64_t block, std::int64_t end) {
+    for (; block < end; ++block) each(block * size, std::min(size, pixels - block * size));
+  });
+}
+
+// Calls use(first pixel, number of pixels, sums) for blocks of pixels; sums(acc) writes the sums of
+// all output channels.
+template <class Sums, typename Code, typename Use>
+void multiply(const IntegerConv2d<Code>& k, const Use& use) {
+  using Operand = typename Sums::Operand;
+  const Conv2dShape& s = k.shape;
+  const Bordered images(s);
+  const Windows<Sums> windows(s, images);
+  const Shift<Sums, Code> shift(*k.zero_point);
+  const Operand* x = nullptr;
+  if constexpr (std::is_same_v<Operand, Code>) {
+    const bool as_they_are =
+        shift.subtracted == 0 && s.pad_h == 0 && s.pad_w == 0 && windows.beyond() == 0;
+    if (as_they_are) x = k.x;
+  }
+  if (x == nullptr) {
+    auto* const copy = kept<Kept::kOperands, Operand>(s.batch * images.image + windows.beyond());
+    fill_bordered(s, images, k.x, shift, copy);
+    x = copy;
+  }
+  PackedWeights<Sums> weights(windows);
+  weights.fill(windows, k.w, shift.zero);
+  for_each_block(s, [&](std::int64_t first, std::int64_t pixels) {
+    static_assert(kPixelBlock % kTileRows<Sums, 1> == 0 && kPixelBlock % kTileRows<Sums, 2> == 0);
+    std::array<const Operand*, kPixelBlock> starts;
+    windows.find(x, first, pixels, starts.data());
+    std::fill(starts.begin() + pixels, starts.end(), starts[pixels - 1]);  // of missing rows
+    use(first, pixels, [&](std::int32_t* acc) {
+      for (std::int64_t group = 0; group < s.groups; ++group) {
+        for (std::int64_t tile = 0; tile < weights.tiles(); ++tile) {
+          const auto by =
+              weights.vectors(tile) == 1 ? multiply_tile<Sums, 1> : multiply_tile<Sums, 2>;
+          by(windows, pixels, starts.data(), weights.weights(group, tile),
+             weights.first(group, tile), weights.columns(tile),
+             acc + group * weights.outputs() + tile * kColumns<Sums>);
+        }
+        for (const Operand*& start : starts) start += s.in_channels_per_group();
+      }
+    });
+  });
+}
+
+// Where a tap of a pixel's window reads, from the first channel on.
+template <typename Code>
+struct Tap {
+  const Code* x;
+  const std::int32_t* w;
+};
+
+// Taps that are added at once: sums that are loaded and stored for each tap wait for each other.
+constexpr std::int64_t kTapsAtOnce = 3;
+
+template <bool kAdd, typename Code>
+void add_taps(std::int64_t channels, const Tap<Code>* taps, std::int32_t zero_point,
+              std::int32_t* sums) {
+  const Tap<Code> a = taps[0], b = taps[1], c = taps[2];
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < channels; ++i) {
+    sums[i] = (kAdd ? sums[i] : 0) + (a.x[i] - zero_point) * a.w[i] +
+              (b.x[i] - zero_point) * b.w[i] + (c.x[i] - zero_point) * c.w[i];
+  }
+}
+
+// One input and one output channel per group.
+template <typename Code, typename Use>
+void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
+  const Conv2dShape& shape = k.shape;
+  const std::int64_t channels = shape.in_channels;
+  const std::int64_t taps = shape.kernel_h * shape.kernel_w;
+  const std::int32_t zero_point = *k.zero_point;
+  // The weights by tap; one tap more, of weights 0, fills up the last taps of a pixel.
+  std::vector<std::int32_t> by_tap(static_cast<std::size_t>((taps + 1) * channels));
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
+  }
+  const std::int64_t reach = (shape.kernel_w - 1) * shape.dilation_w;
+  const std::int64_t step = shape.stride_w * channels;
+  for_each_block(shape, [&](std::int64_t begin, std::int64_t pixels) {
+    std::vector<Tap<Code>> inside;
+    use(begin, pixels, [&](std::int32_t* acc) {
+      std::int64_t column = begin % shape.out_w();
+      bool was_whole = false;  // no column of the last pixel's window was in the padding
+      for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel, acc += channels) {
+        const std::int64_t left = column * shape.stride_w - shape.pad_w;
+        const bool is_whole = left >= 0 && left + reach < shape.in_w;
+        if (was_whole && is_whole && column > 0) {
+          for (Tap<Code>& tap : inside) tap.x += step;
+        } else {
+          inside.clear();
+          for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
+            if (input < 0) return;
+            inside.push_back({k.x + input * channels, by_tap.data() + tap * channels});
+          });
+          while (inside.empty() || std::ssize(inside) % kTapsAtOnce != 0) {
+            inside.push_back({k.x, by_tap.data() + taps * channels});
+          }
+        }
+        was_whole = is_whole;
+        column = column + 1 == shape.out_w() ? 0 : column + 1;
+        add_taps<false>(channels, inside.data(), zero_point, acc);
+        for (std::int64_t i = kTapsAtOnce; i < std::ssize(inside); i += kTapsAtOnce) {
+          add_taps<true>(channels, inside.data() + i, zero_point, acc);
+        }
+      }
+    });
+  });
+}
+
+template <typename Code, typename Use>
+void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
+  if (k.shape.is_depthwise()) return multiply_depthwise(k, use);
+#if defined(__AVX512BW__)
+  if (k.backend != Backend::kEigen && has_vnni()) return multiply<QuadSums>(k, use);
+#endif
+  multiply<PairSums>(k, use);
+}
+
+}  // namespace
+
+template <typename Code>
+void compute(const IntegerConv2d<Code>& k) {
+  multiply_any(k, [&](std::int64_t first, std::int64_t, const auto& sums) {
+    sums(k.acc + first * k.shape.out_channels);
+  });
+}
+
+template <typename Code, typename Out>
+void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize) {
+  const std::int64_t channels = k.shape.out_channels;
+  multiply_any(k, [&](std::int64_t first, std::int64_t pixels, const auto& sums) {
+    auto* const acc = kept<Kept::kSums, std::int32_t>(kPixelBlock * channels);
+    sums(acc);
+    requantize(first * channels, (first + pixels) * channels, acc);
+  });
+}
+
+template void compute(const IntegerConv2d<std::int8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&);
+template void compute(const IntegerConv2d<std::int8_t>&, const Requantizer<std::int8_t>&);
+template void compute(const IntegerConv2d<std::int8_t>&, const Requantizer<std::uint8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&, const Requantizer<std::int8_t>&);
+template void compute(const IntegerConv2d<std::uint8_t>&, const Requantizer<std::uint8_t>&);
+
+}  // namespace steelyard::kernels::tiled_products
