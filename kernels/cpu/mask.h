@@ -22,6 +22,12 @@ inline void pack_flags(const std::uint8_t* flags, std::int64_t n, std::uint8_t* 
     const std::uint64_t bits = _mm512_test_epi8_mask(flags64, flags64);
     std::memcpy(mask + i / 8, &bits, 8);
   }
+#elif defined(__AVX2__)
+  for (; i + 32 <= n; i += 32) {
+    const __m256i flags32 = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(flags + i));
+    const std::int32_t bits = _mm256_movemask_epi8(_mm256_slli_epi16(flags32, 7));
+    std::memcpy(mask + i / 8, &bits, 4);
+  }
 #endif
 #ifdef __SSE2__
   for (; i + 16 <= n; i += 16) {
@@ -51,6 +57,17 @@ inline void unpack_flags(const std::uint8_t* mask, std::int64_t n, std::uint8_t*
     std::uint64_t bits;
     std::memcpy(&bits, mask + byte, 8);
     _mm512_storeu_si512(flags + 8 * byte, _mm512_movm_epi8(bits));
+  }
+#elif defined(__AVX2__)
+  const __m256i bit = _mm256_set1_epi64x(static_cast<std::int64_t>(0x8040201008040201ULL));
+  const __m256i of_bytes =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  for (; 8 * byte + 32 <= n; byte += 4) {
+    std::int32_t bits;
+    std::memcpy(&bits, mask + byte, 4);
+    const __m256i repeated = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), of_bytes);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(flags + 8 * byte),
+                        _mm256_and_si256(repeated, bit));
   }
 #endif
   for (; byte < (n + 7) / 8; ++byte) {

@@ -137,8 +137,15 @@ std::string activation_label(const testing::TestParamInfo<Activation>& test) {
 }
 
 TEST_P(RequantizeActivations, ProductsAgreeWithScalarLoops) {
-  for (const auto& [rows, channels] :
-       {std::pair<int, int>{0, 4}, {1, 1}, {1000, 1}, {301, 3}, {77, 64}, {40, 300}, {3, 5000}}) {
+  for (const auto& [rows, channels] : {std::pair<int, int>{0, 4},
+                                       {1, 1},
+                                       {1000, 1},
+                                       {301, 3},
+                                       {1, 12},
+                                       {7, 12},
+                                       {77, 64},
+                                       {40, 300},
+                                       {3, 5000}}) {
     const Accumulators a(rows, channels, 1);
     for (const bool with_bias : {false, true}) {
       check_requantize<std::uint8_t>(a, GetParam(), with_bias, 0.05F, 0, {0, 255});
@@ -146,6 +153,16 @@ TEST_P(RequantizeActivations, ProductsAgreeWithScalarLoops) {
       check_requantize<std::int8_t>(a, GetParam(), with_bias, 0.07F, -11, {-128, 127});
       check_requantize<std::uint8_t>(a, GetParam(), with_bias, 1.1F, 3, {0, 15});
     }
+  }
+}
+
+// Sums times a scale are denormal or huge: no shortcut of a vectorized kernel holds.
+TEST_P(RequantizeActivations, ProductsOfExtremeScalesAgreeWithScalarLoops) {
+  for (const float extreme : {1e-40F, 1e-38F, 9e28F}) {
+    Accumulators a(60, 16, 2);
+    a.product_scale[3] = extreme;
+    check_requantize<std::uint8_t>(a, GetParam(), true, 0.05F, 7, {0, 255});
+    check_requantize<std::int8_t>(a, GetParam(), false, 2.0F, 0, {-127, 127});
   }
 }
 
