@@ -1,9 +1,8 @@
 // Exact integer products of quantized codes; kernels/requantize has what follows them.
 //
 // Activation codes are uint8_t or int8_t with one zero point; weight codes are int8_t with zero
-// point 0. Accumulators are int32 and exact on every backend and device: oneDNN's int8 kernels are
-// used only with VNNI, and only for the sums themselves (docs/numerics.md). Scales and zero points
-// are pointers to one value, where the codes are.
+// point 0. Accumulators are int32 and exact on every backend and device. Scales and zero points are
+// pointers to one value, where the codes are.
 #pragma once
 
 #include <cstdint>
@@ -62,9 +61,8 @@ struct IntegerConv2d {
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .in_integers = true}; }
 };
 
-// The codes and mask of `to` from the accumulators of `product`, which are the same. Where the CPU
-// multiplies without a library, the sums are requantized while they are in the cache, and acc is
-// left as it was.
+// The codes and mask of `to` from the accumulators of `product`, which are the same. On the CPU the
+// sums are requantized while they are in the cache, and acc is left as it was.
 template <class Product, typename Out>
 struct RequantizedProduct {
   Product product;

@@ -48,7 +48,7 @@ steelyard_add_tests(integer_kernels_test
   SOURCES integer_groups_test.cpp integer_test.cpp
   DEPENDS steelyard::kernels
   AGAIN x86-64-v2 x86-64-v3 eigen
-  LABELS quick)  # without VNNI oneDNN's int8 products saturate and must not be used
+  LABELS quick)
 
 # A program of this build on processors that lack instructions which this machine has: it chooses its kernels by what
 # the processor says, and nothing of it needs more.
