@@ -66,7 +66,7 @@ ConvPrimitive make_backward_input(const Conv2dShape& s, Type type) {
   return {dnnl::convolution_backward_data(desc),
           {},
           reorder_between(weights_desc(s, Type::f32), desc.weights_desc()),
-          reorder_between(output_desc(s, Type::f32), desc.diff_dst_desc()),
+          {},
           desc.diff_src_desc(),
           desc.weights_desc(),
           desc.diff_dst_desc(),
@@ -115,6 +115,18 @@ void execute(const ConvPrimitive& conv, std::unordered_map<int, memory>& argumen
   conv.primitive.execute(cpu_stream(), arguments);
 }
 
+// grad_y is as precise as the products.
+void backward_input(const Conv2dBackwardInput<float>& k, const void* grad_y) {
+  const Conv2dShape& s = k.shape;
+  const auto conv = cache().get(key_of(s, kBackwardInput, k.products.precision), [&] {
+    return make_backward_input(s, operand_type(k.products.precision));
+  });
+  std::unordered_map<int, memory> arguments{{DNNL_ARG_DIFF_DST, wrap(conv->output, grad_y)},
+                                            {DNNL_ARG_WEIGHTS, weights_of(*conv, s, k.w)},
+                                            {DNNL_ARG_DIFF_SRC, wrap(conv->input, k.grad_x)}};
+  execute(*conv, arguments);
+}
+
 }  // namespace
 
 void compute(const Conv2d<float>& k) {
@@ -130,15 +142,9 @@ void compute(const Conv2d<float>& k) {
   execute(*conv, arguments);
 }
 
-void compute(const Conv2dBackwardInput<float>& k) {
-  const Conv2dShape& s = k.shape;
-  const auto conv = cache().get(key_of(s, kBackwardInput, k.products.precision), [&] {
-    return make_backward_input(s, operand_type(k.products.precision));
-  });
-  std::unordered_map<int, memory> arguments{{DNNL_ARG_DIFF_DST, output_of(*conv, s, k.grad_y)},
-                                            {DNNL_ARG_WEIGHTS, weights_of(*conv, s, k.w)},
-                                            {DNNL_ARG_DIFF_SRC, wrap(conv->input, k.grad_x)}};
-  execute(*conv, arguments);
+void compute(const Conv2dBackwardInput<float>& k) { backward_input(k, k.grad_y); }
+void compute_rounded(const Conv2dBackwardInput<float>& k, const BFloat16* grad_y) {
+  backward_input(k, grad_y);
 }
 
 void compute(const Conv2dBackwardWeight<float>& k) {

@@ -5,6 +5,7 @@
 
 #include "steelyard/kernels/conv/float_source.h"
 #include "steelyard/kernels/conv/outer_sums.h"
+#include "steelyard/kernels/cpu/bf16.h"
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/rounded_operands.h"
@@ -183,13 +184,7 @@ class Block {
     if constexpr (O::kPixels == 1) {
       Floats{pixel, layout_.rounds}.read(0, used, to);
     } else {
-      const float* const next = pixel + layout_.s.out_channels;
-      STEELYARD_VECTORIZE
-      for (std::int64_t c = 0; c < used; ++c) {
-        to[c] =
-            narrow<BFloat16>(pixel[c]).bits |
-            (has_second ? static_cast<std::uint32_t>(narrow<BFloat16>(next[c]).bits) << 16 : 0U);
-      }
+      round_to_bf16_pairs(used, pixel, has_second ? pixel + layout_.s.out_channels : nullptr, to);
     }
   }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/taps.h"
 #include "steelyard/kernels/cpu/vectorize.h"
@@ -24,15 +25,6 @@ namespace {
 template <class Sums>
 constexpr std::int64_t kColumns = 2 * Sums::kLanes;
 constexpr std::int64_t kPixelBlock = 96;  // whose inputs stay in the cache for all columns
-
-// Memory of this thread, which steps of training ask for again and again.
-enum class Kept { kOperands, kWeights, kFirst, kSums };
-template <Kept, typename T>
-T* kept(std::int64_t size) {
-  thread_local std::vector<T> buffer;
-  if (std::ssize(buffer) < size) buffer.resize(static_cast<std::size_t>(size));
-  return buffer.data();
-}
 
 // Images as [N, H + 2 pad, W + 2 pad, C].
 struct Bordered {
@@ -162,10 +154,8 @@ class PackedWeights {
       : outputs_(windows.shape().out_channels_per_group()),
         tiles_((outputs_ + kColumns<Sums> - 1) / kColumns<Sums>),
         size_(std::ssize(windows.weights()) * kColumns<Sums>),
-        weights_(
-            kept<Kept::kWeights, typename Sums::Weight>(windows.shape().groups * tiles_ * size_)),
-        first_(kept<Kept::kFirst, std::int32_t>(windows.shape().groups * tiles_ * kColumns<Sums>)) {
-  }
+        weights_(line_buffer<typename Sums::Weight, 1>(windows.shape().groups * tiles_ * size_)),
+        first_(line_buffer<std::int32_t, 2>(windows.shape().groups * tiles_ * kColumns<Sums>)) {}
 
   std::int64_t outputs() const { return outputs_; }  // of a group
   std::int64_t tiles() const { return tiles_; }
@@ -312,7 +302,7 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
     if (as_they_are) x = k.x;
   }
   if (x == nullptr) {
-    auto* const copy = kept<Kept::kOperands, Operand>(s.batch * images.image + windows.beyond());
+    auto* const copy = line_buffer<Operand, 0>(s.batch * images.image + windows.beyond());
     fill_bordered(s, images, k.x, shift, copy);
     x = copy;
   }
@@ -426,7 +416,7 @@ template <typename Code, typename Out>
 void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize) {
   const std::int64_t channels = k.shape.out_channels;
   multiply_any(k, [&](std::int64_t first, std::int64_t pixels, const auto& sums) {
-    auto* const acc = kept<Kept::kSums, std::int32_t>(kPixelBlock * channels);
+    auto* const acc = line_buffer<std::int32_t, 3>(kPixelBlock * channels);
     sums(acc);
     requantize(first * channels, (first + pixels) * channels, acc);
   });

@@ -91,6 +91,24 @@ class SixteenCodes {
   __m512i least_;
 };
 #pragma GCC diagnostic pop
+
+// The mask may be null. By value: codes are bytes, which might alias anything else.
+template <typename Code>
+void requantize_to_bits(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                        const float* multiplier, SixteenCodes sixteen, Code* codes,
+                        std::uint8_t* mask) {
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __mmask16 passes = sixteen(0xFFFF, acc + i, bias + i, multiplier + i, codes + i);
+    if (mask != nullptr) std::memcpy(mask + i / 8, &passes, 2);
+  }
+  if (i == n) return;
+  const auto some = static_cast<__mmask16>((1U << (n - i)) - 1);
+  const __mmask16 passes = sixteen(some, acc + i, bias + i, multiplier + i, codes + i);
+  if (mask == nullptr) return;
+  mask[i / 8] = static_cast<std::uint8_t>(passes);
+  if (n - i > 8) mask[i / 8 + 1] = static_cast<std::uint8_t>(passes >> 8);
+}
 #endif
 
 template <typename Code>
@@ -139,26 +157,14 @@ class Requantizer {
   bool writes_bits_ = false;
   // Where every run begins with a byte of the mask.
   void write_bits(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
-    const SixteenCodes sixteen(output_);
-    tiled_.plan.for_each(
-        begin, end, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
-          const std::int32_t* const bias = tiled_.bias.data() + slot;
-          const float* const multiplier = multiplier_.data() + slot;
-          const auto write = [&](std::int64_t i, __mmask16 some) {
-            return sixteen(some, acc + (first - begin) + i, bias + i, multiplier + i,
-                           codes_ + first + i);
-          };
-          std::int64_t i = 0;
-          for (; i + 16 <= length; i += 16) {
-            const __mmask16 passes = write(i, 0xFFFF);
-            if (mask_ != nullptr) std::memcpy(mask_ + (first + i) / 8, &passes, 2);
-          }
-          if (i == length) return;
-          const __mmask16 passes = write(i, static_cast<__mmask16>((1U << (length - i)) - 1));
-          if (mask_ == nullptr) return;
-          mask_[(first + i) / 8] = static_cast<std::uint8_t>(passes);
-          if (length - i > 8) mask_[(first + i) / 8 + 1] = static_cast<std::uint8_t>(passes >> 8);
-        });
+    tiled_.plan.for_each(begin, end,
+                         [&, sixteen = SixteenCodes(output_)](
+                             std::int64_t first, std::int64_t length, std::int64_t slot) {
+                           requantize_to_bits(length, acc + (first - begin),
+                                              tiled_.bias.data() + slot, multiplier_.data() + slot,
+                                              sixteen, codes_ + first,
+                                              mask_ == nullptr ? nullptr : mask_ + first / 8);
+                         });
   }
 #endif
 
