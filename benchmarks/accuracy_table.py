@@ -58,9 +58,11 @@ def scale_rate(bits, method):
     return 0.2 if bits[0] == 2 and method != "ste" else 1
 
 
-def warmup_epochs(bits, method):
-    """Without it one seed of three lost what it knew in its first ten steps: the learned scales moved too far."""
-    return 1 if method == "lsq, mixed" or (bits and bits[0] == 2 and method != "ste") else 0
+def warmup_epochs(model, bits, method):
+    """Without it one or two seeds of three lost what they knew in their first ten steps: the learned scales moved too far."""
+    if not bits or method == "ste":
+        return 0
+    return 1 if bits[0] == 2 or method == "lsq, mixed" or (model, bits) == ("mobilenet", (4, 4)) else 0
 
 
 class Cell:
@@ -84,7 +86,7 @@ class Cell:
             "train:",
             f"  epochs: {spec['epochs']}",
             f"  optimizer: {{type: sgd, lr: {self.rate()}, momentum: 0.9, nesterov: true, weight_decay: 1.0e-4}}",
-            f"  lr_schedule: {{type: cosine, warmup_epochs: {warmup_epochs(self.bits, self.method)}}}"]
+            f"  lr_schedule: {{type: cosine, warmup_epochs: {warmup_epochs(self.model, self.bits, self.method)}}}"]
         if self.bits:
             text += ["quantize:", "  groups:"]
             weights, activations = METHODS[self.method]
@@ -302,10 +304,10 @@ def model_section(model, spec, results):
             "bits too.")
     if "branches" in spec:
         text += (" \"branches 8\": outputs that are read only by a residual sum have 8 bits too. \"mixed\": the widths are those "
-                 "of `steelyard sensitivity --budget-bits`, found once on the calibrated model. In mixed rows, and in rows of "
-                 "learned scales of 2 bits, the learning rate rises over the first epoch.")
-    elif any(warmup_epochs(row.bits, row.method) for row in rows if row.bits):
-        text += " In rows of learned scales of 2 bits the learning rate rises over the first epoch."
+                 "of `steelyard sensitivity --budget-bits`, found once on the calibrated model.")
+    warm = [f"{row.width} {row.method}" for row in rows if warmup_epochs(model, row.bits, row.method)]
+    if warm:
+        text += f" The learning rate rises over the first epoch in the rows {'; '.join(warm)}."
     lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
               "|---|---|---|---|---|---|---|---|---|"]
     lines += [table_row(row, floats) for row in rows if row.cells]

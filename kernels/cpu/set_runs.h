@@ -157,16 +157,19 @@ class SetParams {
     static_assert(RunPlan::kLongRun % kWhole == 0);
     alignas(kCacheLine) T scale[kPiece + kWhole];
     alignas(kCacheLine) T zero_point[kPiece + kWhole];
+    SetWalker walker(plan_.map(), begin);
     for (; begin < end; begin += kPiece) {
       const std::int64_t stop = std::min(end, begin + kPiece);
-      plan_.for_each(begin, stop, [&](std::int64_t first, std::int64_t count, std::int64_t set) {
-        const Affine<T> p = of_set(set).value;
-        const std::int64_t at = first - begin;
+      for (std::int64_t at = 0; at < stop - begin;) {
+        const std::int64_t count = std::min(stop - begin - at, walker.length());
+        const Affine<T> p = of_set(walker.set()).value;
         for (std::int64_t done = 0; done < count; done += kWhole) {
           for (std::int64_t i = 0; i < kWhole; ++i) scale[at + done + i] = p.scale;
           for (std::int64_t i = 0; i < kWhole; ++i) zero_point[at + done + i] = p.zero_point;
         }
-      });
+        walker.advance(count);
+        at += count;
+      }
       run(begin, stop - begin, of_elements(scale, zero_point));
     }
   }

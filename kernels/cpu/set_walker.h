@@ -10,46 +10,48 @@
 
 namespace steelyard::kernels {
 
-// Walks a map in logical order, run by run: parts of the last axis that lie in one set. Divides
-// only where it starts.
+// Walks a map in logical order, run by run: parts that lie in one set. Divides only where it
+// starts; most steps are those within a row, whose runs have consecutive sets.
 class SetWalker {
  public:
-  SetWalker(const SetMap& map, std::int64_t index) : map_(map) {
-    std::int64_t stride = 1;
-    for (int axis = map.rank - 1; axis >= 0; --axis) {
-      Axis& walked = axes_[axis];
+  SetWalker(const SetMap& map, std::int64_t index) : map_(map), axes_(map.rank - 1) {
+    row_ = map.size[axes_];
+    run_ = map.block[axes_];
+    if (run_ >= row_ && axes_ > 0) {  // a whole last axis: runs are blocks of the axis before it
+      --axes_;
+      run_ = map.block[axes_] * row_;
+      row_ *= map.size[axes_];
+    }
+    at_ = index % row_;
+    index /= row_;
+    left_ = std::min(run_ - at_ % run_, row_ - at_);
+    std::int64_t stride = (row_ + run_ - 1) / run_;
+    for (int axis = axes_ - 1; axis >= 0; --axis) {
+      Axis& walked = outer_[axis];
       walked.at = index % map.size[axis];
       walked.into_block = walked.at % map.block[axis];
       walked.stride = stride;
       walked.set = walked.at / map.block[axis] * stride;
-      set_ += walked.set;
+      row_set_ += walked.set;
       index /= map.size[axis];
       stride *= map.blocks(axis);
     }
+    set_ = row_set_ + at_ / run_;
   }
 
   std::int64_t set() const { return set_; }
   // Elements from here to the end of the run.
-  std::int64_t length() const {
-    const int last = map_.rank - 1;
-    return std::min(map_.size[last] - axes_[last].at, map_.block[last] - axes_[last].into_block);
-  }
+  std::int64_t length() const { return left_; }
   // Moves on by at most length() elements.
   void advance(std::int64_t count) {
-    for (int axis = map_.rank - 1;; --axis, count = 1) {
-      Axis& walked = axes_[axis];
-      walked.at += count;
-      walked.into_block += count;
-      if (walked.at < map_.size[axis]) {
-        if (walked.into_block < map_.block[axis]) return;
-        walked.into_block = 0;
-        walked.set += walked.stride;
-        set_ += walked.stride;
-        return;
-      }
-      set_ -= walked.set;
-      walked.at = walked.into_block = walked.set = 0;
-      if (axis == 0) return;
+    at_ += count;
+    left_ -= count;
+    if (left_ > 0) return;
+    if (at_ < row_) {
+      ++set_;
+      left_ = std::min(run_, row_ - at_);
+    } else {
+      next_row();
     }
   }
 
@@ -61,9 +63,33 @@ class SetWalker {
     std::int64_t set;         // at / block * stride
   };
 
+  void next_row() {
+    for (int axis = axes_ - 1; axis >= 0; --axis) {
+      Axis& walked = outer_[axis];
+      ++walked.at;
+      ++walked.into_block;
+      if (walked.at < map_.size[axis]) {
+        if (walked.into_block == map_.block[axis]) {
+          walked.into_block = 0;
+          walked.set += walked.stride;
+          row_set_ += walked.stride;
+        }
+        break;
+      }
+      row_set_ -= walked.set;
+      walked.at = walked.into_block = walked.set = 0;
+    }
+    at_ = 0;
+    left_ = std::min(run_, row_);
+    set_ = row_set_;
+  }
+
   const SetMap& map_;
-  std::int64_t set_ = 0;
-  Axis axes_[kMaxRank * 2];
+  int axes_;                            // outside a row
+  std::int64_t row_ = 0, run_ = 0;      // elements
+  std::int64_t at_ = 0, left_ = 0;      // in the row; to the end of the run
+  std::int64_t row_set_ = 0, set_ = 0;  // the row's first set, and the run's
+  Axis outer_[kMaxRank * 2];
 };
 
 // Walks the elements of one set in logical order from element k on, run by run: parts whose
