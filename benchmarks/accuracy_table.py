@@ -307,7 +307,7 @@ def model_section(model, spec, results):
                  "of `steelyard sensitivity --budget-bits`, found once on the calibrated model.")
     warm = [f"{row.width} {row.method}" for row in rows if warmup_epochs(model, row.bits, row.method)]
     if warm:
-        text += f" The learning rate rises over the first epoch in the rows {'; '.join(warm)}."
+        text += f" Rows whose learning rate rises over the first epoch: {'; '.join(warm)}."
     lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
               "|---|---|---|---|---|---|---|---|---|"]
     lines += [table_row(row, floats) for row in rows if row.cells]
