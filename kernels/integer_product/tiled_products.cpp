@@ -206,13 +206,13 @@ class PackedWeights {
       if (in_order) {
         put(operands, line.data(), stride, to + column * kTogether);
       } else {
-        put_in_order(order, line.data(), stride, to + column * kTogether);
+        put_by_order(order, line.data(), stride, to + column * kTogether);
       }
     }
   }
 
   // The weights of a column: of each operand `order` says where in `line` it is.
-  static void put_in_order(std::span<const std::int64_t> order, const std::int8_t* line,
+  static void put_by_order(std::span<const std::int64_t> order, const std::int8_t* line,
                            std::int64_t stride, typename Sums::Weight* to) {
     for (std::size_t i = 0; i < order.size(); i += Sums::kTogether, to += stride) {
       for (std::size_t j = 0; j < Sums::kTogether; ++j) to[j] = line[order[i + j]];
