@@ -64,7 +64,7 @@ void compute_own_weight_gradient(const K& k) {
   }
 }
 
-// oneDNN's reorder takes three times as long to round the gradient.
+// Rounds the gradient itself, so that oneDNN needs no reorder of it.
 bool computes_in_bf16(const Conv2dBackwardInput<float>& k) {
   if (k.products.precision != MatmulPrecision::kBf16 || !has_bf16(k.products)) return false;
   const std::int64_t n = k.shape.output_size();

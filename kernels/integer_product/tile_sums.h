@@ -15,9 +15,9 @@ template <class Sums, std::int64_t kVectors>
 inline constexpr std::int64_t kTileRows = Sums::kRows * 2 / kVectors;
 
 // sums[r * stride + c] = first[c] plus the sum over runs b and operands i of rows[r][begins[b] + i]
-// times the weight of column c; with `add`, what is there takes the
-// place of first[c]. Runs have the same length, a multiple of kTogether; weights are [runs, length
-// / kTogether, columns, kTogether], and there are kVectors * kLanes columns.
+// times the weight of column c; with `add`, what is there takes the place of first[c]. Runs have
+// the same length, a multiple of kTogether; weights are
+// [runs, length / kTogether, columns, kTogether], and there are kVectors * kLanes columns.
 template <class Sums, std::int64_t kVectors>
 void sum_tile(const typename Sums::Operand* const* rows, std::span<const std::int64_t> begins,
               std::int64_t length, const typename Sums::Weight* weights, const std::int32_t* first,
