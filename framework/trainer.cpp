@@ -132,7 +132,18 @@ TrainResult Trainer::result(bool interrupted) const {
           .step = position_.step,
           .captured_steps = steps_.captured_steps(),
           .not_captured = steps_.not_captured(),
-          .best = best_};
+          .best = best_,
+          .warning = warning()};
+}
+
+std::string Trainer::warning() const {
+  constexpr double kNothingLearned = .99;  // of the loss of outputs that are all zero
+  if (zeros_loss_ <= 0 || last_epoch_loss_ < kNothingLearned * zeros_loss_) return "";
+  return fmt::format(
+      "the last epoch's training loss is {:.4g}, that of outputs that are all zero {:.4g}, the "
+      "first step's was {:.4g}: the model has learned nothing or lost what it knew; a lower "
+      "learning rate or train.lr_schedule.warmup_epochs may help",
+      last_epoch_loss_, zeros_loss_, steps_.first_loss().item());
 }
 
 bool Trainer::run_epoch(const std::atomic<bool>& stop) {
@@ -218,6 +229,7 @@ void Trainer::finish_epoch() {
   report.train_loss = steps_.loss_sum().item() / static_cast<double>(position_.samples);
   report.ranks = clock_.of_all_ranks();
   require_loss("the epoch's loss", report.train_loss);
+  last_epoch_loss_ = report.train_loss;
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);
     for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);

@@ -77,6 +77,7 @@ struct Summary {
   std::int64_t epochs = 0;  // 0: of a calibration
   double seconds = 0;
   std::optional<std::int64_t> best_epoch;
+  std::string warning = {};
 };
 
 Summary summary_in(const std::filesystem::path& path) {
@@ -88,6 +89,7 @@ Summary summary_in(const std::filesystem::path& path) {
                     .best_epoch = {}};
     const auto& best = json.at("best");
     if (!best.is_null()) summary.best_epoch = integer_of<std::int64_t>(best.at("epoch"));
+    summary.warning = json.value("warning", "");
     return summary;
   } catch (const std::exception& error) {
     throw InputError(printable(path.string()) + ": is not valid: " + printable(error.what()));
@@ -208,6 +210,7 @@ class Reporter {
   void add_facts() {
     fact("state", state());
     if (summary_) fact("training time", fmt::format("{:.0f} s", summary_->seconds));
+    if (summary_ && !summary_->warning.empty()) fact("warning", summary_->warning);
     if (summary_ && summary_->best_epoch) fact("best epoch", std::to_string(*summary_->best_epoch));
     fact("seed", std::to_string(recipe_.seed));
     fact("data", recipe_.data.dataset);

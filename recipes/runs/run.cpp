@@ -49,6 +49,7 @@ Json summary(const RunOptions& options, Experiment& experiment, const TrainResul
     json["captured_steps"] = result.captured_steps;
     if (!result.not_captured.empty()) json["not_captured"] = result.not_captured;
   }
+  if (!result.warning.empty()) json["warning"] = result.warning;
   json["checkpoint_sha256"] = sha256_of_file(options.folder / run_files::kLast);
   return json;
 }
@@ -352,6 +353,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     const Metrics final = tested(experiment_, trainer, *ranks_);
     if (first_rank()) {
       log.final_test(result.step, final);
+      if (!result.warning.empty()) options_.note(result.warning);
       write_summary(options_,
                     summary(options_, experiment_, result, final, log.seconds(), memory_bytes()));
     }

@@ -162,10 +162,6 @@ class Calibrate(Case):
         self.assertIn("run/summary.json: is of a run of 0 epochs, the recipe has 3", printed)
         self.assertIn("interrupted or running", self.read("page.html"))
 
-    def read(self, *parts):
-        with open(self.path(*parts), encoding="utf-8") as file:
-            return file.read()
-
     def test_a_divergence_while_calibrating_is_logged(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3}\n")
         name = self.path("float", "last.safetensors")

@@ -109,6 +109,10 @@ class Case(unittest.TestCase):
             self.assertIn(fragment, result.stderr)
         return result
 
+    def read(self, *parts):
+        with open(self.path(*parts), encoding="utf-8") as file:
+            return file.read()
+
     def train(self, recipe, run, *more):
         return self.succeed("train", recipe, "--run-dir", self.path(run), *more)
 

@@ -408,6 +408,17 @@ class Divergence(Case):
             self.assertEqual((last["type"], "failed: " + last["what"] + "\n"), ("diverged", result.stderr))
             self.assertEqual(self.sha(name, "last.safetensors"), before)
 
+    def test_a_run_that_learned_nothing_says_so(self):
+        recipe = self.recipe(LAYERS + SGD)
+        self.train(recipe, "learned")
+        self.assertNotIn("warning", self.summary("learned"))
+        nothing = self.run_program("train", recipe, "--run-dir", "nothing", "--set", "train.optimizer.lr=1e-30")
+        warning = self.summary("nothing")["warning"]
+        self.assertIn("the model has learned nothing or lost what it knew", warning)
+        self.assertIn(f"note: {warning}\n", nothing.stderr)
+        self.succeed("report", "nothing", "--out", "page.html")
+        self.assertIn("learned nothing", self.read("page.html"))
+
 
 class KillDuringSaves(Case):
     def test_kills_leave_no_damaged_checkpoint(self):
