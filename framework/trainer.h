@@ -155,7 +155,7 @@ class Trainer {
   StepRunner steps_;
   StepClock clock_;
   Position position_;
-  double zeros_loss_ = 0;      // of outputs that are all zero
+  double zeros_loss_ = 0;       // of outputs that are all zero
   double last_epoch_loss_ = 0;  // in training; 0 before one was trained
   std::optional<BestEpoch> best_;
 };

@@ -26,13 +26,14 @@
 
 namespace steelyard::kernels {
 
-using AllCpuKernels =
+using SharedKernels =
     JoinedKernels<BlockScalesKernels, ConvKernels, EmbeddingKernels, FakeQuantizeKernels,
                   HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
                   IntegerProductKernels, MatmulKernels, NormKernels, OptimizerStepKernels,
                   PercentileKernels, PoolKernels, QuantKernels, QuantizerStateKernels,
                   ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
                   TransposeKernels, WeightCodesKernels, WideCodesKernels>;
-using AllCudaKernels = JoinedKernels<AllCpuKernels, ConvOfCodesKernels>;
+using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels, RoundedMaskKernels>;
+using AllCudaKernels = JoinedKernels<SharedKernels, ConvOfCodesKernels>;
 
 }  // namespace steelyard::kernels

@@ -10,8 +10,9 @@ namespace steelyard::qat {
 namespace {
 
 // The gradient where the mask, which may be undefined, has a one, and its sums over the rows, which
-// are the gradient of a bias.
-Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tensor& sums) {
+// are the gradient of a bias. Of a mask it may be in bf16.
+Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tensor& sums,
+                       bool may_be_bf16) {
   const std::int64_t channels = sums.size();
   const std::int64_t rows = channels == 0 ? 0 : grad_output.size() / channels;
   const Device device = grad_output.device();
@@ -21,6 +22,17 @@ Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tens
                                            .x = grad_output.data<float>(),
                                            .sums = sums.data<float>()});
     return grad_output;
+  }
+  if (may_be_bf16) {
+    const Tensor grad = Tensor::empty(grad_output.shape(), DType::kBF16, device);
+    kernels::run(kernels::ApplyMaskAndSum<float, kernels::BFloat16>{
+        .rows = rows,
+        .channels = channels,
+        .mask = mask.data<std::uint8_t>(),
+        .grad_y = grad_output.data<float>(),
+        .grad_x = static_cast<kernels::BFloat16*>(grad.raw()),
+        .sums = sums.data<float>()});
+    return grad;
   }
   const Tensor grad = gradient_like(grad_output);
   run(device, kernels::ApplyMaskAndSum<float>{.rows = rows,
@@ -88,7 +100,8 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
   Tensor grad;  // no second handle of grad_output, which the mask may then be written over
   if (has_bias_ && needs_grad(2)) {
     grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
-    grad = summed_gradient(grad_output, output_mask, grads[2]);
+    grad = summed_gradient(grad_output, output_mask, grads[2],
+                           product_->reads_bf16_gradients(x_, weight_codes().shape()));
   } else if (output_mask.defined()) {
     grad = masked_gradient(grad_output, output_mask);
   } else {

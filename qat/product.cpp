@@ -1,6 +1,7 @@
 #include "steelyard/qat/product.h"
 
 #include <stdexcept>
+#include <type_traits>
 
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/on_device.h"
@@ -23,6 +24,16 @@ void run_product(const K& product, const Tensor& acc, const Requantization* to) 
     using Code = CodeOf<decltype(tag)>;
     run(acc.device(), kernels::RequantizedProduct<K, Code>{product, to->kernel<Code>(acc)});
   });
+}
+
+// f(the floats or bf16 numbers of a gradient).
+template <class F>
+void visit_gradient(const Tensor& grad, const F& f) {
+  if (grad.dtype() == DType::kBF16) {
+    f(static_cast<const kernels::BFloat16*>(grad.raw()));
+  } else {
+    f(static_cast<const float*>(grad.data<float>()));
+  }
 }
 
 class LinearProduct : public Product {
@@ -138,15 +149,23 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     });
   }
 
+  bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight) const override {
+    return x.codes.device().kind == Device::Kind::kCpu && has_codes_of_kernels(x) &&
+           kernels::reads_bf16_gradients(conv2d_shape(x.codes.shape(), weight, geometry_));
+  }
+
   void grad_input(const Tensor& grad, const WeightCodes& weight,
                   const Tensor& grad_x) const override {
     const auto shape = conv2d_shape(grad_x.shape(), weight.codes.shape(), geometry_);
     if (grad.device().kind == Device::Kind::kCpu) {
-      return kernels::run(
-          kernels::Conv2dBackwardInput<float>{.shape = shape,
-                                              .grad_y = grad.data<float>(),
-                                              .w = dequantized(weight).data<float>(),
-                                              .grad_x = grad_x.data<float>()});
+      return visit_gradient(grad, [&](const auto* grad_y) {
+        using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
+        kernels::run(
+            kernels::Conv2dBackwardInput<float, Gradient>{.shape = shape,
+                                                          .grad_y = grad_y,
+                                                          .w = dequantized(weight).data<float>(),
+                                                          .grad_x = grad_x.data<float>()});
+      });
     }
     const kernels::CudaQueue& queue = cuda_queue(grad.device());
     if (weight.qparams.zero_point.defined() || weight.qparams.scale.size() > shape.out_channels) {
@@ -167,7 +186,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
                    const Tensor& grad_weight) const override {
     const auto shape = conv2d_shape(x.codes.shape(), grad_weight.shape(), geometry_);
-    if (x.wide() || x.dynamic) {  // no kernel reads their codes
+    if (!has_codes_of_kernels(x)) {
       run(grad.device(), kernels::Conv2dBackwardWeight<float>{.shape = shape,
                                                               .x = dequantized(x).data<float>(),
                                                               .grad_y = grad.data<float>(),
@@ -176,15 +195,21 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     }
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
-      run(grad.device(),
-          kernels::CodesBackwardWeight<Code>{
-              .shape = shape,
-              .x = x.codes.data<Code>(),
-              .scale = x.qparams.scale.data<float>(),
-              .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-              .grad_y = grad.data<float>(),
-              .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
-              .grad_w = grad_weight.data<float>()});
+      visit_gradient(grad, [&](const auto* grad_y) {
+        const kernels::CodesBackwardWeight<Code, std::remove_cvref_t<decltype(*grad_y)>> kernel{
+            .shape = shape,
+            .x = x.codes.data<Code>(),
+            .scale = x.qparams.scale.data<float>(),
+            .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+            .grad_y = grad_y,
+            .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
+            .grad_w = grad_weight.data<float>()};
+        if constexpr (std::is_same_v<decltype(grad_y), const float*>) {
+          run(grad.device(), kernel);
+        } else {
+          kernels::run(kernel);
+        }
+      });
     });
   }
 
@@ -194,6 +219,9 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   }
 
  private:
+  // No kernel of a weight gradient reads the codes of others.
+  static bool has_codes_of_kernels(const QuantizedValue& x) { return !x.wide() && !x.dynamic; }
+
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
                 kernels::CodeRange weight_range, const Tensor& acc,
                 const Requantization* to) const override {

@@ -5,6 +5,7 @@
 
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/value_type.h"
 #include "steelyard/kernels/watch.h"
 #include "steelyard/kernels/windows.h"
 
@@ -21,11 +22,13 @@ struct Conv2d {
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
 
-// grad_x[N, H, W, C] from grad_y[N, OH, OW, O].
-template <typename T>
+// grad_x[N, H, W, C] from grad_y[N, OH, OW, O]. Gradient is T, or on the CPU BFloat16 for float,
+// where reads_bf16_gradients().
+template <typename T, typename Gradient = T>
 struct Conv2dBackwardInput {
   Conv2dShape shape;
-  const T *grad_y, *w;
+  const Gradient *grad_y;
+  const T *w;
   T *grad_x;
   CpuProducts products = default_products();
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
@@ -56,23 +59,34 @@ struct CodesBackwardInput {
 };
 // ... and of inputs x with one scale and zero point, on both devices. mask (may be null): the
 // weights whose gradient passes, the others' is 0. The CPU multiplies by the scale once, at the
-// end.
-template <typename Code>
+// end. Gradient is float, or as above BFloat16.
+template <typename Code, typename Gradient = float>
 struct CodesBackwardWeight {
   Conv2dShape shape;
   const Code *x;
   const float *scale;
   const std::int32_t *zero_point;
-  const float *grad_y;
+  const Gradient *grad_y;
   const std::uint8_t *mask;
   float *grad_w;
   CpuProducts products = default_products();
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };
 
-using ConvKernels = JoinedKernels<ForFloats<Conv2d, Conv2dBackwardInput, Conv2dBackwardWeight>,
-                                  ForTypes<CodesBackwardWeight, std::int8_t, std::uint8_t>>;
-// Those that the CPU has not.
+// Whether the gradients of a convolution by codes read the output's in bf16: bf16 products by
+// instructions of their own.
+bool reads_bf16_gradients(const Conv2dShape &shape,
+                          const CpuProducts &products = default_products());
+
+using ConvKernels =
+    JoinedKernels<ForFloats<Conv2d, Conv2dBackwardWeight>,
+                  KernelList<Conv2dBackwardInput<float>, Conv2dBackwardInput<double>,
+                             CodesBackwardWeight<std::int8_t>, CodesBackwardWeight<std::uint8_t>>>;
+// Those that the CPU has not ...
 using ConvOfCodesKernels = KernelList<CodesBackwardInput>;
+// ... and those that a GPU has not.
+using ConvOfBf16Kernels =
+    KernelList<Conv2dBackwardInput<float, BFloat16>, CodesBackwardWeight<std::int8_t, BFloat16>,
+               CodesBackwardWeight<std::uint8_t, BFloat16>>;
 
 }  // namespace steelyard::kernels

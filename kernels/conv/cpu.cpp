@@ -3,6 +3,7 @@
 
 #include "steelyard/kernels/conv/depthwise.h"
 #include "steelyard/kernels/conv/eigen.h"
+#include "steelyard/kernels/conv/onednn_limits.h"
 #include "steelyard/kernels/conv/outer_products.h"
 #include "steelyard/kernels/conv/outer_sums.h"
 #include "steelyard/kernels/cpu/bf16.h"
@@ -14,15 +15,6 @@
 
 namespace steelyard::kernels {
 namespace {
-
-// oneDNN 2.6 gathers the pixels of strided 1x1 convolutions in a buffer, which on AVX2 is too small
-// for channels that do not fill a vector: memory after it was overwritten, and with two threads
-// gradients of weights were wrong (2 to 6 channels, stride 2).
-bool is_overrun_by_onednn(const Conv2dShape& s) {
-  constexpr std::int64_t kLanes = 8;
-  return s.kernel_h == 1 && s.kernel_w == 1 && (s.stride_h > 1 || s.stride_w > 1) &&
-         s.in_channels_per_group() % kLanes != 0;
-}
 
 // The kernel, with the library and precision that its shape allows.
 template <class K>
@@ -51,32 +43,35 @@ bool is_own_weight_gradient(const Conv2dShape& s, const CpuProducts& products) {
   if (products.backend == Backend::kEigen) return false;
   if (kAlways) return true;
   if (s.is_depthwise()) return s.in_channels % FloatOperands::kLanes != 0;
-  return products.precision == MatmulPrecision::kBf16 && has_bf16(products);
+  return reads_bf16_gradients(s, products);
 }
 
 // Of codes or floats.
 template <class K>
 void compute_own_weight_gradient(const K& k) {
-  if (k.shape.is_depthwise()) {
-    depthwise::compute(k);
-  } else {
-    outer_products::compute(k);
+  if constexpr (requires { depthwise::compute(k); }) {
+    if (k.shape.is_depthwise()) return depthwise::compute(k);
   }
+  outer_products::compute(k);
 }
 
 // Rounds the gradient itself, so that oneDNN needs no reorder of it.
 bool computes_in_bf16(const Conv2dBackwardInput<float>& k) {
-  if (k.products.precision != MatmulPrecision::kBf16 || !has_bf16(k.products)) return false;
+  if (!reads_bf16_gradients(k.shape, k.products)) return false;
   const std::int64_t n = k.shape.output_size();
   auto* const rounded = line_buffer<BFloat16, 0>(n);
   parallel_blocks(n, [&](std::int64_t begin, std::int64_t end) {
     round_to_bf16(end - begin, k.grad_y + begin, rounded + begin);
   });
-  onednn::compute_rounded(k, rounded);
+  onednn::compute(Conv2dBackwardInput<float, BFloat16>{k.shape, rounded, k.w, k.grad_x});
   return true;
 }
 
 }  // namespace
+
+void compute(const Conv2dBackwardInput<float, BFloat16>& k) {
+  if (k.shape.input_size() > 0) onednn::compute(k);
+}
 
 template <typename T>
 void compute(const Conv2d<T>& given) {
@@ -114,8 +109,8 @@ void compute(const Conv2dBackwardWeight<T>& given) {
   if (!onednn::computes(k)) eigen::compute(k);
 }
 
-template <typename Code>
-void compute(const CodesBackwardWeight<Code>& k) {
+template <typename Code, typename Gradient>
+void compute(const CodesBackwardWeight<Code, Gradient>& k) {
   if (k.shape.output_size() == 0 || k.shape.weight_size() == 0) {
     std::fill_n(k.grad_w, k.shape.weight_size(), 0.0F);
   } else {
@@ -124,5 +119,6 @@ void compute(const CodesBackwardWeight<Code>& k) {
 }
 
 template struct CpuKernels<ConvKernels>;
+template struct CpuKernels<ConvOfBf16Kernels>;
 
 }  // namespace steelyard::kernels

@@ -115,13 +115,13 @@ void execute(const ConvPrimitive& conv, std::unordered_map<int, memory>& argumen
   conv.primitive.execute(cpu_stream(), arguments);
 }
 
-// grad_y is as precise as the products.
-void backward_input(const Conv2dBackwardInput<float>& k, const void* grad_y) {
+// The gradient is as precise as the products.
+template <typename Gradient>
+void backward_input(const Conv2dBackwardInput<float, Gradient>& k, MatmulPrecision precision) {
   const Conv2dShape& s = k.shape;
-  const auto conv = cache().get(key_of(s, kBackwardInput, k.products.precision), [&] {
-    return make_backward_input(s, operand_type(k.products.precision));
-  });
-  std::unordered_map<int, memory> arguments{{DNNL_ARG_DIFF_DST, wrap(conv->output, grad_y)},
+  const auto conv = cache().get(key_of(s, kBackwardInput, precision),
+                                [&] { return make_backward_input(s, operand_type(precision)); });
+  std::unordered_map<int, memory> arguments{{DNNL_ARG_DIFF_DST, wrap(conv->output, k.grad_y)},
                                             {DNNL_ARG_WEIGHTS, weights_of(*conv, s, k.w)},
                                             {DNNL_ARG_DIFF_SRC, wrap(conv->input, k.grad_x)}};
   execute(*conv, arguments);
@@ -142,9 +142,9 @@ void compute(const Conv2d<float>& k) {
   execute(*conv, arguments);
 }
 
-void compute(const Conv2dBackwardInput<float>& k) { backward_input(k, k.grad_y); }
-void compute_rounded(const Conv2dBackwardInput<float>& k, const BFloat16* grad_y) {
-  backward_input(k, grad_y);
+void compute(const Conv2dBackwardInput<float>& k) { backward_input(k, MatmulPrecision::kFloat32); }
+void compute(const Conv2dBackwardInput<float, BFloat16>& k) {
+  backward_input(k, MatmulPrecision::kBf16);
 }
 
 void compute(const Conv2dBackwardWeight<float>& k) {

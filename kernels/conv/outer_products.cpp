@@ -1,6 +1,7 @@
 #include "steelyard/kernels/conv/outer_products.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/conv/float_source.h"
@@ -27,6 +28,14 @@ inline std::uint32_t pair_of(float first, float second) {
   return (bits_as<std::uint32_t>(first) >> 16) | (bits_as<std::uint32_t>(second) & 0xFFFF0000U);
 }
 
+// Each of n values and the one that lies `distance` behind it.
+inline void pair_neighbours(std::int64_t n, const float* values, std::int64_t distance,
+                            std::uint32_t* to) {
+  const float* const second = values + distance;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) to[i] = pair_of(values[i], second[i]);
+}
+
 // Where a convolution's operands and sums are. Lines of output pixels are numbered through all
 // images.
 template <class O>
@@ -34,14 +43,15 @@ struct Layout {
   Layout(const Conv2dShape& shape, bool rounds_operands)
       : s(shape),
         rounds(rounds_operands),
-        line((s.in_w + 2 * s.pad_w) * s.in_channels),
+        steps((s.out_w() + O::kPixels - 1) / O::kPixels),
+        skips_pixels(O::kPixels > 1 && s.kernel_w == 1),
+        line((skips_pixels ? steps : s.in_w + 2 * s.pad_w) * s.in_channels),
         rows(s.kernel_h * s.kernel_w * s.in_channels_per_group()),
         vectors(s.out_channels_per_group() <= O::kLanes ? 1 : 2),
         tile_rows(vectors == 1 ? kTileRows<O, 1> : kTileRows<O, 2>),
         row_tiles((rows + tile_rows - 1) / tile_rows),
         columns(vectors * O::kLanes),
         column_tiles((s.out_channels_per_group() + columns - 1) / columns),
-        steps((s.out_w() + O::kPixels - 1) / O::kPixels),
         packs_gradient(O::kPixels > 1 || rounds || s.out_channels_per_group() % columns != 0) {
     for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
       for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
@@ -68,7 +78,9 @@ struct Layout {
 
   Conv2dShape s;
   bool rounds;  // operands to bf16
-  std::int64_t line, rows, vectors, tile_rows, row_tiles, columns, column_tiles, steps;
+  std::int64_t steps;
+  bool skips_pixels;  // a line of x has one operand for each step, instead of one for each pixel
+  std::int64_t line, rows, vectors, tile_rows, row_tiles, columns, column_tiles;
   bool packs_gradient;
   std::vector<std::int64_t> offsets;  // of the rows, in x: kernel row, kernel column, channel
 };
@@ -81,8 +93,8 @@ class Block {
 
   explicit Block(const Layout<O>& layout) : layout_(layout) {}
 
-  template <class Source>
-  void pack(const Source& x, const float* grad, std::int64_t first, std::int64_t last) {
+  template <class Source, typename Gradient>
+  void pack(const Source& x, const Gradient* grad, std::int64_t first, std::int64_t last) {
     begins_.clear();
     std::int64_t rows = 0;
     for_each_image(first, last, [&](std::int64_t, std::int64_t, std::int64_t count) {
@@ -94,11 +106,13 @@ class Block {
       pack_rows(x, image, row * layout_.s.stride_h - layout_.s.pad_h, count, start);
       start += layout_.input_rows(count) * layout_.line;
     });
-    if (layout_.packs_gradient) {
-      pack_gradient(grad, first, last - first);
-    } else {
-      given_ = grad + first * layout_.s.out_w() * layout_.s.out_channels;
+    if constexpr (std::is_same_v<Operand, Gradient>) {
+      if (!layout_.packs_gradient) {
+        given_ = grad + first * layout_.s.out_w() * layout_.s.out_channels;
+        return;
+      }
     }
+    pack_gradient(grad, first, last - first);
   }
 
   const Operand* x() const { return x_; }
@@ -110,7 +124,8 @@ class Block {
     return grad_ + tile * std::ssize(begins_) * layout_.steps * layout_.columns;
   }
   OuterLines lines() const {
-    return {begins_, layout_.steps, layout_.s.stride_w * layout_.s.in_channels * O::kPixels,
+    const std::int64_t pixels = layout_.skips_pixels ? 1 : layout_.s.stride_w * O::kPixels;
+    return {begins_, layout_.steps, pixels * layout_.s.in_channels,
             layout_.packs_gradient ? layout_.columns : layout_.s.out_channels};
   }
 
@@ -137,8 +152,9 @@ class Block {
     const std::int64_t inner = s.in_w * s.in_channels, border = s.pad_w * s.in_channels;
     // A line and, for the pixels that its last ones are paired with, zeros.
     const std::int64_t beyond = s.stride_w * s.in_channels;
-    float* const values = line_buffer<float, 2>(layout_.line + beyond);
-    std::fill_n(values, layout_.line + beyond, 0.0F);
+    const std::int64_t values_size = inner + 2 * border + beyond;
+    float* const values = line_buffer<float, 2>(values_size);
+    std::fill_n(values, values_size, 0.0F);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t h = top + row, from = (image * s.in_h + h) * inner;
       Operand* const to = x_ + start + row * layout_.line;
@@ -150,41 +166,47 @@ class Block {
         std::fill_n(to + border + inner, border, Operand{0});
       } else {
         x.read(from, inner, values + border);
-        const float* const first = values;
-        const float* const second = first + beyond;
-        STEELYARD_VECTORIZE
-        for (std::int64_t i = 0; i < layout_.line; ++i) to[i] = pair_of(first[i], second[i]);
-      }
-    }
-  }
-
-  // [groups, tiles of columns, lines, steps, columns].
-  void pack_gradient(const float* grad, std::int64_t first, std::int64_t lines) {
-    const Conv2dShape& s = layout_.s;
-    const std::int64_t outputs = s.out_channels_per_group(), out_w = s.out_w();
-    const std::int64_t columns = layout_.columns;
-    Operand* to = grad_ =
-        line_buffer<Operand, 1>(s.groups * layout_.column_tiles * lines * layout_.steps * columns);
-    for (std::int64_t tile = 0; tile < s.groups * layout_.column_tiles; ++tile) {
-      const std::int64_t column = tile % layout_.column_tiles * columns;
-      const std::int64_t used = std::min(columns, outputs - column);
-      const float* const from =
-          grad + first * out_w * s.out_channels + tile / layout_.column_tiles * outputs + column;
-      for (std::int64_t line = 0; line < lines; ++line) {
-        for (std::int64_t i = 0; i < layout_.steps; ++i, to += columns) {
-          pack_step(from + (line * out_w + i * O::kPixels) * s.out_channels, used,
-                    i * O::kPixels + 1 < out_w, to);
-          if (used < columns) std::fill(to + used, to + columns, Operand{0});
+        if (layout_.skips_pixels) {
+          for (std::int64_t i = 0; i < layout_.steps; ++i) {
+            pair_neighbours(s.in_channels, values + i * O::kPixels * beyond, beyond,
+                            to + i * s.in_channels);
+          }
+        } else {
+          pair_neighbours(layout_.line, values, beyond, to);
         }
       }
     }
   }
 
-  void pack_step(const float* pixel, std::int64_t used, bool has_second, Operand* to) const {
-    if constexpr (O::kPixels == 1) {
+  // [groups, tiles of columns, lines, steps, columns]; read pixel by pixel, as it lies in memory.
+  template <typename Gradient>
+  void pack_gradient(const Gradient* grad, std::int64_t first, std::int64_t lines) {
+    const Conv2dShape& s = layout_.s;
+    const std::int64_t outputs = s.out_channels_per_group(), out_w = s.out_w();
+    const std::int64_t columns = layout_.columns, tiles = s.groups * layout_.column_tiles;
+    const std::int64_t of_tile = lines * layout_.steps * columns;
+    grad_ = line_buffer<Operand, 1>(tiles * of_tile);
+    for (std::int64_t step = 0; step < lines * layout_.steps; ++step) {
+      const std::int64_t line = step / layout_.steps, i = step % layout_.steps * O::kPixels;
+      const Gradient* const pixel = grad + ((first + line) * out_w + i) * s.out_channels;
+      Operand* to = grad_ + step * columns;
+      for (std::int64_t tile = 0; tile < tiles; ++tile, to += of_tile) {
+        const std::int64_t column = tile % layout_.column_tiles * columns;
+        const std::int64_t used = std::min(columns, outputs - column);
+        pack_step(pixel + tile / layout_.column_tiles * outputs + column, used, i + 1 < out_w, to);
+        if (used < columns) std::fill(to + used, to + columns, Operand{0});
+      }
+    }
+  }
+
+  template <typename Gradient>
+  void pack_step(const Gradient* pixel, std::int64_t used, bool has_second, Operand* to) const {
+    if constexpr (std::is_same_v<Gradient, Operand>) {
       Floats{pixel, layout_.rounds}.read(0, used, to);
+    } else if constexpr (O::kPixels == 1) {
+      for (std::int64_t c = 0; c < used; ++c) to[c] = widen(pixel[c]);
     } else {
-      round_to_bf16_pairs(used, pixel, has_second ? pixel + layout_.s.out_channels : nullptr, to);
+      bf16_pairs(used, pixel, has_second ? pixel + layout_.s.out_channels : nullptr, to);
     }
   }
 
@@ -216,17 +238,18 @@ void add_block(const Layout<O>& layout, const Block<O>& block, std::int64_t firs
 }
 
 // What a product is of, besides x.
+template <typename Gradient>
 struct Operands {
   Conv2dShape shape;
-  const float* grad_y;
+  const Gradient* grad_y;
   float scale;               // of the values of x
   const std::uint8_t* mask;  // of the weights whose gradient passes; may be null
   float* grad_w;
 };
 
 // grad_w [O, C/groups, KH, KW] = scale * the sum of `parts` arrays of sums, in their order.
-template <class O>
-void unpack(const Layout<O>& layout, std::int64_t parts, const float* sums, const Operands& k) {
+template <class O, class K>
+void unpack(const Layout<O>& layout, std::int64_t parts, const float* sums, const K& k) {
   const Conv2dShape& s = layout.s;
   const std::int64_t outputs = s.out_channels_per_group(), channels = s.in_channels_per_group();
   const std::int64_t taps = s.kernel_h * s.kernel_w, size = layout.tiles() * layout.tile_size();
@@ -250,8 +273,8 @@ void unpack(const Layout<O>& layout, std::int64_t parts, const float* sums, cons
   });
 }
 
-template <class O, class Source>
-void multiply_by(const Source& x, const Operands& k, bool rounds) {
+template <class O, class Source, typename Gradient>
+void multiply_by(const Source& x, const Operands<Gradient>& k, bool rounds) {
   const Layout<O> layout(k.shape, rounds);
   const std::int64_t size = layout.tiles() * layout.tile_size(), threads = omp_get_max_threads();
   const std::int64_t of_block = layout.lines_of_block();
@@ -282,8 +305,8 @@ void multiply_by(const Source& x, const Operands& k, bool rounds) {
   unpack(layout, parts, sums, k);
 }
 
-template <class Source>
-void multiply(const Source& x, const Operands& k, const CpuProducts& products) {
+template <class Source, typename Gradient>
+void multiply(const Source& x, const Operands<Gradient>& k, const CpuProducts& products) {
   const bool rounds = products.precision == MatmulPrecision::kBf16;
 #if defined(__AVX512BW__)
   if (rounds && has_bf16(products)) return multiply_by<Bf16Operands>(x, k, rounds);
@@ -295,15 +318,18 @@ void multiply(const Source& x, const Operands& k, const CpuProducts& products) {
 
 void compute(const Conv2dBackwardWeight<float>& k) {
   const bool rounds = k.products.precision == MatmulPrecision::kBf16;
-  multiply(Floats{k.x, rounds}, {k.shape, k.grad_y, 1.0F, nullptr, k.grad_w}, k.products);
-}
-template <typename Code>
-void compute(const CodesBackwardWeight<Code>& k) {
-  multiply(Codes<Code>{k.x, *k.zero_point}, {k.shape, k.grad_y, *k.scale, k.mask, k.grad_w},
+  multiply(Floats{k.x, rounds}, Operands<float>{k.shape, k.grad_y, 1.0F, nullptr, k.grad_w},
            k.products);
+}
+template <typename Code, typename Gradient>
+void compute(const CodesBackwardWeight<Code, Gradient>& k) {
+  multiply(Codes<Code>{k.x, *k.zero_point},
+           Operands<Gradient>{k.shape, k.grad_y, *k.scale, k.mask, k.grad_w}, k.products);
 }
 
 template void compute(const CodesBackwardWeight<std::int8_t>&);
 template void compute(const CodesBackwardWeight<std::uint8_t>&);
+template void compute(const CodesBackwardWeight<std::int8_t, BFloat16>&);
+template void compute(const CodesBackwardWeight<std::uint8_t, BFloat16>&);
 
 }  // namespace steelyard::kernels::outer_products

@@ -8,9 +8,9 @@
 namespace steelyard::kernels::outer_products {
 
 // As conv.h says, for non-empty shapes with more than a channel per group, on the precision of the
-// products. Code is int8_t or uint8_t.
+// products. Code is int8_t or uint8_t, Gradient float or BFloat16.
 void compute(const Conv2dBackwardWeight<float>& k);
-template <typename Code>
-void compute(const CodesBackwardWeight<Code>& k);
+template <typename Code, typename Gradient>
+void compute(const CodesBackwardWeight<Code, Gradient>& k);
 
 }  // namespace steelyard::kernels::outer_products

@@ -22,8 +22,7 @@ inline __m512i to_bf16(__m512 upper_half, __m512 lower_half) {
 }
 
 // to[i] has first[i] in its low half and second[i], where there is one, in its high half.
-inline void round_to_bf16_pairs(std::int64_t n, const float* first, const float* second,
-                                std::uint32_t* to) {
+inline void bf16_pairs(std::int64_t n, const float* first, const float* second, std::uint32_t* to) {
   alignas(64) static constexpr std::uint16_t kInterleaved[32] = {
       0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
       8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -39,6 +38,16 @@ inline void round_to_bf16_pairs(std::int64_t n, const float* first, const float*
         second == nullptr ? 0U : std::uint32_t{narrow<BFloat16>(second[i]).bits} << 16;
     to[i] = narrow<BFloat16>(first[i]).bits | high;
   }
+}
+inline void bf16_pairs(std::int64_t n, const BFloat16* first, const BFloat16* second,
+                       std::uint32_t* to) {
+  if (second == nullptr) {
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = 0; i < n; ++i) to[i] = first[i].bits;
+    return;
+  }
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) to[i] = first[i].bits | std::uint32_t{second[i].bits} << 16;
 }
 #endif
 

@@ -18,7 +18,7 @@ bool has_bf16() { return false; }
 void compute(const Matmul<float>&) { absent(); }
 void compute(const Conv2d<float>&) { absent(); }
 void compute(const Conv2dBackwardInput<float>&) { absent(); }
-void compute_rounded(const Conv2dBackwardInput<float>&, const BFloat16*) { absent(); }
+void compute(const Conv2dBackwardInput<float, BFloat16>&) { absent(); }
 void compute(const Conv2dBackwardWeight<float>&) { absent(); }
 
 }  // namespace steelyard::kernels::onednn

@@ -1,15 +1,10 @@
 #include "steelyard/kernels/cpu/rounded_operands.h"
 
-#include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
-
-bool has_bf16(const CpuProducts& products) {
-  return products.backend == Backend::kOneDnn && onednn::has_bf16();
-}
 
 bool RoundedOperands::is_needed(const CpuProducts& products) {
   return products.precision == MatmulPrecision::kBf16 && !has_bf16(products);

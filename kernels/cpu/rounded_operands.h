@@ -7,11 +7,14 @@
 #include <type_traits>
 
 #include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cpu/onednn/kernels.h"
 
 namespace steelyard::kernels {
 
 // Whether an instruction multiplies the operands of bf16 products.
-bool has_bf16(const CpuProducts& products);
+inline bool has_bf16(const CpuProducts& products) {
+  return products.backend == Backend::kOneDnn && onednn::has_bf16();
+}
 
 // Where float32 products ask for bf16 and the backend does not round operands itself: a and b are
 // rounded copies while this lives, and the products those of float32. Doubles are left alone.

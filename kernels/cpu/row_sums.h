@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <tuple>
 #include <vector>
 
 #include "steelyard/kernels/cpu/parallel.h"
@@ -15,7 +16,8 @@ namespace steelyard::kernels {
 // How rows are grouped: `repeat` rows make a wide row, `chunk_rows` rows one partial sum.
 struct RowChunks {
   static constexpr std::int64_t kMinWidth = 128;
-  static constexpr std::int64_t kChunkElements = 8192;  // 32 KiB of float: a second pass hits L1
+  static constexpr std::int64_t kChunkElements = 8192;
+  static constexpr std::int64_t kPartElements = 2048;  // a second pass hits the first-level cache
 
   RowChunks(std::int64_t row_count, std::int64_t channel_count)
       : rows(row_count),
@@ -26,6 +28,11 @@ struct RowChunks {
   }
 
   std::int64_t width() const { return channels * repeat; }
+  // Elements of a part of a chunk, which may be added on its own without any other rounding.
+  std::int64_t part() const {
+    const std::int64_t eight_rows = 8 * width();
+    return std::max(eight_rows, kPartElements / eight_rows * eight_rows);
+  }
   std::int64_t chunks() const { return (rows + chunk_rows - 1) / chunk_rows; }
   // Elements of a chunk.
   std::int64_t begin(std::int64_t chunk) const { return chunk * chunk_rows * channels; }
@@ -88,21 +95,26 @@ inline void fold_repeats(const RowChunks& layout, std::int64_t count, const doub
   }
 }
 
-// The per-channel sums of each term over all rows, [terms * channels]: chunk by chunk, then in
-// chunk order. prepare(begin, end) is called before the terms of elements [begin, end) are, which
-// begin at a multiple of 8.
-template <class Prepare, class... Terms>
-std::vector<double> prepared_row_sums(const RowChunks& layout, const Prepare& prepare,
-                                      const Terms&... terms) {
-  constexpr std::int64_t kTerms = sizeof...(Terms);
+// The per-channel sums of kTerms terms over all rows, [terms * channels]: chunk by chunk, then in
+// chunk order. terms_of(begin, end) gives a tuple of the terms of the elements [begin, end), some
+// of a chunk's, which begin at a multiple of 8.
+template <std::int64_t kTerms, class TermsOf>
+std::vector<double> chunked_row_sums(const RowChunks& layout, const TermsOf& terms_of) {
   const std::int64_t size = kTerms * layout.channels;
   std::vector<double> partial(layout.chunks() * size);
   parallel_for(layout.chunks(), 2, [&](std::int64_t first, std::int64_t last) {
     std::vector<double> wide(kTerms * layout.width());
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
       std::fill(wide.begin(), wide.end(), 0.0);
-      prepare(layout.begin(chunk), layout.end(chunk));
-      add_terms(layout.begin(chunk), layout.end(chunk), layout.width(), wide.data(), terms...);
+      const std::int64_t chunk_end = layout.end(chunk);
+      for (std::int64_t begin = layout.begin(chunk); begin < chunk_end; begin += layout.part()) {
+        const std::int64_t end = std::min(chunk_end, begin + layout.part());
+        std::apply(
+            [&](const auto&... terms) {
+              add_terms(begin, end, layout.width(), wide.data(), terms...);
+            },
+            terms_of(begin, end));
+      }
       fold_repeats(layout, kTerms, wide.data(), partial.data() + chunk * size);
     }
   });
@@ -115,8 +127,8 @@ std::vector<double> prepared_row_sums(const RowChunks& layout, const Prepare& pr
 
 template <class... Terms>
 std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
-  return prepared_row_sums(
-      layout, [](std::int64_t, std::int64_t) {}, terms...);
+  return chunked_row_sums<sizeof...(Terms)>(
+      layout, [&](std::int64_t, std::int64_t) { return std::tie(terms...); });
 }
 
 // Calls body(element, c) on every element, c the column in the wide row.

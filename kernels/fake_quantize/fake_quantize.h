@@ -12,6 +12,7 @@
 #include "steelyard/kernels/code_type.h"
 #include "steelyard/kernels/layout.h"
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 
@@ -48,13 +49,15 @@ struct ApplyMask {
 };
 
 // The same of [rows, channels], with sums[c] = the sum over rows of what passes. grad_x may alias
-// grad_y.
-template <typename T>
+// grad_y. Result is T, or on the CPU BFloat16 for float: grad_x is then rounded and the sums are
+// not, and only where reads_bf16_gradients() (conv/conv.h).
+template <typename T, typename Result = T>
 struct ApplyMaskAndSum {
   std::int64_t rows, channels;
   const std::uint8_t* mask;
   const T* grad_y;
-  T *grad_x, *sums;
+  Result* grad_x;
+  T* sums;
 };
 
 // grad_x = inside(x) ? 0 : grad_y: what reaches the ends of the range. grad_x may alias grad_y.
@@ -80,5 +83,7 @@ using FakeQuantizeKernelsOf =
                Dequantize<T, std::uint8_t>, ApplyMask<T>, ApplyMaskAndSum<T>, ClippedGradient<T>>;
 using FakeQuantizeKernels =
     JoinedKernels<FakeQuantizeKernelsOf<float>, FakeQuantizeKernelsOf<double>>;
+// Those that a GPU has not.
+using RoundedMaskKernels = KernelList<ApplyMaskAndSum<float, BFloat16>>;
 
 }  // namespace steelyard::kernels

@@ -1,5 +1,6 @@
 #include "steelyard/kernels/conv/conv.h"
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 #include <tuple>
@@ -102,6 +103,13 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
   }
   Conv2dShape shape() const { return std::get<1>(GetParam()).shape; }
 
+  static std::vector<BFloat16> rounded(const std::vector<float>& values) {
+    std::vector<BFloat16> all(values.size());
+    std::transform(values.begin(), values.end(), all.begin(),
+                   [](float value) { return narrow<BFloat16>(value); });
+    return all;
+  }
+
   template <typename T>
   void check_forward(bool has_bias) const {
     const Conv2dShape s = shape();
@@ -128,6 +136,13 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
     for_each_product(
         s, [&](auto xi, auto wi, auto yi) { expected[xi].add(operand(g[yi]) * operand(w[wi])); });
     test::expect_sums(grad_x, expected);
+    if constexpr (std::is_same_v<T, float>) {
+      if (!reads_bf16_gradients(s, products())) return;
+      std::vector<float> from_bf16(grad_x.size(), 99);
+      run(Conv2dBackwardInput<float, BFloat16>{s, rounded(g).data(), w.data(), from_bf16.data(),
+                                               products()});
+      EXPECT_EQ(from_bf16, grad_x);
+    }
   }
 
   template <typename T>
@@ -169,6 +184,11 @@ class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
         expected[wi].add(double(kScale) * (x[xi] - kZeroPoint) * operand(g[yi]));
       });
       test::expect_sums(grad_w, expected);
+      if (products().precision != MatmulPrecision::kBf16 || s.is_depthwise()) continue;
+      std::vector<float> from_bf16(grad_w.size(), 99);
+      run(CodesBackwardWeight<Code, BFloat16>{s, x.data(), &kScale, &kZeroPoint, rounded(g).data(),
+                                              passing, from_bf16.data(), products()});
+      EXPECT_EQ(from_bf16, grad_w);
     }
   }
 };

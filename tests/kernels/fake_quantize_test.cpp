@@ -1,4 +1,5 @@
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
+#include "steelyard/kernels/conv/conv.h"
 
 #include <gtest/gtest.h>
 
@@ -216,7 +217,14 @@ TEST(FakeQuantizeLarge, NonTemporalStoresWriteTheSameValues) {
   EXPECT_EQ(y[0], -1) << "written before the array";
 }
 
-// One walk through memory gives the bits of two, for every number of threads.
+bool multiplies_bf16() {
+  Conv2dShape shape;
+  shape.in_channels = shape.out_channels = 8;
+  return reads_bf16_gradients(shape, {Backend::kOneDnn, MatmulPrecision::kBf16});
+}
+
+// One walk through memory gives the bits of two, for every number of threads; rounded ones have
+// the sums of those that are not.
 TEST(FakeQuantizeKernels, MaskedGradientAndItsSumsAreThoseOfTwoKernels) {
   for (const auto& [rows, channels] : std::vector<std::pair<int, int>>{
            {0, 3}, {4, 0}, {1, 1}, {3000, 1}, {301, 33}, {5, 2050}, {700, 8}, {20000, 16}}) {
@@ -239,6 +247,14 @@ TEST(FakeQuantizeKernels, MaskedGradientAndItsSumsAreThoseOfTwoKernels) {
       run(ApplyMaskAndSum<float>{rows, channels, mask.data(), in_place.data(), in_place.data(),
                                  sums.data()});
       EXPECT_EQ(in_place, expected);
+      EXPECT_EQ(sums, expected_sums);
+      if (!multiplies_bf16()) return masked;
+      std::vector<BFloat16> in_bf16(grad.size());
+      run(ApplyMaskAndSum<float, BFloat16>{rows, channels, mask.data(), grad.data(), in_bf16.data(),
+                                           sums.data()});
+      for (std::size_t i = 0; i < masked.size(); ++i) {
+        EXPECT_EQ(in_bf16[i].bits, narrow<BFloat16>(expected[i]).bits);
+      }
       EXPECT_EQ(sums, expected_sums);
       return masked;
     });

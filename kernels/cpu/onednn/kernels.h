@@ -21,8 +21,8 @@ bool has_bf16();
 // As their families say, for non-empty shapes; kBf16 only where has_bf16().
 void compute(const Matmul<float>& k);
 void compute(const Conv2d<float>& k);
-void compute(const Conv2dBackwardInput<float>& k);                                  // float32
-void compute_rounded(const Conv2dBackwardInput<float>& k, const BFloat16* grad_y);  // kBf16
+void compute(const Conv2dBackwardInput<float>& k);            // kFloat32, whatever k says
+void compute(const Conv2dBackwardInput<float, BFloat16>& k);  // kBf16, whatever k says
 void compute(const Conv2dBackwardWeight<float>& k);
 
 // Computes a float product that is oneDNN's; false where it is not: by its backend or its type.
