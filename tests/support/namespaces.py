@@ -14,11 +14,15 @@ def why_not():
     for program in ("ip", "unshare", "hostname"):
         if not shutil.which(program):
             return program + " is not installed"
+    probe = "steelyard-probe-%d" % os.getpid()
     try:
-        ip("netns", "add", "steelyard-probe")
-        ip("netns", "del", "steelyard-probe")
+        ip("netns", "add", probe)
+        # In a chroot that is no mount point, a namespace can be made, and not entered.
+        ip("-n", probe, "link", "add", "bridge", "type", "bridge")
     except subprocess.CalledProcessError as error:
         return "no network namespaces: " + error.stderr.strip()
+    finally:
+        subprocess.run(["ip", "netns", "del", probe], capture_output=True)
     return ""
 
 
