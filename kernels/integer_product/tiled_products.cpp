@@ -12,10 +12,12 @@
 
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/kernels/cpu/taps.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/integer_product/depthwise_products.h"
+#include "steelyard/kernels/integer_product/depthwise_quads.h"
 #include "steelyard/kernels/integer_product/pair_sums.h"
+#include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 #include "steelyard/kernels/integer_product/tile_sums.h"
 
@@ -24,7 +26,6 @@ namespace {
 
 template <class Sums>
 constexpr std::int64_t kColumns = 2 * Sums::kLanes;
-constexpr std::int64_t kPixelBlock = 96;  // whose inputs stay in the cache for all columns
 
 // Images as [N, H + 2 pad, W + 2 pad, C].
 struct Bordered {
@@ -271,21 +272,6 @@ void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
   }
 }
 
-// Calls each(first, number) for blocks of output pixels, over all threads. A block begins with a
-// byte of a mask.
-template <typename Body>
-void for_each_block(const Conv2dShape& s, const Body& each) {
-  static_assert(kPixelBlock % 8 == 0);
-  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
-  // As many for each thread where there are few.
-  const std::int64_t of_thread = (pixels + num_threads() - 1) / num_threads();
-  const std::int64_t blocks = (of_thread + kPixelBlock - 1) / kPixelBlock;
-  const std::int64_t size = ((of_thread + blocks - 1) / blocks + 7) / 8 * 8;
-  parallel_for((pixels + size - 1) / size, 1, [&](std::int64_t block, std::int64_t end) {
-    for (; block < end; ++block) each(block * size, std::min(size, pixels - block * size));
-  });
-}
-
 // Calls use(first pixel, number of pixels, sums) for blocks of pixels; sums(acc) writes the sums of
 // all output channels.
 template <class Sums, typename Code, typename Use>
@@ -328,78 +314,14 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   });
 }
 
-// Where a tap of a pixel's window reads, from the first channel on.
-template <typename Code>
-struct Tap {
-  const Code* x;
-  const std::int32_t* w;
-};
-
-// Taps that are added at once: sums that are loaded and stored for each tap wait for each other.
-constexpr std::int64_t kTapsAtOnce = 3;
-
-template <bool kAdd, typename Code>
-void add_taps(std::int64_t channels, const Tap<Code>* taps, std::int32_t zero_point,
-              std::int32_t* sums) {
-  const Tap<Code> a = taps[0], b = taps[1], c = taps[2];
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < channels; ++i) {
-    sums[i] = (kAdd ? sums[i] : 0) + (a.x[i] - zero_point) * a.w[i] +
-              (b.x[i] - zero_point) * b.w[i] + (c.x[i] - zero_point) * c.w[i];
-  }
-}
-
-// One input and one output channel per group.
-template <typename Code, typename Use>
-void multiply_depthwise(const IntegerConv2d<Code>& k, const Use& use) {
-  const Conv2dShape& shape = k.shape;
-  const std::int64_t channels = shape.in_channels;
-  const std::int64_t taps = shape.kernel_h * shape.kernel_w;
-  const std::int32_t zero_point = *k.zero_point;
-  // The weights by tap; one tap more, of weights 0, fills up the last taps of a pixel.
-  std::vector<std::int32_t> by_tap(static_cast<std::size_t>((taps + 1) * channels));
-  for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
-  }
-  const std::int64_t reach = (shape.kernel_w - 1) * shape.dilation_w;
-  const std::int64_t step = shape.stride_w * channels;
-  for_each_block(shape, [&](std::int64_t begin, std::int64_t pixels) {
-    std::vector<Tap<Code>> inside;
-    use(begin, pixels, [&](std::int32_t* acc) {
-      std::int64_t column = begin % shape.out_w();
-      bool was_whole = false;  // no column of the last pixel's window was in the padding
-      for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel, acc += channels) {
-        const std::int64_t left = column * shape.stride_w - shape.pad_w;
-        const bool is_whole = left >= 0 && left + reach < shape.in_w;
-        if (was_whole && is_whole && column > 0) {
-          for (Tap<Code>& tap : inside) tap.x += step;
-        } else {
-          inside.clear();
-          for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
-            if (input < 0) return;
-            inside.push_back({k.x + input * channels, by_tap.data() + tap * channels});
-          });
-          while (inside.empty() || std::ssize(inside) % kTapsAtOnce != 0) {
-            inside.push_back({k.x, by_tap.data() + taps * channels});
-          }
-        }
-        was_whole = is_whole;
-        column = column + 1 == shape.out_w() ? 0 : column + 1;
-        add_taps<false>(channels, inside.data(), zero_point, acc);
-        for (std::int64_t i = kTapsAtOnce; i < std::ssize(inside); i += kTapsAtOnce) {
-          add_taps<true>(channels, inside.data() + i, zero_point, acc);
-        }
-      }
-    });
-  });
-}
-
 template <typename Code, typename Use>
 void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
-  if (k.shape.is_depthwise()) return multiply_depthwise(k, use);
 #if defined(__AVX512BW__)
-  if (k.backend != Backend::kEigen && has_vnni()) return multiply<QuadSums>(k, use);
+  if (k.backend != Backend::kEigen && has_vnni()) {
+    return k.shape.is_depthwise() ? depthwise::multiply_quads(k, use) : multiply<QuadSums>(k, use);
+  }
 #endif
+  if (k.shape.is_depthwise()) return depthwise::multiply(k, use);
   multiply<PairSums>(k, use);
 }
 

@@ -1,0 +1,82 @@
+// Exact products with one input and one output channel per group, by any instructions. Private to
+// this family's CPU products.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "steelyard/kernels/cpu/taps.h"
+#include "steelyard/kernels/cpu/vectorize.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/integer_product/pixel_blocks.h"
+
+namespace steelyard::kernels::depthwise {
+
+// Where a tap of a pixel's window reads, from the first channel on.
+template <typename Code>
+struct Tap {
+  const Code* x;
+  const std::int32_t* w;
+};
+
+// Taps that are added at once: sums that are loaded and stored for each tap wait for each other.
+constexpr std::int64_t kTapsAtOnce = 3;
+
+template <bool kAdd, typename Code>
+void add_taps(std::int64_t channels, const Tap<Code>* taps, std::int32_t zero_point,
+              std::int32_t* sums) {
+  const Tap<Code> a = taps[0], b = taps[1], c = taps[2];
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < channels; ++i) {
+    sums[i] = (kAdd ? sums[i] : 0) + (a.x[i] - zero_point) * a.w[i] +
+              (b.x[i] - zero_point) * b.w[i] + (c.x[i] - zero_point) * c.w[i];
+  }
+}
+
+// Calls use(first pixel, number of pixels, sums) for blocks of pixels; sums(acc) writes the sums of
+// all channels.
+template <typename Code, typename Use>
+void multiply(const IntegerConv2d<Code>& k, const Use& use) {
+  const Conv2dShape& shape = k.shape;
+  const std::int64_t channels = shape.in_channels;
+  const std::int64_t taps = shape.kernel_h * shape.kernel_w;
+  const std::int32_t zero_point = *k.zero_point;
+  // The weights by tap; one tap more, of weights 0, fills up the last taps of a pixel.
+  std::vector<std::int32_t> by_tap(static_cast<std::size_t>((taps + 1) * channels));
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
+  }
+  const std::int64_t reach = (shape.kernel_w - 1) * shape.dilation_w;
+  const std::int64_t step = shape.stride_w * channels;
+  for_each_block(shape, [&](std::int64_t begin, std::int64_t pixels) {
+    std::vector<Tap<Code>> inside;
+    use(begin, pixels, [&](std::int32_t* acc) {
+      std::int64_t column = begin % shape.out_w();
+      bool was_whole = false;  // no column of the last pixel's window was in the padding
+      for (std::int64_t pixel = begin; pixel < begin + pixels; ++pixel, acc += channels) {
+        const std::int64_t left = column * shape.stride_w - shape.pad_w;
+        const bool is_whole = left >= 0 && left + reach < shape.in_w;
+        if (was_whole && is_whole && column > 0) {
+          for (Tap<Code>& tap : inside) tap.x += step;
+        } else {
+          inside.clear();
+          for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
+            if (input < 0) return;
+            inside.push_back({k.x + input * channels, by_tap.data() + tap * channels});
+          });
+          while (inside.empty() || std::ssize(inside) % kTapsAtOnce != 0) {
+            inside.push_back({k.x, by_tap.data() + taps * channels});
+          }
+        }
+        was_whole = is_whole;
+        column = column + 1 == shape.out_w() ? 0 : column + 1;
+        add_taps<false>(channels, inside.data(), zero_point, acc);
+        for (std::int64_t i = kTapsAtOnce; i < std::ssize(inside); i += kTapsAtOnce) {
+          add_taps<true>(channels, inside.data() + i, zero_point, acc);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace steelyard::kernels::depthwise
