@@ -67,10 +67,6 @@ class QuadWeights {
   std::vector<std::int32_t> first_;   // [blocks, vectors, lanes]: what sums begin with
 };
 
-#ifndef __clang__
-#pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 // Four vectors of the lanes of channel_of() as [64] in order, where the mask has a one.
 inline void store_in_order(__m512i (&s)[4], __mmask64 mask, std::int32_t* to) {
   const __m512i a = _mm512_shuffle_i32x4(s[0], s[1], 0x44),
@@ -119,10 +115,6 @@ void sum_quads(const QuadWeights& weights, const Code* const* taps, std::int64_t
     store_in_order(sums, mask, acc + c);
   }
 }
-
-#ifndef __clang__
-#pragma GCC diagnostic pop
-#endif
 
 // As multiply() (depthwise_products.h), only where has_vnni() (kernels/instructions.h).
 template <typename Code, typename Use>

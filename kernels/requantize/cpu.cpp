@@ -33,6 +33,17 @@ void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, CodeY
   }
 }
 
+template <typename Code>
+void average_run(std::int64_t n, const std::int32_t* sums, float multiplier, Affine<float> grid,
+                 Code* codes, std::uint8_t* inside) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float code = requantized_code(sums[i], multiplier, grid.zero_point);
+    codes[i] = static_cast<Code>(to_integer_code(code, grid));
+    inside[i] = code_is_inside(code, grid) ? 1 : 0;
+  }
+}
+
 // Extremes of the accumulators per slot of a tile. The integers are enough, because the real value
 // grows with the sum.
 struct SumExtremes {
@@ -95,11 +106,7 @@ void compute(const RequantizeAverage<Code>& k) {
   const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t inside[kBlockElements];
-    for (std::int64_t i = begin; i < end; ++i) {
-      const float code = requantized_code(k.sums[i], multiplier, grid.zero_point);
-      k.codes[i] = static_cast<Code>(to_integer_code(code, grid));
-      inside[i - begin] = code_is_inside(code, grid) ? 1 : 0;
-    }
+    average_run(end - begin, k.sums + begin, multiplier, grid, k.codes + begin, inside);
     if (k.mask != nullptr) pack_flags(inside, end - begin, k.mask + begin / 8);
   });
 }

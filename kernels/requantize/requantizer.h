@@ -52,10 +52,6 @@ void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, Outp
 }
 
 #ifdef __AVX512BW__
-#ifndef __clang__
-#pragma GCC diagnostic push  // GCC 12 warns of its own intrinsics
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 // The same for 16 accumulators without an activation or with relu, and a bit for each that passes.
 class SixteenCodes {
  public:
@@ -92,10 +88,6 @@ class SixteenCodes {
   __m512 zero_point_, lowest_, highest_;
   __m512i least_;
 };
-#ifndef __clang__
-#pragma GCC diagnostic pop
-#endif
-
 // The mask may be null. By value: codes are bytes, which might alias anything else.
 template <typename Code>
 void requantize_to_bits(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,

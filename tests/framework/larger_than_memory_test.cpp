@@ -40,6 +40,13 @@ void train_on_more_than_memory(const std::string& dataset, const std::filesystem
 
 class LargerThanMemory : public ::testing::Test {
  protected:
+  void SetUp() override {
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    GTEST_SKIP() << "the sanitizer needs the memory that the test takes away";
+#endif
+#endif
+  }
   // A file that begins with `head` and has `zeros` bytes behind it, which take no room on disk.
   void write(const std::string& name, const std::string& head, std::int64_t zeros = 0) {
     testing::write_bytes(folder_ / name, head);
