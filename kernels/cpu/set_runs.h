@@ -40,6 +40,7 @@ class RunPlan {
   bool has_long_runs() const { return map_.sets == 1 || map_.block[map_.rank - 1] >= kLongRun; }
   bool tiled() const { return tile_ > 0; }
   std::int64_t tile() const { return tile_; }
+  std::int64_t period() const { return period_; }  // of a tile
   std::int64_t set(std::int64_t index) const { return map_.set_of(index); }
   const SetMap& map() const { return map_; }
 
@@ -71,11 +72,13 @@ class RunPlan {
 
  private:
   void tile(std::int64_t period) {
-    if (period > 0) tile_ = period * ((kMinTile + period - 1) / period);
+    if (period == 0) return;
+    period_ = period;
+    tile_ = period * ((kMinTile + period - 1) / period);
   }
 
   SetMap map_;
-  std::int64_t tile_ = 0;
+  std::int64_t tile_ = 0, period_ = 0;
 };
 
 // values[set(i)] for every i of a tile.
@@ -83,7 +86,8 @@ template <typename To, typename From>
 std::vector<To> tile_values(const RunPlan& plan, const From* values) {
   std::vector<To> tiled(static_cast<std::size_t>(plan.tile()));
   for (std::int64_t i = 0; i < plan.tile(); ++i) {
-    tiled[i] = static_cast<To>(values[plan.set(i)]);
+    const bool is_first = i < plan.period();  // only those need the divisions of set()
+    tiled[i] = is_first ? static_cast<To>(values[plan.set(i)]) : tiled[i - plan.period()];
   }
   return tiled;
 }

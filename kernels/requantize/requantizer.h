@@ -113,15 +113,18 @@ class Requantizer {
   explicit Requantizer(const RequantizeAccumulators<Code>& k)
       : tiled_(k.op, k.bias, k.product_scale),
         output_(output_codes(k.op.activation, *k.scale, *k.zero_point, k.range)),
-        multiplier_(tiled_.product_scale),
         codes_(k.codes),
         mask_(k.mask) {
-    for (float& value : multiplier_) value = requantize_multiplier(value, *k.scale);
+    std::vector<float> multipliers(static_cast<std::size_t>(k.op.channels));
+    for (std::size_t c = 0; c < multipliers.size(); ++c) {
+      multipliers[c] = requantize_multiplier(k.product_scale[c], *k.scale);
+    }
+    multiplier_ = tile_values<float>(tiled_.plan, multipliers.data());
 #ifdef __AVX512BW__
     writes_bits_ = tiled_.plan.tile() % 8 == 0;
-    for (std::size_t i = 0; i < multiplier_.size(); ++i) {
-      writes_bits_ = writes_bits_ &&
-                     SixteenCodes::take(k.op.activation, tiled_.product_scale[i], multiplier_[i]);
+    for (std::size_t c = 0; c < multipliers.size(); ++c) {
+      writes_bits_ =
+          writes_bits_ && SixteenCodes::take(k.op.activation, k.product_scale[c], multipliers[c]);
     }
 #endif
   }
