@@ -43,6 +43,13 @@ concept ElementKernel = requires(const K& kernel, std::int64_t i) {
   kernel(i);
 };
 
+// Of those whose element i meets element at_a(i) of one operand and at_b(i) of another
+// (StridedIndex, kernels/broadcast): kernel.body()(i, at_a(i), at_b(i)). The body is made once.
+template <class K>
+concept PairKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
+  kernel.body()(i, kernel.at_a(i), kernel.at_b(i));
+};
+
 // kernel(), once.
 template <class K>
 concept SingleKernel = requires(const K& kernel) {

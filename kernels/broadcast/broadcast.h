@@ -2,6 +2,9 @@
 // parts. T is float or double.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+
 #include "steelyard/kernels/divide.h"
 #include "steelyard/kernels/requantize/formulas.h"
 #include "steelyard/kernels/run.h"
@@ -27,6 +30,13 @@ struct StridedIndex {
     }
     return at;
   }
+
+  // The elements from i on whose places are a step apart.
+  std::int64_t run(std::int64_t i) const {
+    constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+    return axes <= 1 ? kAll : sizes[axes - 1] - i % sizes[axes - 1];
+  }
+  std::int64_t step() const { return axes == 0 ? 0 : strides[axes - 1]; }
 };
 
 // y[to(i)] = x[from(i)]: parts of arrays, backwards too where a stride is negative. Of codes too.
@@ -51,9 +61,17 @@ struct Combine {
   const T* b;
   StridedIndex at_b;
   T* y;
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    y[i] = F::of(a[at_a(i)], b[at_b(i)]);
-  }
+
+  struct Body {
+    const T *a, *b;
+    T* y;
+    STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t in_a,
+                                          std::int64_t in_b) const {
+      y[i] = F::of(a[in_a], b[in_b]);
+    }
+  };
+  STEELYARD_HOST_DEVICE Body body() const { return {a, b, y}; }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { body()(i, at_a(i), at_b(i)); }
 };
 struct Difference {
   STEELYARD_HOST_DEVICE static auto of(auto a, auto b) { return a - b; }
@@ -112,12 +130,26 @@ struct MultiplyCodes {
   StridedIndex at_b;
   const float* scale;
   float* y;
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const std::int32_t product = (static_cast<std::int32_t>(a.codes[at_a(i)]) - *a.zero_point) *
-                                 (static_cast<std::int32_t>(b.codes[at_b(i)]) - *b.zero_point);
+
+  struct Body {
+    const A* a;
+    const B* b;
+    std::int32_t zero_a, zero_b;
+    float factor;
+    float* y;
+    STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t in_a,
+                                          std::int64_t in_b) const {
+      const std::int32_t product = (static_cast<std::int32_t>(a[in_a]) - zero_a) *
+                                   (static_cast<std::int32_t>(b[in_b]) - zero_b);
+      y[i] = static_cast<float>(product) * factor;
+    }
+  };
+  STEELYARD_HOST_DEVICE Body body() const {
     const float real = *a.scale * *b.scale;
-    y[i] = static_cast<float>(product) * (scale == nullptr ? real : real / *scale);
+    return {a.codes, b.codes, *a.zero_point, *b.zero_point, scale == nullptr ? real : real / *scale,
+            y};
   }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { body()(i, at_a(i), at_b(i)); }
 };
 
 // holds[i] = 1 where a[i] > b[i] (or_equal: >=), else 0, also where one is a NaN.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,37 @@ void run_elements(const K& kernel) {
   } else {
     map(kernel.n, kernel);
   }
+}
+
+// body(first + k, in_a + k * step_a, in_b + k * step_b) for every k in [0, n). By value: what is
+// written may be what a member points to.
+template <class Body, class StepA, class StepB>
+void run_pairs(std::int64_t n, Body body, std::int64_t first, std::int64_t in_a, StepA step_a,
+               std::int64_t in_b, StepB step_b) {
+#pragma omp simd
+  for (std::int64_t k = 0; k < n; ++k) body(first + k, in_a + k * step_a, in_b + k * step_b);
+}
+
+// Runs of one step in each operand, most of them of 1 or, where an operand repeats, 0.
+template <class K>
+void run_pairs(const K& kernel) {
+  const auto with_step = [](std::int64_t step, const auto& use) {
+    if (step == 0) return use(std::integral_constant<std::int64_t, 0>());
+    if (step == 1) return use(std::integral_constant<std::int64_t, 1>());
+    use(step);
+  };
+  parallel_for(kernel.n, K::kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const auto body = kernel.body();
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t n = std::min({end - i, kernel.at_a.run(i), kernel.at_b.run(i)});
+      with_step(kernel.at_a.step(), [&](auto step_a) {
+        with_step(kernel.at_b.step(), [&](auto step_b) {
+          run_pairs(n, body, i, kernel.at_a(i), step_a, kernel.at_b(i), step_b);
+        });
+      });
+      i += n;
+    }
+  });
 }
 
 template <class K>
@@ -134,7 +166,9 @@ void run_teams(const K& kernel) {
 
 template <class K>
 void run_by_kind(const K& kernel) {
-  if constexpr (ElementKernel<K>) {
+  if constexpr (PairKernel<K>) {
+    run_pairs(kernel);
+  } else if constexpr (ElementKernel<K>) {
     run_elements(kernel);
   } else if constexpr (SingleKernel<K>) {
     kernel();
