@@ -40,8 +40,9 @@ class RunPlan {
   bool has_long_runs() const { return map_.sets == 1 || map_.block[map_.rank - 1] >= kLongRun; }
   bool tiled() const { return tile_ > 0; }
   std::int64_t tile() const { return tile_; }
-  std::int64_t period() const { return period_; }  // of a tile
   std::int64_t set(std::int64_t index) const { return map_.set_of(index); }
+  // Elements of a tile until its sets repeat; they are in order, equally many of each.
+  std::int64_t period() const { return period_; }
   const SetMap& map() const { return map_; }
 
   // Calls run(first, count, slot) on consecutive parts of [begin, end): each lies in one set, which
@@ -85,10 +86,11 @@ class RunPlan {
 template <typename To, typename From>
 std::vector<To> tile_values(const RunPlan& plan, const From* values) {
   std::vector<To> tiled(static_cast<std::size_t>(plan.tile()));
-  for (std::int64_t i = 0; i < plan.tile(); ++i) {
-    const bool is_first = i < plan.period();  // only those need the divisions of set()
-    tiled[i] = is_first ? static_cast<To>(values[plan.set(i)]) : tiled[i - plan.period()];
+  const std::int64_t of_set = plan.period() / plan.map().sets;
+  for (std::int64_t i = 0; i < plan.period(); i += of_set) {
+    std::fill_n(tiled.begin() + i, of_set, static_cast<To>(values[i / of_set]));
   }
+  for (std::int64_t i = plan.period(); i < plan.tile(); ++i) tiled[i] = tiled[i - plan.period()];
   return tiled;
 }
 
