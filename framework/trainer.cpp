@@ -283,6 +283,7 @@ Checkpoint Trainer::checkpoint() {
   metadata["epoch_loss_sum"] = exact_text(steps_.loss_sum().item());
   metadata["epoch_samples"] = std::to_string(position_.samples);
   metadata["first_loss"] = exact_text(steps_.first_loss().item());
+  metadata["last_epoch_loss"] = exact_text(last_epoch_loss_);
   if (best_) {
     metadata["best_epoch"] = std::to_string(best_->epoch);
     metadata["best_loss"] = exact_text(best_->metrics.loss);
@@ -346,9 +347,12 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
   steps_.loss_sum().fill(loss_sum);
-  // Checkpoints of earlier versions do not have it.
-  steps_.first_loss().fill(
-      metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source) : 0);
+  // Checkpoints of earlier versions do not have them.
+  const auto loss_or_0 = [&](const std::string& key) {
+    return metadata.contains(key) ? parsed<double>(metadata, key, source) : 0;
+  };
+  steps_.first_loss().fill(loss_or_0("first_loss"));
+  last_epoch_loss_ = loss_or_0("last_epoch_loss");
   best_.reset();
   if (metadata.contains("best_epoch")) {
     best_ = {

@@ -418,6 +418,9 @@ class Divergence(Case):
         self.assertIn(f"note: {warning}\n", nothing.stderr)
         self.succeed("report", "nothing", "--out", "page.html")
         self.assertIn("learned nothing", self.read("page.html"))
+        os.remove(self.path("nothing", "summary.json"))  # as if killed before it was written
+        self.train(recipe, "nothing", "--set", "train.optimizer.lr=1e-30", "--resume")
+        self.assertEqual(self.summary("nothing")["warning"], warning)
 
 
 class KillDuringSaves(Case):

@@ -35,6 +35,9 @@ def scalar_steps(path):
     return steps
 
 
+MEASURED = ("seconds", "memory_bytes")  # of a process, not of what it computed
+
+
 def results_of(run):
     """Everything that equal runs have in common, by name."""
     found = {os.path.relpath(path, run): sha256(path)
@@ -48,7 +51,7 @@ def results_of(run):
     for events in glob.glob(os.path.join(run, "events.*")):
         found["events"] = scalar_steps(events)
     with open(os.path.join(run, "summary.json")) as file:
-        found["summary.json"] = {key: value for key, value in json.load(file).items() if key != "seconds"}
+        found["summary.json"] = {key: value for key, value in json.load(file).items() if key not in MEASURED}
     return found
 
 
