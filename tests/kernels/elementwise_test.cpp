@@ -39,6 +39,63 @@ TYPED_TEST(Elementwise, Arithmetic) {
   }
 }
 
+// Runs along the last axis are what the kernel does element by element, for operands that repeat
+// along any axes, stride over some or lie in another order, whatever part of them a thread has.
+TYPED_TEST(Elementwise, OperandsThatBroadcast) {
+  using T = TypeParam;
+  constexpr std::int64_t kRows = 70, kPixels = 9, kChannels = 21;
+  constexpr std::int64_t kSize = kRows * kPixels * kChannels;
+  const auto a = random_values<T>(2 * kSize, 1), b = random_values<T>(2 * kSize, 2);
+  const std::vector<StridedIndex> places = {
+      {},
+      {1, {kSize}, {1}},
+      {1, {kSize}, {0}},
+      {1, {kSize}, {2}},
+      {2, {kRows * kPixels, kChannels}, {0, 1}},
+      {2, {kRows, kPixels * kChannels}, {1, 0}},
+      {3, {kRows, kPixels, kChannels}, {kChannels, 0, 1}},
+      {3, {kRows, kPixels, kChannels}, {kPixels * kChannels, 1, kPixels}},
+      {3, {kRows, kPixels, kChannels}, {0, 1, 0}}};
+  for (const StridedIndex& at_a : places) {
+    for (const StridedIndex& at_b : places) {
+      std::vector<T> expected(kSize);
+      const Combine<T, Difference> kernel{kSize, a.data(), at_a, b.data(), at_b, expected.data()};
+      for (std::int64_t i = 0; i < kSize; ++i) kernel(i);
+      for (const int threads : {1, 3}) {
+        const test::ThreadCount guard(threads);
+        std::vector<T> y(kSize);
+        run(Combine<T, Difference>{kSize, a.data(), at_a, b.data(), at_b, y.data()});
+        EXPECT_EQ(y, expected);
+      }
+    }
+  }
+}
+
+// Products of codes that no reference rounds: 22 bits and a power of two.
+TEST(MultiplyCodes, OfChannelsAreExact) {
+  constexpr std::int64_t kPixels = 300, kChannels = 24, kSize = kPixels * kChannels;
+  std::vector<std::uint8_t> a(kSize);
+  std::vector<std::int8_t> b(kChannels);
+  for (std::int64_t i = 0; i < kSize; ++i) a[i] = static_cast<std::uint8_t>(7 * i);
+  for (std::int64_t c = 0; c < kChannels; ++c) b[c] = static_cast<std::int8_t>(11 * c - 120);
+  const float scale_a = 0.5F, scale_b = 0.25F, scale = 4;
+  const std::int32_t zero_a = 100, zero_b = -3;
+  for (const float* const to : {static_cast<const float*>(nullptr), &scale}) {
+    std::vector<float> y(kSize);
+    run(MultiplyCodes<std::uint8_t, std::int8_t>{kSize,
+                                                 {a.data(), &scale_a, &zero_a},
+                                                 {1, {kSize}, {1}},
+                                                 {b.data(), &scale_b, &zero_b},
+                                                 {2, {kPixels, kChannels}, {0, 1}},
+                                                 to,
+                                                 y.data()});
+    for (std::int64_t i = 0; i < kSize; ++i) {
+      const int product = (a[i] - zero_a) * (b[i % kChannels] - zero_b);
+      ASSERT_EQ(y[i], static_cast<float>(product) / (to == nullptr ? 8.0F : 32.0F)) << i;
+    }
+  }
+}
+
 TYPED_TEST(Elementwise, Relu) {
   using T = TypeParam;
   const T inf = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
