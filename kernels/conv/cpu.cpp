@@ -69,7 +69,7 @@ bool computes_in_bf16(const Conv2dBackwardInput<float>& k) {
 
 }  // namespace
 
-void compute(const Conv2dBackwardInput<float, BFloat16>& k) {
+static void compute(const Conv2dBackwardInput<float, BFloat16>& k) {
   if (k.shape.input_size() > 0) onednn::compute(k);
 }
 
