@@ -132,18 +132,7 @@ TrainResult Trainer::result(bool interrupted) const {
           .step = position_.step,
           .captured_steps = steps_.captured_steps(),
           .not_captured = steps_.not_captured(),
-          .best = best_,
-          .warning = warning()};
-}
-
-std::string Trainer::warning() const {
-  constexpr double kNothingLearned = .99;  // of the loss of outputs that are all zero
-  if (zeros_loss_ <= 0 || last_epoch_loss_ < kNothingLearned * zeros_loss_) return "";
-  return fmt::format(
-      "the last epoch's training loss is {:.4g}, that of outputs that are all zero {:.4g}, the "
-      "first step's was {:.4g}: the model has learned nothing or lost what it knew; a lower "
-      "learning rate or train.lr_schedule.warmup_epochs may help",
-      last_epoch_loss_, zeros_loss_, steps_.first_loss().item());
+          .best = best_};
 }
 
 bool Trainer::run_epoch(const std::atomic<bool>& stop) {
@@ -229,7 +218,6 @@ void Trainer::finish_epoch() {
   report.train_loss = steps_.loss_sum().item() / static_cast<double>(position_.samples);
   report.ranks = clock_.of_all_ranks();
   require_loss("the epoch's loss", report.train_loss);
-  last_epoch_loss_ = report.train_loss;
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);
     for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
@@ -283,7 +271,6 @@ Checkpoint Trainer::checkpoint() {
   metadata["epoch_loss_sum"] = exact_text(steps_.loss_sum().item());
   metadata["epoch_samples"] = std::to_string(position_.samples);
   metadata["first_loss"] = exact_text(steps_.first_loss().item());
-  metadata["last_epoch_loss"] = exact_text(last_epoch_loss_);
   if (best_) {
     metadata["best_epoch"] = std::to_string(best_->epoch);
     metadata["best_loss"] = exact_text(best_->metrics.loss);
@@ -347,12 +334,9 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
   steps_.loss_sum().fill(loss_sum);
-  // Checkpoints of earlier versions do not have them.
-  const auto loss_or_0 = [&](const std::string& key) {
-    return metadata.contains(key) ? parsed<double>(metadata, key, source) : 0;
-  };
-  steps_.first_loss().fill(loss_or_0("first_loss"));
-  last_epoch_loss_ = loss_or_0("last_epoch_loss");
+  // Checkpoints of earlier versions do not have it.
+  steps_.first_loss().fill(
+      metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source) : 0);
   best_.reset();
   if (metadata.contains("best_epoch")) {
     best_ = {

@@ -66,8 +66,6 @@ struct TrainResult {
   std::string not_captured = {};    // on a GPU: why the last epoch's steps were not, if so
   // On the validation split, of the epochs whose model has its final form.
   std::optional<BestEpoch> best;
-  // If the last epoch's training loss is that of a model which predicts nothing: what to tell.
-  std::string warning = {};
 };
 
 // Trains on the device where the model's parameters are. On a GPU the host queues steps and does
@@ -121,7 +119,6 @@ class Trainer {
   // The latest final_form_from() of all callbacks, but at most the last epoch.
   std::int64_t final_form_from() const;
   TrainResult result(bool interrupted) const;
-  std::string warning() const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
   bool any_rank_stops(const std::atomic<bool>& stop);
   // Runs `work`; the TrainingDiverged that it throws on one rank is thrown on all. Returns whether
@@ -155,8 +152,7 @@ class Trainer {
   StepRunner steps_;
   StepClock clock_;
   Position position_;
-  double zeros_loss_ = 0;       // of outputs that are all zero
-  double last_epoch_loss_ = 0;  // in training; 0 before one was trained
+  double zeros_loss_ = 0;  // of outputs that are all zero
   std::optional<BestEpoch> best_;
 };
 

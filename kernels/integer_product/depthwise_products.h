@@ -10,7 +10,7 @@
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 
-namespace steelyard::kernels::depthwise {
+namespace steelyard::kernels::depthwise_products {
 
 // Where a tap of a pixel's window reads, from the first channel on.
 template <typename Code>
@@ -20,7 +20,7 @@ struct Tap {
 };
 
 // Taps that are added at once: sums that are loaded and stored for each tap wait for each other.
-constexpr std::int64_t kTapsAtOnce = 3;
+inline constexpr std::int64_t kTapsAtOnce = 3;
 
 template <bool kAdd, typename Code>
 void add_taps(std::int64_t channels, const Tap<Code>* taps, std::int32_t zero_point,
@@ -79,4 +79,4 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   });
 }
 
-}  // namespace steelyard::kernels::depthwise
+}  // namespace steelyard::kernels::depthwise_products

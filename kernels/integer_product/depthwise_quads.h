@@ -17,11 +17,11 @@
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 
-namespace steelyard::kernels::depthwise {
+namespace steelyard::kernels::depthwise_products {
 
 // Codes of a vector, one of each channel. Four taps are interleaved, so that a lane has those of a
 // channel; lane `lane` of interleaved vector `vector` is that of channel_of().
-constexpr std::int64_t kQuadChannels = 64;
+inline constexpr std::int64_t kQuadChannels = 64;
 constexpr std::int64_t channel_of(std::int64_t vector, std::int64_t lane) {
   return lane / 4 * 16 + vector * 4 + lane % 4;
 }
@@ -158,5 +158,5 @@ void multiply_quads(const IntegerConv2d<Code>& k, const Use& use) {
   });
 }
 
-}  // namespace steelyard::kernels::depthwise
+}  // namespace steelyard::kernels::depthwise_products
 #endif

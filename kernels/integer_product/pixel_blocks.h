@@ -9,7 +9,7 @@
 
 namespace steelyard::kernels {
 
-constexpr std::int64_t kPixelBlock = 96;  // whose inputs stay in the cache for all columns
+inline constexpr std::int64_t kPixelBlock = 96;  // whose inputs stay in the cache for all columns
 
 // Calls each(first, number) for blocks of output pixels, over all threads. A block begins with a
 // byte of a mask.

@@ -318,10 +318,11 @@ template <typename Code, typename Use>
 void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
 #if defined(__AVX512BW__)
   if (k.backend != Backend::kEigen && has_vnni()) {
-    return k.shape.is_depthwise() ? depthwise::multiply_quads(k, use) : multiply<QuadSums>(k, use);
+    return k.shape.is_depthwise() ? depthwise_products::multiply_quads(k, use)
+                                  : multiply<QuadSums>(k, use);
   }
 #endif
-  if (k.shape.is_depthwise()) return depthwise::multiply(k, use);
+  if (k.shape.is_depthwise()) return depthwise_products::multiply(k, use);
   multiply<PairSums>(k, use);
 }
 

@@ -1,5 +1,7 @@
 #include "steelyard/recipes/runs/run.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include "steelyard/framework/comm/nccl.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/loss.h"
 #include "steelyard/framework/sha256.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
@@ -49,7 +52,6 @@ Json summary(const RunOptions& options, Experiment& experiment, const TrainResul
     json["captured_steps"] = result.captured_steps;
     if (!result.not_captured.empty()) json["not_captured"] = result.not_captured;
   }
-  if (!result.warning.empty()) json["warning"] = result.warning;
   json["checkpoint_sha256"] = sha256_of_file(options.folder / run_files::kLast);
   return json;
 }
@@ -90,6 +92,18 @@ Metrics tested(Experiment& experiment, const Trainer& trainer, comm::Communicato
   const Metrics metrics = experiment.evaluate_test(ranks);
   trainer.require_loss("test loss", metrics.loss);
   return metrics;
+}
+
+// What to tell of a model that predicts no better than one that says nothing; empty of others.
+std::string warning_of(const Experiment& experiment, const Metrics& final) {
+  constexpr double kNoBetter = 0.99;
+  const double zeros = loss_of_zero_outputs(plain_loss(experiment.loss()), experiment.test());
+  if (zeros <= 0 || final.loss < kNoBetter * zeros) return "";
+  return fmt::format(
+      "the test loss is {:.4g}, no better than that of outputs that are all zero, {:.4g}: the "
+      "model has learned nothing, lost what it knew or is sure of wrong answers; another learning "
+      "rate or train.lr_schedule.warmup_epochs may help",
+      final.loss, zeros);
 }
 
 // Runs `f`, and writes down a divergence that ends it.
@@ -353,9 +367,12 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     const Metrics final = tested(experiment_, trainer, *ranks_);
     if (first_rank()) {
       log.final_test(result.step, final);
-      if (!result.warning.empty()) options_.note(result.warning);
-      write_summary(options_,
-                    summary(options_, experiment_, result, final, log.seconds(), memory_bytes()));
+      Json json = summary(options_, experiment_, result, final, log.seconds(), memory_bytes());
+      if (const std::string warning = warning_of(experiment_, final); !warning.empty()) {
+        options_.note(warning);
+        json["warning"] = warning;
+      }
+      write_summary(options_, json);
     }
     experiment_.move_to_cpu();
     return final;

@@ -56,7 +56,7 @@ def read_checkpoint(path):
     return json.loads(raw[8:8 + size]), raw[8 + size:]
 
 
-def as_earlier_version(path, keys=("data", "recipe", "first_loss", "last_epoch_loss", "model_sha256")):
+def as_earlier_version(path, keys=("data", "recipe", "first_loss", "model_sha256")):
     """Rewrites a checkpoint or an integer model as it was before its metadata held these keys."""
     header, data = read_checkpoint(path)
     metadata = {key: value for key, value in header["__metadata__"].items() if key not in keys}
