@@ -28,14 +28,6 @@ inline std::uint32_t pair_of(float first, float second) {
   return (bits_as<std::uint32_t>(first) >> 16) | (bits_as<std::uint32_t>(second) & 0xFFFF0000U);
 }
 
-// Each of n values and the one that lies `distance` behind it.
-inline void pair_neighbours(std::int64_t n, const float* values, std::int64_t distance,
-                            std::uint32_t* to) {
-  const float* const second = values + distance;
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < n; ++i) to[i] = pair_of(values[i], second[i]);
-}
-
 // Where a convolution's operands and sums are. Lines of output pixels are numbered through all
 // images.
 template <class O>
@@ -43,15 +35,14 @@ struct Layout {
   Layout(const Conv2dShape& shape, bool rounds_operands)
       : s(shape),
         rounds(rounds_operands),
-        steps((s.out_w() + O::kPixels - 1) / O::kPixels),
-        skips_pixels(O::kPixels > 1 && s.kernel_w == 1),
-        line((skips_pixels ? steps : s.in_w + 2 * s.pad_w) * s.in_channels),
+        line((s.in_w + 2 * s.pad_w) * s.in_channels),
         rows(s.kernel_h * s.kernel_w * s.in_channels_per_group()),
         vectors(s.out_channels_per_group() <= O::kLanes ? 1 : 2),
         tile_rows(vectors == 1 ? kTileRows<O, 1> : kTileRows<O, 2>),
         row_tiles((rows + tile_rows - 1) / tile_rows),
         columns(vectors * O::kLanes),
         column_tiles((s.out_channels_per_group() + columns - 1) / columns),
+        steps((s.out_w() + O::kPixels - 1) / O::kPixels),
         packs_gradient(O::kPixels > 1 || rounds || s.out_channels_per_group() % columns != 0) {
     for (std::int64_t kh = 0; kh < s.kernel_h; ++kh) {
       for (std::int64_t kw = 0; kw < s.kernel_w; ++kw) {
@@ -78,9 +69,7 @@ struct Layout {
 
   Conv2dShape s;
   bool rounds;  // operands to bf16
-  std::int64_t steps;
-  bool skips_pixels;  // a line of x has one operand for each step, instead of one for each pixel
-  std::int64_t line, rows, vectors, tile_rows, row_tiles, columns, column_tiles;
+  std::int64_t line, rows, vectors, tile_rows, row_tiles, columns, column_tiles, steps;
   bool packs_gradient;
   std::vector<std::int64_t> offsets;  // of the rows, in x: kernel row, kernel column, channel
 };
@@ -124,8 +113,7 @@ class Block {
     return grad_ + tile * std::ssize(begins_) * layout_.steps * layout_.columns;
   }
   OuterLines lines() const {
-    const std::int64_t pixels = layout_.skips_pixels ? 1 : layout_.s.stride_w * O::kPixels;
-    return {begins_, layout_.steps, pixels * layout_.s.in_channels,
+    return {begins_, layout_.steps, layout_.s.stride_w * layout_.s.in_channels * O::kPixels,
             layout_.packs_gradient ? layout_.columns : layout_.s.out_channels};
   }
 
@@ -152,9 +140,8 @@ class Block {
     const std::int64_t inner = s.in_w * s.in_channels, border = s.pad_w * s.in_channels;
     // A line and, for the pixels that its last ones are paired with, zeros.
     const std::int64_t beyond = s.stride_w * s.in_channels;
-    const std::int64_t values_size = inner + 2 * border + beyond;
-    float* const values = line_buffer<float, 2>(values_size);
-    std::fill_n(values, values_size, 0.0F);
+    float* const values = line_buffer<float, 2>(layout_.line + beyond);
+    std::fill_n(values, layout_.line + beyond, 0.0F);
     for (std::int64_t row = 0; row < rows; ++row) {
       const std::int64_t h = top + row, from = (image * s.in_h + h) * inner;
       Operand* const to = x_ + start + row * layout_.line;
@@ -166,14 +153,10 @@ class Block {
         std::fill_n(to + border + inner, border, Operand{0});
       } else {
         x.read(from, inner, values + border);
-        if (layout_.skips_pixels) {
-          for (std::int64_t i = 0; i < layout_.steps; ++i) {
-            pair_neighbours(s.in_channels, values + i * O::kPixels * beyond, beyond,
-                            to + i * s.in_channels);
-          }
-        } else {
-          pair_neighbours(layout_.line, values, beyond, to);
-        }
+        const float* const first = values;
+        const float* const second = first + beyond;
+        STEELYARD_VECTORIZE
+        for (std::int64_t i = 0; i < layout_.line; ++i) to[i] = pair_of(first[i], second[i]);
       }
     }
   }
