@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/windows.h"
 
