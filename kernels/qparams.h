@@ -8,6 +8,7 @@
 #include <cfloat>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/value_type.h"
@@ -47,7 +48,8 @@ struct ScaleLimits<BFloat16> {
 };
 
 // The largest |q - z| of a code range.
-STEELYARD_HOST_DEVICE inline double largest_operand(CodeRange range, double zero_point) {
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline double largest_operand(CodeRange range,
+                                                                           double zero_point) {
   const double below = zero_point - range.qmin;
   const double above = range.qmax - zero_point;
   return below > above ? below : above;
@@ -56,26 +58,28 @@ STEELYARD_HOST_DEVICE inline double largest_operand(CodeRange range, double zero
 // scale rounded to the arithmetic's type, held within the format's limits: scale * largest is
 // finite.
 template <typename V>
-STEELYARD_HOST_DEVICE inline ComputeType<V> bounded_scale(double scale, double largest) {
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline ComputeType<V> bounded_scale(double scale,
+                                                                                 double largest) {
   using T = ComputeType<V>;
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   const double ceiling = ScaleLimits<V>::kLargest / largest;
   const double raised = scale < ScaleLimits<V>::kSmallest ? ScaleLimits<V>::kSmallest : scale;
-  T rounded = static_cast<T>(raised > ceiling ? ceiling : raised);
-  // Rounding up must not carry the largest code past the largest value.
-  while (static_cast<double>(rounded) * largest > ScaleLimits<V>::kLargest) {
-    rounded = std::nextafter(rounded, T(0));
-  }
-  return rounded;
+  const T rounded = static_cast<T>(raised > ceiling ? ceiling : raised);
+  // Rounding up must not carry the largest code past the largest value: the number below does not.
+  const bool beyond = static_cast<double>(rounded) * largest > ScaleLimits<V>::kLargest;
+  return bits_as<T>(bits_as<Bits>(rounded) - (beyond ? 1U : 0U));
 }
 
 // True where a range says nothing about a scale: [0, 0], or nothing seen (lo > hi).
 STEELYARD_HOST_DEVICE inline bool is_zero_range(double lo, double hi) {
-  return !(lo <= hi) || (lo == 0 && hi == 0);
+  const bool empty = !(lo <= hi);
+  return empty | ((lo == 0) & (hi == 0));
 }
 
 // The zero point for which the lowest code stands for `lowest`: clamp(rint(qmin - lowest / scale)).
-STEELYARD_HOST_DEVICE inline double zero_point_of_lowest(double lowest, double scale,
-                                                         CodeRange range) {
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline double zero_point_of_lowest(double lowest,
+                                                                                double scale,
+                                                                                CodeRange range) {
   return clamp_keeping_nan<double>(round_half_even(range.qmin - lowest / scale), range.qmin,
                                    range.qmax);
 }
@@ -85,17 +89,17 @@ STEELYARD_HOST_DEVICE inline double zero_point_of_lowest(double lowest, double s
 // gives scale 1 and the code nearest to 0. lo and hi are finite unless lo > hi; V is the format of
 // the values.
 template <typename V>
-STEELYARD_HOST_DEVICE inline QParams<ComputeType<V>> qparams_of_range(double lo, double hi,
-                                                                      CodeRange range,
-                                                                      bool symmetric) {
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline QParams<ComputeType<V>> qparams_of_range(
+    double lo, double hi, CodeRange range, bool symmetric) {
   using T = ComputeType<V>;
-  if (is_zero_range(lo, hi)) {
-    const double zero = clamp_keeping_nan<double>(0, range.qmin, range.qmax);
-    return {T(1), static_cast<std::int32_t>(zero)};
-  }
+  // A zero range is computed like others and replaced at the end: loops over sets vectorize.
+  const bool is_zero = is_zero_range(lo, hi);
+  const std::int32_t zero =
+      static_cast<std::int32_t>(clamp_keeping_nan<double>(0, range.qmin, range.qmax));
   if (symmetric) {
     const double amax = -lo > hi ? -lo : hi;
-    return {bounded_scale<V>(amax / range.qmax, largest_operand(range, 0)), 0};
+    const T scale = bounded_scale<V>(amax / range.qmax, largest_operand(range, 0));
+    return {is_zero ? T(1) : scale, is_zero ? zero : 0};
   }
   const double low = lo < 0 ? lo : 0;
   const double high = hi > 0 ? hi : 0;
@@ -103,8 +107,8 @@ STEELYARD_HOST_DEVICE inline QParams<ComputeType<V>> qparams_of_range(double lo,
   const double wide = (high / 2 - low / 2) / (range.qmax - range.qmin) * 2;
   const double scale = wide < DBL_MIN ? DBL_MIN : wide;  // denormal extremes: 0 / 0 otherwise
   const double zero_point = zero_point_of_lowest(low, scale, range);
-  return {bounded_scale<V>(scale, largest_operand(range, zero_point)),
-          static_cast<std::int32_t>(zero_point)};
+  const T bounded = bounded_scale<V>(scale, largest_operand(range, zero_point));
+  return {is_zero ? T(1) : bounded, is_zero ? zero : static_cast<std::int32_t>(zero_point)};
 }
 
 // Finite scale > 0, zero point within the range, and 0 where symmetric.
@@ -119,7 +123,8 @@ STEELYARD_HOST_DEVICE inline bool valid_qparams(T scale, std::int32_t zero_point
 // The exponential moving average m + c * (x - m), in halves where x - m is no finite double. A
 // constant of 1 gives x, which m + (x - m) need not be (after 1e30 it gives 0 for 0.3).
 template <typename T>
-STEELYARD_HOST_DEVICE inline T moving_average(T average, T value, double constant) {
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline T moving_average(T average, T value,
+                                                                     double constant) {
   if (constant == 1) return value;
   const double m = static_cast<double>(average);
   const double x = static_cast<double>(value);
@@ -133,13 +138,14 @@ STEELYARD_HOST_DEVICE inline T moving_average(T average, T value, double constan
 // call saw no finite value. Extremes are +0 where they are zeros. Rounding must not leave lo above
 // hi, which would start the average again.
 template <typename T>
-STEELYARD_HOST_DEVICE inline void update_range(T& lo, T& hi, T call_lo, T call_hi,
-                                               double constant) {
-  if (!(call_lo <= call_hi)) return;
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline void update_range(T& lo, T& hi, T call_lo,
+                                                                      T call_hi, double constant) {
+  const bool met = call_lo <= call_hi;
   const bool first = !(lo <= hi);
-  lo = first ? call_lo : moving_average(lo, call_lo, constant);
-  hi = first ? call_hi : moving_average(hi, call_hi, constant);
-  hi = hi < lo ? lo : hi;
+  const T new_lo = first ? call_lo : moving_average(lo, call_lo, constant);
+  const T new_hi = first ? call_hi : moving_average(hi, call_hi, constant);
+  lo = met ? new_lo : lo;
+  hi = met ? (new_hi < new_lo ? new_lo : new_hi) : hi;
 }
 
 }  // namespace steelyard::kernels

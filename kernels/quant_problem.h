@@ -91,26 +91,56 @@ STEELYARD_HOST_DEVICE inline T gradient(QuantOperation operation, bool inside, T
   return pass_inside(inside, grad_y);
 }
 
+// How a set follows its extremes, and where its range, scale and zero point live; the ranges may be
+// null where there is no average.
+template <typename T>
+struct SetRule {
+  explicit STEELYARD_HOST_DEVICE SetRule(const QuantProblem& problem, const QuantArgs& args)
+      : averages(problem.statistics != Statistics::kDynamic),
+        symmetric(problem.symmetric),
+        averaging_constant(problem.averaging_constant),
+        codes(problem.range),
+        range_lo(static_cast<T*>(args.range_lo)),
+        range_hi(static_cast<T*>(args.range_hi)),
+        scale(static_cast<T*>(args.scale)),
+        zero_point(args.zero_point) {}
+
+  bool averages;
+  bool symmetric;
+  double averaging_constant;
+  CodeRange codes;
+  T* range_lo;
+  T* range_hi;
+  T* scale;
+  std::int32_t* zero_point;
+};
+
 // One call's extremes of a set enter its moving average, where there is one, and give its scale and
-// zero point.
+// zero point. Always inlined: loops over sets vectorize.
 template <typename V>
-STEELYARD_HOST_DEVICE void follow_set(const QuantProblem& problem, const QuantArgs& args,
-                                      std::int64_t set, ComputeType<V> lo, ComputeType<V> hi) {
+[[gnu::always_inline]] STEELYARD_HOST_DEVICE inline void follow_set(
+    const SetRule<ComputeType<V>>& rule, std::int64_t set, ComputeType<V> lo, ComputeType<V> hi) {
   using T = ComputeType<V>;
   lo += T(0);  // -0 + 0 = +0
   hi += T(0);
-  if (problem.statistics != Statistics::kDynamic) {
-    T& range_lo = static_cast<T*>(args.range_lo)[set];
-    T& range_hi = static_cast<T*>(args.range_hi)[set];
-    if (lo <= hi && *args.initialized == 0) *args.initialized = 1;  // sets may be on many threads
-    update_range(range_lo, range_hi, lo, hi, problem.averaging_constant);
-    lo = range_lo;
-    hi = range_hi;
+  if (rule.averages) {
+    T range_lo = rule.range_lo[set];
+    T range_hi = rule.range_hi[set];
+    update_range(range_lo, range_hi, lo, hi, rule.averaging_constant);
+    rule.range_lo[set] = lo = range_lo;
+    rule.range_hi[set] = hi = range_hi;
   }
   const auto chosen = qparams_of_range<V>(static_cast<double>(lo), static_cast<double>(hi),
-                                          problem.range, problem.symmetric);
-  static_cast<T*>(args.scale)[set] = chosen.scale;
-  args.zero_point[set] = chosen.zero_point;
+                                          rule.codes, rule.symmetric);
+  rule.scale[set] = chosen.scale;
+  rule.zero_point[set] = chosen.zero_point;
+}
+
+// An average that has seen a finite value says so; sets may be on many threads.
+STEELYARD_HOST_DEVICE inline void note_finite(const QuantProblem& problem, const QuantArgs& args,
+                                              bool met) {
+  if (!met || problem.statistics == Statistics::kDynamic) return;
+  if (*args.initialized == 0) *args.initialized = 1;
 }
 
 // The first set whose scale is not finite and positive or whose zero point lies outside the range

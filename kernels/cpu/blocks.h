@@ -52,4 +52,13 @@ void write_block(T* to, std::int64_t count, bool stream, std::int64_t chunk_byte
   if (first < count) produce(first, count - first, to + first);
 }
 
+// Fetches values [begin, end) of x, as far as it has them, while other work goes on. The processor
+// does so by itself only along what is being read, and pauses where a second pass over a block
+// finds it in the cache.
+template <typename V>
+void prefetch(const V* x, std::int64_t begin, std::int64_t end, std::int64_t elements) {
+  constexpr std::int64_t kLine = kCacheLine / sizeof(V);
+  for (std::int64_t i = begin; i < std::min(end, elements); i += kLine) __builtin_prefetch(x + i);
+}
+
 }  // namespace steelyard::kernels

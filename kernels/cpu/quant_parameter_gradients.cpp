@@ -53,18 +53,13 @@ class SetLanes {
     lanes_.assign(static_cast<std::size_t>(sets * kSumLanes), T(0));
   }
 
-  void add(std::int64_t set, std::int64_t count, const T* terms) {
+  // Adds the next `length` terms of each of `runs` sets from `set` on. kSumLanes values before and
+  // after the terms are readable.
+  void add(std::int64_t set, std::int64_t runs, std::int64_t length, const T* terms) {
     const std::int64_t slot = set - first_;
-    T* lanes = lanes_.data() + slot * kSumLanes;
-    std::int64_t lane = next_[slot];
-    while (count > 0) {
-      const std::int64_t length = std::min(count, kSumLanes - lane);
-      add_run(length, terms, lanes + lane);
-      terms += length;
-      count -= length;
-      lane = (lane + length) % kSumLanes;
+    for (std::int64_t r = slot; r < slot + runs; ++r, terms += length) {
+      next_[r] = add_run(length, terms, next_[r], lanes_.data() + r * kSumLanes);
     }
-    next_[slot] = lane;
   }
 
   // Ends the sums: calls use(set, sum) on each.
@@ -77,14 +72,29 @@ class SetLanes {
   }
 
  private:
-  static void add_run(std::int64_t count, const T* terms, T* lanes) {
-    if (count == kSumLanes) return add_all<kSumLanes>(terms, lanes);
-    if (count == kSumLanes / 2) return add_all<kSumLanes / 2>(terms, lanes);
-    for (std::int64_t i = 0; i < count; ++i) lanes[i] += terms[i];
+  // Returns the lane after that of the last term.
+  static std::int64_t add_run(std::int64_t count, const T* terms, std::int64_t lane, T* lanes) {
+    for (; lane == 0 && count >= kSumLanes; count -= kSumLanes, terms += kSumLanes) {
+      STEELYARD_VECTORIZE
+      for (std::int64_t i = 0; i < kSumLanes; ++i) lanes[i] += terms[i];
+    }
+    while (count > 0) {
+      const std::int64_t length = std::min(count, kSumLanes - lane);
+      add_some(lane, lane + length, terms - lane, lanes);
+      terms += length;
+      count -= length;
+      lane = (lane + length) % kSumLanes;
+    }
+    return lane;
   }
-  template <int kCount>
-  static void add_all(const T* terms, T* lanes) {
-    for (int i = 0; i < kCount; ++i) lanes[i] += terms[i];
+  // Adds terms [begin, end) to their lanes. A loop over all lanes is one of whole vectors.
+  static void add_some(std::int64_t begin, std::int64_t end, const T* terms, T* lanes) {
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = 0; i < kSumLanes; ++i) {
+      const bool is_added = (i >= begin) & (i < end);
+      const T sum = lanes[i] + terms[i];
+      lanes[i] = is_added ? sum : lanes[i];
+    }
   }
 
   std::int64_t first_ = 0;
@@ -135,6 +145,9 @@ class ParameterGradients {
   }
 
  private:
+  const V* x() const { return static_cast<const V*>(args_.x); }
+  const V* grad_y() const { return static_cast<const V*>(args_.grad_y); }
+
   void by_sets() {
     constexpr std::int64_t kGrain = 8;
     parallel_for(problem_.map.sets * chunks_, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -230,8 +243,11 @@ class ParameterGradients {
   // Adds the terms of elements [begin, end) to the lanes of their sets.
   void add_in_order(std::int64_t begin, std::int64_t end, SetLanes<T>& scale_lanes,
                     SetLanes<T>& zero_point_lanes) const {
-    alignas(kCacheLine) T scale_terms[kSumChunk];
-    alignas(kCacheLine) T zero_point_terms[kSumChunk];
+    constexpr std::int64_t kPiece = 256;  // elements summed while as many of the next are fetched
+    alignas(kCacheLine) T scale_buffer[kSumChunk + 2 * kSumLanes];
+    alignas(kCacheLine) T zero_point_buffer[kSumChunk + 2 * kSumLanes];
+    T* scale_terms = std::fill_n(scale_buffer, kSumLanes, T(0));
+    T* zero_point_terms = std::fill_n(zero_point_buffer, kSumLanes, T(0));
     SetWalker walker(problem_.map, begin);
     for (; begin < end; begin += kSumChunk) {
       const std::int64_t stop = std::min(end, begin + kSumChunk);
@@ -240,14 +256,25 @@ class ParameterGradients {
                              put_run<Write>(params, first, count, scale_terms + (first - begin),
                                             zero_point_terms + (first - begin));
                            });
+      std::fill_n(scale_terms + (stop - begin), kSumLanes, T(0));
+      std::fill_n(zero_point_terms + (stop - begin), kSumLanes, T(0));
       for (std::int64_t at = begin; at < stop;) {
+        const std::int64_t whole = walker.whole_runs(std::min(stop - at, kPiece));
+        const std::int64_t runs = std::max<std::int64_t>(1, whole);
         const std::int64_t length = std::min(stop - at, walker.length());
-        scale_lanes.add(walker.set(), length, scale_terms + (at - begin));
+        const std::int64_t next = at + kSumChunk;
+        prefetch(x(), next, next + runs * length, problem_.map.elements);
+        prefetch(grad_y(), next, next + runs * length, problem_.map.elements);
+        scale_lanes.add(walker.set(), runs, length, scale_terms + (at - begin));
         if constexpr (kZeroPoint) {
-          zero_point_lanes.add(walker.set(), length, zero_point_terms + (at - begin));
+          zero_point_lanes.add(walker.set(), runs, length, zero_point_terms + (at - begin));
         }
-        walker.advance(length);
-        at += length;
+        if (whole > 0) {
+          walker.advance_runs(whole);
+        } else {
+          walker.advance(length);
+        }
+        at += runs * length;
       }
     }
   }
@@ -316,13 +343,11 @@ class ParameterGradients {
                  kMaxChunkBytes, [&](std::int64_t start, std::int64_t length, T* grad_x) {
                    T x_buffer[kBlockElements];
                    T grad_buffer[kBlockElements];
-                   const T* x = load_values(problem_.strides, static_cast<const V*>(args_.x), start,
-                                            length, x_buffer);
+                   const T* in = load_values(problem_.strides, x(), start, length, x_buffer);
                    const T* grad =
-                       load_values(problem_.strides, static_cast<const V*>(args_.grad_y), start,
-                                   length, grad_buffer);
+                       load_values(problem_.strides, grad_y(), start, length, grad_buffer);
                    const std::int64_t at = start - first;
-                   gradients_run<Put, kZeroPoint>(length, params.from(at), x, grad, grad_x,
+                   gradients_run<Put, kZeroPoint>(length, params.from(at), in, grad, grad_x,
                                                   scale_terms + at, zero_point_terms + at);
                  });
   }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <numeric>
+#include <type_traits>
 
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cpu/quant_forward.h"
@@ -10,6 +12,22 @@
 
 namespace steelyard::kernels {
 namespace {
+
+// follow_set() of sets [first, first + n), whose extremes are lo and hi. Returns whether one of
+// them met a finite value.
+template <typename V, bool kAverages, bool kSymmetric>
+bool follow_sets_of(SetRule<ComputeType<V>> rule, std::int64_t first, std::int64_t n,
+                    const ComputeType<V>* lo, const ComputeType<V>* hi) {
+  rule.averages = kAverages;
+  rule.symmetric = kSymmetric;
+  std::int32_t met = 0;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    follow_set<V>(rule, first + i, lo[i], hi[i]);
+    met |= lo[i] <= hi[i] ? 1 : 0;
+  }
+  return met != 0;
+}
 
 // A quantizer that chooses its own scale: one call's extremes, the moving average, scale and zero
 // point, set by set.
@@ -79,8 +97,22 @@ class StatisticsPass {
       forward.measured_block(begin, end, slots);
     } else {
       add(slots, begin, end);  // before y is written
-      forward.block(begin, end);
+      quantize_in_pieces(forward, begin, end, kBlockElements);
     }
+  }
+
+  // Quantizes [begin, end), which lies in the cache, and fetches the values `ahead` elements
+  // further on.
+  std::int64_t quantize_in_pieces(const Forward<V>& forward, std::int64_t begin, std::int64_t end,
+                                  std::int64_t ahead) const {
+    constexpr std::int64_t kPiece = 512;
+    std::int64_t nan = 0;
+    for (; begin < end; begin += kPiece) {
+      const std::int64_t stop = std::min(end, begin + kPiece);
+      prefetch(x(), begin + ahead, stop + ahead, problem_.map.elements);
+      nan += forward.block_or_pass(begin, stop);
+    }
+    return nan;
   }
 
   void add(RangeSlots<T>& slots, std::int64_t begin, std::int64_t end) const {
@@ -109,10 +141,21 @@ class StatisticsPass {
   }
 
   void update() {
-    for (std::int64_t set = 0; set < problem_.map.sets; ++set) {
-      follow_set<V>(problem_, args_, set, seen_.lo[set], seen_.hi[set]);
-      if (args_.non_finite_count != nullptr) *args_.non_finite_count += seen_.skipped[set];
-    }
+    const std::int64_t skipped = follow(0, seen_);
+    if (args_.non_finite_count != nullptr) *args_.non_finite_count += skipped;
+  }
+
+  // The sets from `first` on follow what was seen of them. Returns the elements skipped.
+  std::int64_t follow(std::int64_t first, const Extremes<T>& seen) const {
+    const SetRule<T> rule(problem_, args_);
+    const auto sets = static_cast<std::int64_t>(seen.lo.size());
+    const auto of = [&]<bool kAverages>(std::bool_constant<kAverages>) {
+      const auto each =
+          rule.symmetric ? follow_sets_of<V, kAverages, true> : follow_sets_of<V, kAverages, false>;
+      return each(rule, first, sets, seen.lo.data(), seen.hi.data());
+    };
+    note_finite(problem_, args_, rule.averages ? of(std::true_type()) : of(std::false_type()));
+    return std::accumulate(seen.skipped.begin(), seen.skipped.end(), std::int64_t{0});
   }
 
   // Each part is read, measured and quantized while it is in the cache.
@@ -150,13 +193,11 @@ class StatisticsPass {
         add(slots, from, to);
       }
     });
-    std::int64_t skipped = 0;
-    slots.for_each_set([&](std::int64_t set, T lo, T hi, std::int64_t of_set) {
-      follow_set<V>(problem_, args_, set, lo, hi);
-      skipped += of_set;
-    });
+    const std::int64_t skipped = follow(first_set, slots.of_sets());
     if (!delayed) {
-      each([&](std::int64_t from, std::int64_t to) { forward.block_or_pass(from, to); });
+      each([&](std::int64_t from, std::int64_t to) {
+        quantize_in_pieces(forward, from, to, parts_.elements);
+      });
     }
     return skipped;
   }

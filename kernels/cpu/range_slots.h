@@ -3,99 +3,14 @@
 
 #include <algorithm>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
+#include "steelyard/kernels/cpu/run_extremes.h"
 #include "steelyard/kernels/cpu/set_runs.h"
-#include "steelyard/kernels/cpu/vectorize.h"
-#include "steelyard/kernels/value_type.h"
+#include "steelyard/kernels/cpu/set_walker.h"
+#include "steelyard/kernels/cpu/short_runs.h"
 
 namespace steelyard::kernels {
-
-// lo = +inf, hi = -inf where there is no finite value.
-template <typename T>
-struct RunExtremes {
-  T lo = std::numeric_limits<T>::infinity();
-  T hi = -std::numeric_limits<T>::infinity();
-  std::int64_t skipped = 0;  // non-finite values
-};
-
-// Takes count values (count <= the arrays' length), value i into slot i. The comparisons write
-// min and max; a non-finite value leaves both.
-template <typename T, typename Count>
-void take_values(std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
-  constexpr T kMax = std::numeric_limits<T>::max();
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T value = x[i];
-    const bool finite = (value <= kMax) & (value >= -kMax);
-    const T below = finite ? value : std::numeric_limits<T>::infinity();
-    const T above = finite ? value : -std::numeric_limits<T>::infinity();
-    lo[i] = below < lo[i] ? below : lo[i];
-    hi[i] = above > hi[i] ? above : hi[i];
-    skipped[i] += finite ? 0 : 1;
-  }
-}
-
-// The extremes of finite values from three reductions of their bits: integers' minima and maxima
-// vectorize, those of floats do not while NaN and signed zeros count. The largest signed pattern is
-// the largest value unless all are negative, the largest unsigned one is the smallest value unless
-// none is; the smallest unsigned pattern serves where either fails.
-template <typename T>
-struct BitExtremes {
-  using Signed = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
-  using Unsigned = std::make_unsigned_t<Signed>;
-
-  Signed largest = std::numeric_limits<Signed>::min();
-  Unsigned largest_unsigned = 0;
-  Unsigned smallest_unsigned = std::numeric_limits<Unsigned>::max();
-
-  bool all_finite() const {
-    constexpr T kInfinity = std::numeric_limits<T>::infinity();
-    return largest < bits_as<Signed>(kInfinity) && largest_unsigned < bits_as<Unsigned>(-kInfinity);
-  }
-  // Of at least one value, all finite.
-  RunExtremes<T> values() const {
-    const bool none_negative = static_cast<Signed>(largest_unsigned) >= 0;
-    return {bits_as<T>(none_negative ? smallest_unsigned : largest_unsigned),
-            largest < 0 ? bits_as<T>(smallest_unsigned) : bits_as<T>(largest)};
-  }
-};
-
-// Calls visit(i, x[i]) for every i in order and gathers the patterns of x, in one loop.
-template <typename T, typename Visit>
-BitExtremes<T> visit_with_extremes(std::int64_t count, const T* x, Visit&& visit) {
-  using Signed = typename BitExtremes<T>::Signed;
-  using Unsigned = typename BitExtremes<T>::Unsigned;
-  BitExtremes<T> seen;
-  Signed largest = seen.largest;
-  Unsigned largest_unsigned = seen.largest_unsigned;
-  Unsigned smallest_unsigned = seen.smallest_unsigned;
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T value = x[i];
-    largest = std::max(largest, bits_as<Signed>(value));
-    largest_unsigned = std::max(largest_unsigned, bits_as<Unsigned>(value));
-    smallest_unsigned = std::min(smallest_unsigned, bits_as<Unsigned>(value));
-    visit(i, value);
-  }
-  return {largest, largest_unsigned, smallest_unsigned};
-}
-
-// The same where some values may not be finite: one by one, since it is rare.
-template <typename T>
-RunExtremes<T> finite_extremes(std::int64_t count, const T* x) {
-  RunExtremes<T> run;
-  for (std::int64_t i = 0; i < count; ++i) take_values(1, x + i, &run.lo, &run.hi, &run.skipped);
-  return run;
-}
-
-template <typename T>
-RunExtremes<T> extremes_of_run(std::int64_t count, const T* x) {
-  if (count == 0) return {};
-  const BitExtremes<T> seen = visit_with_extremes(count, x, [](std::int64_t, T) {});
-  return seen.all_finite() ? seen.values() : finite_extremes(count, x);
-}
 
 // Extremes and skipped elements of `size` independent slots.
 template <typename T>
@@ -125,21 +40,24 @@ template <typename T>
 class RangeSlots {
  public:
   explicit RangeSlots(const RunPlan& plan)
-      : RangeSlots(plan, plan.tiled() ? plan.tile() : plan.map().sets) {}
-  RangeSlots(const RunPlan& plan, std::int64_t slots) : plan_(&plan), slots_(slots) {}
+      : RangeSlots(plan, has_tiles(plan) ? plan.tile() : plan.map().sets) {}
+  RangeSlots(const RunPlan& plan, std::int64_t slots)
+      : plan_(&plan), tiled_(has_tiles(plan)), slots_(slots) {}
 
   // x[i] is the value of logical index begin + i.
   void add(std::int64_t begin, std::int64_t count, const T* x) {
-    if (plan_->tiled()) {
+    if (tiled_) {
       plan_->for_each(begin, begin + count,
                       [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
                         take_values(length, x + (first - begin), slots_.lo.data() + slot,
                                     slots_.hi.data() + slot, slots_.skipped.data() + slot);
                       });
-    } else {
+    } else if (plan_->has_long_runs()) {
       add_runs(begin, count, [&](std::int64_t first, std::int64_t length, std::int64_t) {
         return extremes_of_run(length, x + (first - begin));
       });
+    } else {
+      add_short_runs(begin, count, x);
     }
   }
 
@@ -157,23 +75,44 @@ class RangeSlots {
     first_set_ = first;
     slots_.reset(sets);
   }
-  // Calls use(set, lo, hi, skipped) on each of them.
-  template <typename Use>
-  void for_each_set(Use&& use) const {
-    for (std::size_t i = 0; i < slots_.lo.size(); ++i) {
-      use(first_set_ + static_cast<std::int64_t>(i), slots_.lo[i], slots_.hi[i], slots_.skipped[i]);
-    }
-  }
+  // What was seen of each of them.
+  const Extremes<T>& of_sets() const { return slots_; }
 
   void fold_into(Extremes<T>& total) const {
     for (std::int64_t slot = 0; slot < static_cast<std::int64_t>(slots_.lo.size()); ++slot) {
-      const std::int64_t set = plan_->tiled() ? plan_->set(slot) : slot;
+      const std::int64_t set = tiled_ ? plan_->set(slot) : slot;
       total.fold(set, {slots_.lo[slot], slots_.hi[slot], slots_.skipped[slot]});
     }
   }
 
  private:
+  // Runs of a vector or more are measured faster one by one than element by element of a tile.
+  static bool has_tiles(const RunPlan& plan) {
+    return plan.tiled() && plan.period() / plan.map().sets < kVectorRun;
+  }
+
+  void add_short_runs(std::int64_t begin, std::int64_t count, const T* x) {
+    SetWalker walker(plan_->map(), begin);
+    while (count > 0) {
+      const std::int64_t slot = walker.set() - first_set_;
+      const std::int64_t runs = walker.whole_runs(count);
+      std::int64_t done = std::min(count, walker.length());
+      if (runs > 1) {
+        fold_runs(runs, done, x, slots_.lo.data() + slot, slots_.hi.data() + slot,
+                  slots_.skipped.data() + slot);
+        walker.advance_runs(runs);
+        done *= runs;
+      } else {
+        slots_.fold(slot, extremes_of_run(done, x));
+        walker.advance(done);
+      }
+      x += done;
+      count -= done;
+    }
+  }
+
   const RunPlan* plan_;
+  bool tiled_;
   std::int64_t first_set_ = 0;
   Extremes<T> slots_;
 };

@@ -42,6 +42,16 @@ class SetWalker {
   std::int64_t set() const { return set_; }
   // Elements from here to the end of the run.
   std::int64_t length() const { return left_; }
+  // Whole runs of one length from here on, as many as fit the row and `count` elements.
+  std::int64_t whole_runs(std::int64_t count) const {
+    return left_ < run_ ? 0 : std::min(count, row_ - at_) / run_;
+  }
+  // Moves on by at least one of whole_runs().
+  void advance_runs(std::int64_t runs) {
+    at_ += (runs - 1) * run_;
+    set_ += runs - 1;
+    advance(run_);
+  }
   // Moves on by at most length() elements.
   void advance(std::int64_t count) {
     at_ += count;

@@ -38,7 +38,9 @@ __global__ void update_kernel(QuantProblem problem, QuantArgs args, const std::u
   using T = ComputeType<V>;
   const std::int64_t set = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (set >= problem.map.sets || !is_on(observing)) return;
-  follow_set<V>(problem, args, set, from_key<T>(seen.lo[set]), from_key<T>(seen.hi[set]));
+  const T lo = from_key<T>(seen.lo[set]), hi = from_key<T>(seen.hi[set]);
+  follow_set<V>(SetRule<T>(problem, args), set, lo, hi);
+  note_finite(problem, args, lo <= hi);
   count(static_cast<std::int64_t>(seen.skipped[set]), args.non_finite_count);
 }
 

@@ -156,7 +156,14 @@ std::vector<StatisticsCase> statistics_cases() {
           {"token_wide", {5, 3000}, G::kToken},
           {"group", {40, 128}, G::kGroup, {.axis = 1, .group_size = 32}},
           {"group_ragged", {11, 50}, G::kGroup, {.axis = 1, .group_size = 16}},
-          {"block", {20, 30}, G::kBlock, {.block_rows = 8, .block_columns = 8}}};
+          {"block", {20, 30}, G::kBlock, {.block_rows = 8, .block_columns = 8}},
+          // Many runs of one length, with lengths around those of vectors.
+          {"planes", {3, 40, 49}, G::kChannel, {.axis = 1}},
+          {"groups_of_3", {4, 1601}, G::kGroup, {.axis = 1, .group_size = 3}},
+          {"groups_of_6", {3, 903}, G::kGroup, {.axis = 1, .group_size = 6}},
+          {"groups_of_16", {5, 1600}, G::kGroup, {.axis = 1, .group_size = 16}},
+          {"groups_of_33", {5, 1200}, G::kGroup, {.axis = 1, .group_size = 33}},
+          {"blocks_wide", {20, 610}, G::kBlock, {.block_rows = 8, .block_columns = 16}}};
 }
 
 class QuantStatistics : public testing::TestWithParam<StatisticsCase> {
