@@ -32,7 +32,7 @@ std::vector<std::int8_t> deployed_zero_points(const Tensor& zero_points, std::in
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
-    const std::int64_t outputs = product->weight_codes().dim(0);
+    const std::int64_t outputs = product->weight_shape()[0];
     const auto& [scale, zero_point] = product->weight_qparams();
     const bool groups = scale.size() > outputs;
     const bool float_bias = groups && operation.inputs.size() > 2 && operation.inputs[2].defined();

@@ -78,19 +78,37 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
 
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
                                                const QuantizedValue& x, const WeightCodes& weight,
-                                               bool has_bias, kernels::Activation activation,
-                                               Tensor output_mask)
+                                               const QuantizedParameter& parameter, bool has_bias,
+                                               kernels::Activation activation, Tensor output_mask)
     : product_(std::move(product)),
       x_(x),
       weight_qparams_(weight.qparams),
+      weight_range_(parameter.range),
       weight_bits_(weight.bits),
       bias_codes_(weight.bias),
       has_bias_(has_bias),
       activation_(activation) {
   save(x.codes);
-  save(weight.codes);
+  save(parameter.values.defined() ? parameter.values : weight.codes);
   save(weight.mask);
   save(std::move(output_mask));
+}
+
+Tensor IntegerProductFunction::weight_codes() const {
+  const Tensor& kept = saved()[1];
+  if (kept.dtype() == DType::kI8) return kept;
+  const auto& [scale, zero_point] = weight_qparams_;
+  const std::int64_t scales = scale.size();
+  const Tensor codes = Tensor::empty(kept.shape(), DType::kI8, kept.device());
+  run(kept.device(),
+      kernels::Quantize<float, std::int8_t>{
+          .layout = {1, scales, scales == 0 ? 0 : kept.size() / scales},
+          .range = weight_range_,
+          .x = kept.data<float>(),
+          .scale = scale.data<float>(),
+          .zero_point = zero_point.defined() ? zero_point.data<std::int32_t>() : nullptr,
+          .codes = codes.data<std::int8_t>()});
+  return codes;
 }
 
 std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {
@@ -101,7 +119,7 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
   if (has_bias_ && needs_grad(2)) {
     grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
     grad = summed_gradient(grad_output, output_mask, grads[2],
-                           product_->reads_bf16_gradients(x_, weight_codes().shape()));
+                           product_->reads_bf16_gradients(x_, weight_shape()));
   } else if (output_mask.defined()) {
     grad = masked_gradient(grad_output, output_mask);
   } else {

@@ -19,13 +19,20 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
                     kernels::CodeRange weight_range, const Tensor& acc);
 
 // The backward pass of the integer product: codes and masks were saved, and floats are computed
-// from them again.
+// from them again; codes of a parameter, which stays in memory anyway, may be computed from it.
 class IntegerProductFunction : public Function {
  public:
+  // The parameter from which backward computes the weights' codes again, and their range; undefined
+  // where the codes are kept.
+  struct QuantizedParameter {
+    Tensor values;
+    kernels::CodeRange range;
+  };
+
   // output_mask undefined where the output is float. The third input is the bias, if it has one.
   IntegerProductFunction(std::shared_ptr<const Product> product, const QuantizedValue& x,
-                         const WeightCodes& weight, bool has_bias, kernels::Activation activation,
-                         Tensor output_mask);
+                         const WeightCodes& weight, const QuantizedParameter& parameter,
+                         bool has_bias, kernels::Activation activation, Tensor output_mask);
 
   std::string name() const override { return product_->name(); }
   std::vector<Tensor> backward(const Tensor& grad_output) const override;
@@ -33,7 +40,9 @@ class IntegerProductFunction : public Function {
   const Product& product() const { return *product_; }
   // Fused after the product.
   kernels::Activation activation() const { return activation_; }
-  const Tensor& weight_codes() const { return saved()[1]; }
+  const Shape& weight_shape() const { return saved()[1].shape(); }
+  // Those of the forward pass, while the parameter is unchanged.
+  Tensor weight_codes() const;
   const QParamTensors& weight_qparams() const { return weight_qparams_; }
   int weight_bits() const { return weight_bits_; }
   // Undefined without a bias, and where weights have a scale for each group: it is f32 there.
@@ -43,6 +52,7 @@ class IntegerProductFunction : public Function {
   std::shared_ptr<const Product> product_;
   QuantizedValue x_;  // shares the saved codes
   QParamTensors weight_qparams_;
+  kernels::CodeRange weight_range_;  // of a parameter's codes
   int weight_bits_;
   Tensor bias_codes_;
   bool has_bias_;

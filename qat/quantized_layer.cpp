@@ -42,6 +42,16 @@ QParamTensors observe_accumulators(ActivationQuantizer& quantizer, const Requant
   return range->qparams;
 }
 
+// What an integer product keeps of its weights, if they are the parameter itself and on the CPU: on
+// a GPU one launch more would cost more than the memory is worth.
+IntegerProductFunction::QuantizedParameter quantized_parameter(const Variable& weight,
+                                                               const Variable& parameter,
+                                                               kernels::CodeRange range) {
+  const bool is_same = weight.value().raw() == parameter.value().raw();
+  const bool is_kept = is_same && weight.value().device() == Device{};
+  return {is_kept ? weight.value() : Tensor(), range};
+}
+
 }  // namespace
 
 Variable apply_activation(const Variable& x, kernels::Activation activation) {
@@ -211,8 +221,10 @@ Variable QuantizedLayer::grouped_forward(const Variable& x, const QuantizedValue
   product_->grouped(codes, weight, bias, y);
   if (!recorded) return Variable(y);
   return record(Variable(y),
-                std::make_shared<IntegerProductFunction>(product_, codes, weight, bias.defined(),
-                                                         kernels::Activation::kNone, Tensor()),
+                std::make_shared<IntegerProductFunction>(
+                    product_, codes, weight,
+                    quantized_parameter(operands.weight, weight_, quantizer.code_range()),
+                    bias.defined(), kernels::Activation::kNone, Tensor()),
                 {x, weight_input, operands.bias});
 }
 
@@ -234,8 +246,10 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   const auto finish = [&](Variable y, Tensor mask) {
     if (!recorded) return y;
     return record(std::move(y),
-                  std::make_shared<IntegerProductFunction>(product_, codes, weight, bias.defined(),
-                                                           fused, std::move(mask)),
+                  std::make_shared<IntegerProductFunction>(
+                      product_, codes, weight,
+                      quantized_parameter(operands.weight, weight_, weight_quant.code_range()),
+                      bias.defined(), fused, std::move(mask)),
                   {x, weight_input, bias});
   };
   const auto in_float = [&](const Tensor& real) {

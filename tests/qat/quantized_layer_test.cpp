@@ -8,6 +8,7 @@
 
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/linear.h"
 #include "steelyard/layers/sequential.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/qat_conv2d.h"
@@ -468,6 +469,24 @@ TEST(QuantizedLayers, SaveAThirdOfTheFloatActivations) {
   const std::int64_t sums = 4 * elements * 4;              // layers, elements, bytes
   const std::int64_t input = elements * 4 + elements / 8;  // of the model: f32 and its mask
   EXPECT_EQ(bytes(*prepare(chain(), config).model), straight_through + sums + input);
+}
+
+// Backward computes the codes of a parameter again; the mask stays, one bit a weight.
+TEST(QuantizedLayers, KeepNoCodesOfAParameter) {
+  Rng rng(1);
+  const std::int64_t in = 128, out = 256, rows = 2;
+  QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, default_w8a8()});
+  const auto model = prepare(std::make_shared<Sequential>(Sequential::Children{
+                                 std::make_shared<Linear>(LinearOptions{in, out}, rng)}),
+                             config)
+                         .model;
+  std::vector<Tensor> parameters;
+  for (const auto& p : model->named_parameters()) parameters.push_back(p.variable.value());
+  ForwardContext training{.training = true};
+  const Variable y = model->forward(Variable(random_tensor({rows, in}, 1, DType::kF32)), training);
+  const std::int64_t values = rows * in + rows * out;
+  EXPECT_LE(saved_bytes(y, parameters), in * out / 8 + 2 * values);
 }
 
 }  // namespace
