@@ -9,19 +9,10 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
-#ifdef __CUDACC__
-#define STEELYARD_HOST_DEVICE __host__ __device__
-#else
-#define STEELYARD_HOST_DEVICE
-#endif
-
-// Before a loop that need not be fast on a GPU: keeps it rolled up there.
-#ifdef __CUDA_ARCH__
-#define STEELYARD_ROLLED _Pragma("unroll 1")
-#else
-#define STEELYARD_ROLLED
-#endif
+#include "steelyard/kernels/bits.h"
+#include "steelyard/kernels/host_device.h"
 
 namespace steelyard::kernels {
 
@@ -125,7 +116,14 @@ STEELYARD_HOST_DEVICE inline CodeRange activation_code_range(Activation activati
 // code.
 template <typename T>
 STEELYARD_HOST_DEVICE inline T pass_inside(bool inside, T grad_y) {
+#ifdef __CUDA_ARCH__
   return inside ? grad_y : T(0);
+#else
+  // The same of the bits. GCC makes a masked load of a choice, which waits for its mask: half as
+  // fast on Zen 5.
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  return bits_as<T>(bits_as<Bits>(grad_y) & (Bits{0} - Bits{inside}));
+#endif
 }
 template <typename T>
 STEELYARD_HOST_DEVICE inline T quantize_gradient(bool inside, T grad_code, T scale) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/bits.h"
 
 namespace steelyard::kernels {
 
@@ -52,14 +53,6 @@ decltype(auto) visit_value_type(ValueType type, F&& f) {
       break;
   }
   return f(static_cast<float*>(nullptr));
-}
-
-template <typename To, typename From>
-STEELYARD_HOST_DEVICE inline To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof(To));
-  return to;
 }
 
 STEELYARD_HOST_DEVICE inline float widen(Half value) {

@@ -9,10 +9,17 @@ namespace {
 
 template <QuantOperation kOperation, typename T, typename Params>
 void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T* grad_x) {
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < n; ++i) {
-    const T grad = grad_y[i];
-    grad_x[i] = gradient(kOperation, is_inside(x[i], params[i]), grad, params[i]);
+  if constexpr (kOperation == QuantOperation::kFakeQuantize) {
+    std::uint8_t inside[kBlockElements];  // pass_inside() says why not in one loop
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = 0; i < n; ++i) inside[i] = is_inside(x[i], params[i]) ? 1 : 0;
+    pass_flagged(n, inside, grad_y, grad_x);
+  } else {
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = 0; i < n; ++i) {
+      const T grad = grad_y[i];
+      grad_x[i] = gradient(kOperation, is_inside(x[i], params[i]), grad, params[i]);
+    }
   }
 }
 
