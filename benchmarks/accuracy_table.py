@@ -264,6 +264,10 @@ class Row:
     def top1(self, seeds):
         return [self.cells[seed]["final"]["top1"] for seed in seeds]
 
+    def lost(self):
+        """The seeds that ended with less than half of their base's accuracy."""
+        return [seed for seed, cell in self.cells.items() if 2 * cell["final"]["top1"] < cell["base"]["final"]["top1"]]
+
     def title(self):
         return f"{self.width} {self.method}" if self.bits else f"float at {self.rate}"
 
@@ -311,10 +315,12 @@ def model_section(model, spec, results):
     lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | verified |",
               "|---|---|---|---|---|---|---|---|---|"]
     lines += [table_row(row, floats) for row in rows if row.cells]
-    missing = [f"{row.title()} (seed{'s' if len(row.missing) > 1 else ''} {', '.join(map(str, row.missing))})"
-               for row in rows if row.missing]
-    if missing:
-        lines += ["", *paragraph("Not measured yet: " + "; ".join(missing) + ".")[:-1]]
+    for what, seeds in (("Not measured yet", lambda row: row.missing),
+                        ("Training did not hold (less than half of the float base's accuracy, included in the means)", Row.lost)):
+        listed = [f"{row.title()} (seed{'s' if len(seeds(row)) > 1 else ''} {', '.join(map(str, seeds(row)))})"
+                  for row in rows if seeds(row)]
+        if listed:
+            lines += ["", *paragraph(f"{what}: {'; '.join(listed)}.")[:-1]]
     if any("date" not in cell for row in rows if row.method == "ste" for cell in row.cells.values()):
         lines += ["", *paragraph("Some cells of `ste` were measured before moving averages started as a mean, and must be "
                                  "measured again; their summaries have no date.")[:-1]]

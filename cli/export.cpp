@@ -66,6 +66,7 @@ Verb add_export(CLI::App& app) {
       ->check(CLI::IsMember(profiles));
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
+  add_threads(*verb);
   return [options] {
     if (options->formats.empty()) options->formats = deploy::default_format_names();
     return export_run(*options);
