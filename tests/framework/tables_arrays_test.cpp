@@ -299,6 +299,7 @@ TEST_F(Arrays, WhatIsRefused) {
       {npy("<f4", "(1, 1)", four, "True"), "got Fortran's"},
       {npy("<f4", "()", four), "expected inputs [N, ...], got float32 []"},
       {npy("|b1", "(1, 4)", four), "expected whole numbers or floats, got bool [1, 4]"},
+      {npy("<f4", "(2, 0)", ""), "expected samples of one value or more, got float32 [2, 0]"},
       {npy("<f4", "(1, -1)", four), "its header is damaged: expected a whole number"},
       {npy("<f4", "(1, 1", four), "its header is damaged"},
       {npy("<f4", "(1, 1)", four).substr(0, 40), "a header of "},

@@ -65,6 +65,10 @@ class ArraySamples : public SampleSource {
     shape_.assign(shape.begin() + 1, shape.end());
     if (shape_.empty()) shape_ = {1};
     values_ = values_of(shape_);
+    if (values_ == 0) {
+      throw InputError(array.name() + ": expected samples of one value or more, got " +
+                       array.text());
+    }
   }
 
   std::int64_t size() const override { return array_.shape()[0]; }
