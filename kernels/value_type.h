@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/bits.h"
