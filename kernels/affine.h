@@ -9,7 +9,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "steelyard/kernels/bits.h"
 #include "steelyard/kernels/host_device.h"
@@ -72,6 +71,12 @@ STEELYARD_HOST_DEVICE inline bool code_is_inside(T unclamped, const Affine<T>& p
   return !(unclamped < p.qmin) & !(unclamped > p.qmax);
 }
 
+// The same of a code that clamp_code() made `clamped`: it is left alone, or NaN. One comparison.
+template <typename T>
+STEELYARD_HOST_DEVICE inline bool is_unchanged(T unclamped, T clamped) {
+  return bits_as<BitsOf<T>>(unclamped) == bits_as<BitsOf<T>>(clamped);
+}
+
 template <typename T>
 STEELYARD_HOST_DEVICE inline bool is_inside(T x, const Affine<T>& p) {
   return code_is_inside(unclamped_code(x, p), p);
@@ -112,6 +117,16 @@ STEELYARD_HOST_DEVICE inline CodeRange activation_code_range(Activation activati
   return left;
 }
 
+// All bits where `inside`, else none; and what they leave of a value.
+template <typename T>
+STEELYARD_HOST_DEVICE inline BitsOf<T> kept_bits(bool inside) {
+  return BitsOf<T>{0} - BitsOf<T>{inside};
+}
+template <typename T>
+STEELYARD_HOST_DEVICE inline T keep(T value, BitsOf<T> kept) {
+  return bits_as<T>(bits_as<BitsOf<T>>(value) & kept);
+}
+
 // Gradients: of fake-quantize and quantize with respect to x, of dequantize with respect to the
 // code.
 template <typename T>
@@ -119,10 +134,8 @@ STEELYARD_HOST_DEVICE inline T pass_inside(bool inside, T grad_y) {
 #ifdef __CUDA_ARCH__
   return inside ? grad_y : T(0);
 #else
-  // The same of the bits. GCC makes a masked load of a choice, which waits for its mask: half as
-  // fast on Zen 5.
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-  return bits_as<T>(bits_as<Bits>(grad_y) & (Bits{0} - Bits{inside}));
+  // GCC makes a masked load of a choice, which waits for its mask: half as fast on Zen 5.
+  return keep(grad_y, kept_bits<T>(inside));
 #endif
 }
 template <typename T>

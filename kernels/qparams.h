@@ -61,13 +61,12 @@ template <typename V>
 [[gnu::always_inline]] STEELYARD_HOST_DEVICE inline ComputeType<V> bounded_scale(double scale,
                                                                                  double largest) {
   using T = ComputeType<V>;
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   const double ceiling = ScaleLimits<V>::kLargest / largest;
   const double raised = scale < ScaleLimits<V>::kSmallest ? ScaleLimits<V>::kSmallest : scale;
   const T rounded = static_cast<T>(raised > ceiling ? ceiling : raised);
   // Rounding up must not carry the largest code past the largest value: the number below does not.
   const bool beyond = static_cast<double>(rounded) * largest > ScaleLimits<V>::kLargest;
-  return bits_as<T>(bits_as<Bits>(rounded) - (beyond ? 1U : 0U));
+  return bits_as<T>(bits_as<BitsOf<T>>(rounded) - (beyond ? 1U : 0U));
 }
 
 // True where a range says nothing about a scale: [0, 0], or nothing seen (lo > hi).

@@ -10,10 +10,12 @@ namespace {
 template <QuantOperation kOperation, typename T, typename Params>
 void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T* grad_x) {
   if constexpr (kOperation == QuantOperation::kFakeQuantize) {
-    std::uint8_t inside[kBlockElements];  // pass_inside() says why not in one loop
+    // pass_inside() says why not in one loop.
+    BitsOf<T> kept[kBlockElements];
     STEELYARD_VECTORIZE
-    for (std::int64_t i = 0; i < n; ++i) inside[i] = is_inside(x[i], params[i]) ? 1 : 0;
-    pass_flagged(n, inside, grad_y, grad_x);
+    for (std::int64_t i = 0; i < n; ++i) kept[i] = kept_bits<T>(is_inside(x[i], params[i]));
+    STEELYARD_VECTORIZE
+    for (std::int64_t i = 0; i < n; ++i) grad_x[i] = keep(grad_y[i], kept[i]);
   } else {
     STEELYARD_VECTORIZE
     for (std::int64_t i = 0; i < n; ++i) {

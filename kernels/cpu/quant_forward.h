@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "steelyard/kernels/cpu/byte_lanes.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
 #include "steelyard/kernels/cpu/range_slots.h"
@@ -28,16 +29,41 @@ RunExtremes<T> fake_quantize_and_measure(std::int64_t n, Affine<T> p, const T* x
   return seen.all_finite() ? seen.values() : finite_extremes(n, x);
 }
 
-// The same, with a byte for each element: whether it is inside.
 template <typename T, typename Params>
-void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uint8_t* inside) {
+void fake_quantize_lanes(std::int64_t n, Params params, const T* x, T* y, ByteLane* inside) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
     const T code = unclamped_code(x[i], p);
-    y[i] = dequantize_code(clamp_code(code, p), p.zero_point, p.scale);
-    inside[i] = code_is_inside(code, p) ? 1 : 0;
+    const T clamped = clamp_code(code, p);
+    y[i] = dequantize_code(clamped, p.zero_point, p.scale);
+    inside[i] = is_unchanged(code, clamped) ? 1 : 0;
   }
+}
+
+// The same, with a byte for each element: whether it is inside.
+template <typename T, typename Params>
+void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uint8_t* inside) {
+  write_bytes<1>(n, {inside}, [=](std::int64_t first, std::int64_t count, const auto& lanes) {
+    fake_quantize_lanes(count, params.from(first), x + first, y + first, lanes[0]);
+  });
+}
+
+template <bool kMask, typename T, typename Params>
+std::int32_t quantize_lanes(std::int64_t n, Params params, const T* x, ByteLane* codes,
+                            ByteLane* inside) {
+  std::int32_t nan = 0;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const Affine<T> p = params[i];
+    const bool is_number = x[i] == x[i];
+    const T code = is_number ? unclamped_code(x[i], p) : p.zero_point;
+    const T clamped = clamp_code(code, p);
+    codes[i] = static_cast<ByteLane>(static_cast<std::int32_t>(clamped));
+    if constexpr (kMask) inside[i] = is_unchanged(code, clamped) ? 1 : 0;
+    nan += is_number ? 0 : 1;
+  }
+  return nan;
 }
 
 // Writes the low byte of each code and, kMask, whether it is inside. Returns the number of NaN.
@@ -45,13 +71,13 @@ template <bool kMask, typename T, typename Params>
 std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_t* codes,
                           std::uint8_t* inside) {
   std::int32_t nan = 0;
-  STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Affine<T> p = params[i];
-    const T code = unclamped_code(x[i], p);
-    codes[i] = static_cast<std::uint8_t>(to_integer_code(code, p));
-    if constexpr (kMask) inside[i] = code_is_inside(code, p) ? 1 : 0;
-    nan += x[i] != x[i] ? 1 : 0;
+  const auto quantize = [&](std::int64_t first, std::int64_t count, const auto& lanes) {
+    nan += quantize_lanes<kMask>(count, params.from(first), x + first, lanes[0], lanes.back());
+  };
+  if constexpr (kMask) {
+    write_bytes<2>(n, {codes, inside}, quantize);
+  } else {
+    write_bytes<1>(n, {codes}, quantize);
   }
   return nan;
 }

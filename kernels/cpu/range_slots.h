@@ -47,11 +47,7 @@ class RangeSlots {
   // x[i] is the value of logical index begin + i.
   void add(std::int64_t begin, std::int64_t count, const T* x) {
     if (tiled_) {
-      plan_->for_each(begin, begin + count,
-                      [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
-                        take_values(length, x + (first - begin), slots_.lo.data() + slot,
-                                    slots_.hi.data() + slot, slots_.skipped.data() + slot);
-                      });
+      add_tiles(begin, count, x);
     } else if (plan_->has_long_runs()) {
       add_runs(begin, count, [&](std::int64_t first, std::int64_t length, std::int64_t) {
         return extremes_of_run(length, x + (first - begin));
@@ -79,9 +75,13 @@ class RangeSlots {
   const Extremes<T>& of_sets() const { return slots_; }
 
   void fold_into(Extremes<T>& total) const {
-    for (std::int64_t slot = 0; slot < static_cast<std::int64_t>(slots_.lo.size()); ++slot) {
-      const std::int64_t set = tiled_ ? plan_->set(slot) : slot;
-      total.fold(set, {slots_.lo[slot], slots_.hi[slot], slots_.skipped[slot]});
+    const auto slots = static_cast<std::int64_t>(slots_.lo.size());
+    const std::int64_t of_set = tiled_ ? plan_->period() / plan_->map().sets : 1;
+    for (std::int64_t slot = 0, set = 0; slot < slots; slot += of_set, ++set) {
+      if (set == plan_->map().sets) set = 0;  // the next period of a tile
+      for (std::int64_t i = slot; i < slot + of_set; ++i) {
+        total.fold(set, {slots_.lo[i], slots_.hi[i], slots_.skipped[i]});
+      }
     }
   }
 
@@ -89,6 +89,19 @@ class RangeSlots {
   // Runs of a vector or more are measured faster one by one than element by element of a tile.
   static bool has_tiles(const RunPlan& plan) {
     return plan.tiled() && plan.period() / plan.map().sets < kVectorRun;
+  }
+
+  // Whole tiles are rows of a block, several together.
+  void add_tiles(std::int64_t begin, std::int64_t count, const T* x) {
+    const std::int64_t tile = plan_->tile();
+    for (std::int64_t slot = begin % tile; count > 0; slot = 0) {
+      const std::int64_t width = std::min(count, tile - slot);
+      const std::int64_t rows = width == tile ? count / tile : 1;
+      take_rows(rows, width, x, slots_.lo.data() + slot, slots_.hi.data() + slot,
+                slots_.skipped.data() + slot);
+      x += rows * width;
+      count -= rows * width;
+    }
   }
 
   void add_short_runs(std::int64_t begin, std::int64_t count, const T* x) {

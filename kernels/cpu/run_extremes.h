@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "steelyard/kernels/bits.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/value_type.h"
 
@@ -35,14 +36,32 @@ void take_values(std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
   }
 }
 
+// The same of kRows rows of finite values, one after the other: row by row, value i of each into
+// slot i.
+template <int kRows, typename T>
+void take_finite_rows(std::int64_t count, const T* x, T* lo, T* hi) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < count; ++i) {
+    T below = lo[i];
+    T above = hi[i];
+    for (int row = 0; row < kRows; ++row) {
+      const T value = x[row * count + i];
+      below = value < below ? value : below;
+      above = value > above ? value : above;
+    }
+    lo[i] = below;
+    hi[i] = above;
+  }
+}
+
 // The extremes of finite values from three reductions of their bits: integers' minima and maxima
 // vectorize, those of floats do not while NaN and signed zeros count. The largest signed pattern is
 // the largest value unless all are negative, the largest unsigned one is the smallest value unless
 // none is; the smallest unsigned pattern serves where either fails.
 template <typename T>
 struct BitExtremes {
-  using Signed = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
-  using Unsigned = std::make_unsigned_t<Signed>;
+  using Signed = std::make_signed_t<BitsOf<T>>;
+  using Unsigned = BitsOf<T>;
 
   Signed largest = std::numeric_limits<Signed>::min();
   Unsigned largest_unsigned = 0;
@@ -95,6 +114,32 @@ RunExtremes<T> extremes_of_run(std::int64_t count, const T* x) {
   if (count == 0) return {};
   const BitExtremes<T> seen = visit_with_extremes(count, x, [](std::int64_t, T) {});
   return seen.all_finite() ? seen.values() : finite_extremes(count, x);
+}
+
+template <typename T>
+bool all_finite(std::int64_t count, const T* x) {
+  using Bits = typename BitExtremes<T>::Signed;
+  constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();
+  Bits largest = 0;
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, bits_as<Bits>(x[i]) & kMagnitude);
+  }
+  return largest < bits_as<Bits>(std::numeric_limits<T>::infinity());
+}
+
+// take_values() of `rows` rows of `count` values, which follow each other.
+template <typename T, typename Count>
+void take_rows(std::int64_t rows, std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
+  constexpr int kTogether = 4;
+  std::int64_t row = 0;
+  if (all_finite(rows * count, x)) {
+    for (; row + kTogether <= rows; row += kTogether) {
+      take_finite_rows<kTogether>(count, x + row * count, lo, hi);
+    }
+    for (; row < rows; ++row) take_finite_rows<1>(count, x + row * count, lo, hi);
+  }
+  for (; row < rows; ++row) take_values(count, x + row * count, lo, hi, skipped);
 }
 
 }  // namespace steelyard::kernels

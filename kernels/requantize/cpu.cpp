@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/cpu/byte_lanes.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/vectorize.h"
@@ -20,27 +21,26 @@ struct Addition {
   OutputCodes out;
 };
 
-template <typename CodeA, typename CodeB, typename CodeY>
-void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, CodeY* codes,
-             std::uint8_t* passes) {
+template <typename CodeA, typename CodeB>
+void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, ByteLane* codes,
+             ByteLane* passes) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const float code_a = static_cast<float>(a[i]);
     const float code_b = static_cast<float>(b[i]);
     const float code = requantized_add_code(code_a, code_b, add.requantizer);
-    codes[i] = static_cast<CodeY>(add.out.code(code));
+    codes[i] = static_cast<ByteLane>(add.out.code(code));
     passes[i] = add.out.passes(code, real_sum(code_a, add.of_a, code_b, add.of_b)) ? 1 : 0;
   }
 }
 
-template <typename Code>
 void average_run(std::int64_t n, const std::int32_t* sums, float multiplier, Affine<float> grid,
-                 Code* codes, std::uint8_t* inside) {
+                 ByteLane* codes, ByteLane* inside) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const float code = requantized_code(sums[i], multiplier, grid.zero_point);
-    codes[i] = static_cast<Code>(to_integer_code(code, grid));
-    inside[i] = code_is_inside(code, grid) ? 1 : 0;
+    codes[i] = static_cast<ByteLane>(to_integer_code(code, grid));
+    inside[i] = is_unchanged(code, clamp_code(code, grid)) ? 1 : 0;
   }
 }
 
@@ -106,7 +106,11 @@ void compute(const RequantizeAverage<Code>& k) {
   const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t inside[kBlockElements];
-    average_run(end - begin, k.sums + begin, multiplier, grid, k.codes + begin, inside);
+    write_bytes<2>(end - begin, {reinterpret_cast<std::uint8_t*>(k.codes + begin), inside},
+                   [&](std::int64_t first, std::int64_t count, const auto& lanes) {
+                     average_run(count, k.sums + begin + first, multiplier, grid, lanes[0],
+                                 lanes[1]);
+                   });
     if (k.mask != nullptr) pack_flags(inside, end - begin, k.mask + begin / 8);
   });
 }
@@ -120,7 +124,11 @@ void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
                      output_codes(k.activation, *k.scale, *k.zero_point, k.range)};
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t passes[kBlockElements];
-    add_run(end - begin, k.a.codes + begin, k.b.codes + begin, add, k.codes + begin, passes);
+    write_bytes<2>(end - begin, {reinterpret_cast<std::uint8_t*>(k.codes + begin), passes},
+                   [&](std::int64_t first, std::int64_t count, const auto& lanes) {
+                     add_run(count, k.a.codes + begin + first, k.b.codes + begin + first, add,
+                             lanes[0], lanes[1]);
+                   });
     if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
   });
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/cpu/byte_lanes.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/vectorize.h"
@@ -39,35 +40,54 @@ struct OfChannels {
   const float *product_scale, *multiplier;
 };
 
-template <typename Code>
-void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, OutputCodes out,
-                    Code* codes, std::uint8_t* passes) {
+inline void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels of, OutputCodes out,
+                           ByteLane* codes, ByteLane* passes) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const std::int32_t sum = acc[i] + of.bias[i];
     const float code = requantized_code(sum, of.multiplier[i], out.full.zero_point);
-    codes[i] = static_cast<Code>(out.code(code));
+    codes[i] = static_cast<ByteLane>(out.code(code));
     passes[i] = out.passes(code, dequantize_sum(sum, of.product_scale[i])) ? 1 : 0;
   }
 }
 
+// Whether the mask follows from sums and codes alone: every product is finite, and positive where
+// its sum is. Then a code that its range did not change is inside, and a positive sum is linear.
+inline bool mask_follows_from_sums(Activation activation, float product_scale, float multiplier) {
+  constexpr float kMost = 0x1p96F;  // less than the largest float by a factor of 2^32
+  return activation != Activation::kRelu6 && product_scale >= std::numeric_limits<float>::min() &&
+         product_scale < kMost && multiplier >= 0 && multiplier < kMost;
+}
+// The least sum that an activation other than relu6 passes.
+inline std::int32_t least_linear_sum(const OutputCodes& out) {
+  return out.linear.lower < 0 ? std::numeric_limits<std::int32_t>::min() : 1;
+}
+
+// The same there.
+inline void requantize_by_sums(std::int64_t n, const std::int32_t* acc, OfChannels of,
+                               OutputCodes out, ByteLane* codes, ByteLane* passes) {
+  const std::int32_t least = least_linear_sum(out);
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::int32_t sum = acc[i] + of.bias[i];
+    const float code = requantized_code(sum, of.multiplier[i], out.full.zero_point);
+    const float clamped = clamp_code(code, out.clamped);
+    codes[i] = static_cast<ByteLane>(static_cast<std::int32_t>(clamped));
+    const bool inside = is_unchanged(code, clamped);
+    const bool linear = sum >= least;
+    passes[i] = inside & linear ? 1 : 0;
+  }
+}
+
 #ifdef __AVX512BW__
-// The same for 16 accumulators without an activation or with relu, and a bit for each that passes.
+// requantize_by_sums() of 16 accumulators, and a bit for each that passes.
 class SixteenCodes {
  public:
   explicit SixteenCodes(const OutputCodes& out)
       : zero_point_(_mm512_set1_ps(out.full.zero_point)),
         lowest_(_mm512_set1_ps(out.clamped.qmin)),
         highest_(_mm512_set1_ps(out.clamped.qmax)),
-        least_(_mm512_set1_epi32(out.linear.lower < 0 ? INT32_MIN : 1)) {}
-
-  // Whether the bits are those of OutputCodes: every product is finite, and positive where its sum
-  // is. Then a code that its range did not change is inside, and a positive one is linear.
-  static bool take(Activation activation, float product_scale, float multiplier) {
-    constexpr float kMost = 0x1p96F;  // less than the largest float by a factor of 2^32
-    return activation != Activation::kRelu6 && product_scale >= std::numeric_limits<float>::min() &&
-           product_scale < kMost && multiplier >= 0 && multiplier < kMost;
-  }
+        least_(_mm512_set1_epi32(least_linear_sum(out))) {}
 
   // Of the accumulators that `some` chooses.
   __mmask16 operator()(__mmask16 some, const std::int32_t* acc, const std::int32_t* bias,
@@ -120,40 +140,44 @@ class Requantizer {
       multipliers[c] = requantize_multiplier(k.product_scale[c], *k.scale);
     }
     multiplier_ = tile_values<float>(tiled_.plan, multipliers.data());
-#ifdef __AVX512BW__
-    writes_bits_ = tiled_.plan.tile() % 8 == 0;
     for (std::size_t c = 0; c < multipliers.size(); ++c) {
-      writes_bits_ =
-          writes_bits_ && SixteenCodes::take(k.op.activation, k.product_scale[c], multipliers[c]);
+      by_sums_ =
+          by_sums_ && mask_follows_from_sums(k.op.activation, k.product_scale[c], multipliers[c]);
     }
-#endif
   }
 
   // Codes and mask of the elements [begin, end), whose accumulators begin at `acc`. Parts begin at
   // multiples of 8.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
 #ifdef __AVX512BW__
-    if (writes_bits_) return write_bits(begin, end, acc);
+    if (by_sums_ && tiled_.plan.tile() % 8 == 0) return write_bits(begin, end, acc);
 #endif
+    const auto run = by_sums_ ? requantize_by_sums : requantize_run;
     alignas(64) std::uint8_t passes[kBlockElements];
     for (; begin < end; begin += kBlockElements, acc += kBlockElements) {
       const std::int64_t count = std::min(kBlockElements, end - begin);
-      tiled_.plan.for_each(begin, begin + count,
-                           [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
-                             const std::int64_t at = first - begin;
-                             requantize_run(length, acc + at,
-                                            {.bias = tiled_.bias.data() + slot,
-                                             .product_scale = tiled_.product_scale.data() + slot,
-                                             .multiplier = multiplier_.data() + slot},
-                                            output_, codes_ + first, passes + at);
+      tiled_.plan.for_each(
+          begin, begin + count, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
+            const std::int64_t at = first - begin;
+            auto* const codes = reinterpret_cast<std::uint8_t*>(codes_ + first);
+            write_bytes<2>(length, {codes, passes + at},
+                           [&](std::int64_t from, std::int64_t some, const auto& lanes) {
+                             run(some, acc + at + from, of_channels(slot + from), output_, lanes[0],
+                                 lanes[1]);
                            });
+          });
       if (mask_ != nullptr) pack_flags(passes, count, mask_ + begin / 8);
     }
   }
 
  private:
+  OfChannels of_channels(std::int64_t slot) const {
+    return {.bias = tiled_.bias.data() + slot,
+            .product_scale = tiled_.product_scale.data() + slot,
+            .multiplier = multiplier_.data() + slot};
+  }
+
 #ifdef __AVX512BW__
-  bool writes_bits_ = false;
   // Where every run begins with a byte of the mask.
   void write_bits(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
     tiled_.plan.for_each(begin, end,
@@ -169,6 +193,7 @@ class Requantizer {
 
   TiledChannels tiled_;
   OutputCodes output_;
+  bool by_sums_ = true;
   std::vector<float> multiplier_;
   Code* codes_;
   std::uint8_t* mask_;
