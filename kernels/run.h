@@ -50,6 +50,14 @@ concept PairKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t 
   kernel.body()(i, kernel.at_a(i), kernel.at_b(i));
 };
 
+// Of those whose element is that of kernel.function, an enumeration from 0 to kLastFunction:
+// kernel.at(kernel.function, i). The CPU has a loop for each function.
+template <class K>
+concept FunctionKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
+  K::kLastFunction;
+  kernel.at(kernel.function, i);
+};
+
 // kernel(), once.
 template <class K>
 concept SingleKernel = requires(const K& kernel) {

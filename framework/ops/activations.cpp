@@ -29,7 +29,7 @@ class ActivateFunction : public Function, public Describes<kernels::Ramp> {
     visit_floating(x.dtype(), op_name(activation_), [&](auto zero) {
       using T = decltype(zero);
       run(x.device(), kernels::ActivateBackward<T>{.n = x.size(),
-                                                   .activation = activation_,
+                                                   .function = activation_,
                                                    .x = x.data<T>(),
                                                    .grad_y = grad_output.data<T>(),
                                                    .grad_x = grad_x.data<T>(),
@@ -52,7 +52,7 @@ Variable activate(ActivationFunction activation, const Variable& x, const kernel
   visit_floating(x.dtype(), op_name(activation), [&](auto zero) {
     using T = decltype(zero);
     run(y.device(), kernels::Activate<T>{.n = y.size(),
-                                         .activation = activation,
+                                         .function = activation,
                                          .x = value.data<T>(),
                                          .y = y.data<T>(),
                                          .ramp = ramp});

@@ -122,28 +122,32 @@ STEELYARD_HOST_DEVICE inline T activation_slope(ActivationFunction activation, T
 template <typename T>
 struct Activate {
   static constexpr std::int64_t kGrain = 2048;
+  static constexpr ActivationFunction kLastFunction = ActivationFunction::kLeakyRelu;
   std::int64_t n;
-  ActivationFunction activation;
+  ActivationFunction function;
   const T* x;
   T* y;
   Ramp ramp = {};  // of those that have a line
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    y[i] = activation_value(activation, x[i], ramp);
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { at(function, i); }
+  STEELYARD_HOST_DEVICE void at(auto of, std::int64_t i) const {
+    y[i] = activation_value(of, x[i], ramp);
   }
 };
 // grad_x = grad_y * f'(x); hardswish has f' = 0 at -3 and 1 at 3, the hard sigmoid 0 at both ends.
 template <typename T>
 struct ActivateBackward {
   static constexpr std::int64_t kGrain = 2048;
+  static constexpr ActivationFunction kLastFunction = ActivationFunction::kLeakyRelu;
   std::int64_t n;
-  ActivationFunction activation;
+  ActivationFunction function;
   const T *x, *grad_y;
   T* grad_x;
   Ramp ramp = {};
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    grad_x[i] = grad_y[i] * activation_slope(activation, x[i], ramp);
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { at(function, i); }
+  STEELYARD_HOST_DEVICE void at(auto of, std::int64_t i) const {
+    grad_x[i] = grad_y[i] * activation_slope(of, x[i], ramp);
   }
 };
 
@@ -170,7 +174,7 @@ struct ClampBackward {
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     const bool flat = (x[i] <= lo) | (x[i] >= hi);
-    grad_x[i] = flat ? T(0) : grad_y[i];
+    grad_x[i] = pass_inside(!flat, grad_y[i]);
   }
 };
 

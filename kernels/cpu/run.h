@@ -28,6 +28,24 @@ void run_elements(const K& kernel) {
   }
 }
 
+template <class K, class Function>
+void run_function(const K& kernel, Function function) {
+  parallel_for(kernel.n, K::kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const K own = kernel;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) own.at(function, i);
+  });
+}
+
+template <class K, int... n>
+void run_functions(const K& kernel, std::integer_sequence<int, n...>) {
+  using Function = decltype(kernel.function);
+  const auto run_one = [&](auto function) {
+    if (function == kernel.function) run_function(kernel, function);
+  };
+  (run_one(std::integral_constant<Function, static_cast<Function>(n)>()), ...);
+}
+
 // body(first + k, in_a + k * step_a, in_b + k * step_b) for every k in [0, n). By value: what is
 // written may be what a member points to.
 template <class Body, class StepA, class StepB>
@@ -166,7 +184,10 @@ void run_teams(const K& kernel) {
 
 template <class K>
 void run_by_kind(const K& kernel) {
-  if constexpr (PairKernel<K>) {
+  if constexpr (FunctionKernel<K>) {
+    constexpr int kFunctions = static_cast<int>(K::kLastFunction) + 1;
+    run_functions(kernel, std::make_integer_sequence<int, kFunctions>());
+  } else if constexpr (PairKernel<K>) {
     run_pairs(kernel);
   } else if constexpr (ElementKernel<K>) {
     run_elements(kernel);

@@ -105,28 +105,32 @@ STEELYARD_HOST_DEVICE inline T unary_slope(UnaryFunction function, T x, T parame
 template <typename T>
 struct Unary {
   static constexpr std::int64_t kGrain = 1024;
+  static constexpr UnaryFunction kLastFunction = UnaryFunction::kPower;
   std::int64_t n;
   UnaryFunction function;
   T parameter;  // of kElu, kPower
   const T* x;
   T* y;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    y[i] = unary_value(function, x[i], parameter);
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { at(function, i); }
+  STEELYARD_HOST_DEVICE void at(auto of, std::int64_t i) const {
+    y[i] = unary_value(of, x[i], parameter);
   }
 };
 // grad_x = grad_y * f'(x).
 template <typename T>
 struct UnaryBackward {
   static constexpr std::int64_t kGrain = 1024;
+  static constexpr UnaryFunction kLastFunction = UnaryFunction::kPower;
   std::int64_t n;
   UnaryFunction function;
   T parameter;
   const T *x, *grad_y;
   T* grad_x;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    grad_x[i] = grad_y[i] * unary_slope(function, x[i], parameter);
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { at(function, i); }
+  STEELYARD_HOST_DEVICE void at(auto of, std::int64_t i) const {
+    grad_x[i] = grad_y[i] * unary_slope(of, x[i], parameter);
   }
 };
 
