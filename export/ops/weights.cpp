@@ -126,9 +126,14 @@ std::string bias(OnnxNodes& nodes, const Node& node) {
   }
   const float in_scale = nodes.graph().values[node.inputs[0]].quantization->scale;
   std::vector<float> scales;
-  for (const float scale : weights.scales) scales.push_back(in_scale * scale);
-  if (!std::all_of(scales.begin(), scales.end(), [](float s) { return std::isnormal(s); })) {
-    refuse_onnx(node, "a scale of its bias is not a normal float");
+  for (const float scale : weights.scales) {
+    scales.push_back(in_scale * scale);
+    if (std::isnormal(scales.back())) continue;
+    refuse_onnx(node,
+                fmt::format("the scale of its bias, {:.3g} of the input times {:.3g} of weights, "
+                            "is not a normal float (a learned scale falls so low where "
+                            "quantize.algorithm.scale_lr is too high)",
+                            in_scale, scale));
   }
   const std::vector<std::int32_t> zeros(scales.size(), 0);
   onnx.add("DequantizeLinear",

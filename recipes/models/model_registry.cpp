@@ -104,7 +104,10 @@ RecipeOption ModelRegistry::branches(const std::string& name, const std::string&
 }
 
 Table<ModelSpec> ModelRegistry::model_table() const {
-  const Row<ModelSpec> layers{layer_list("layers", "the modules, first to last"), {}};
+  const Row<ModelSpec> layers{
+      layer_list("layers",
+                 "the modules, first to last; products of two branches need an ONNX file"),
+      {}};
   return Table<ModelSpec>(
              "The network: a built-in architecture, a list of layers, or an ONNX file. Its weights "
              "must fit in memory.",

@@ -114,8 +114,9 @@ TEST_F(Onnx, RefusesWhatIsNotFinite) {
 TEST_F(Onnx, RefusesWhatHasNoForm) {
   Graph graph = network(8);
   graph.nodes[1].weights->scales[0] = 1e-38F;  // times the input's scale: a denormal bias scale
-  EXPECT_EQ(refusal(graph),
-            "export: conv1 (conv2d) has no ONNX form: a scale of its bias is not a normal float");
+  EXPECT_TRUE(
+      holds(refusal(graph), "export: conv1 (conv2d) has no ONNX form: the scale of its bias, "));
+  EXPECT_TRUE(holds(refusal(graph), " times 1e-38 of weights, is not a normal float"));
   graph = network(8);
   graph.output = graph.input;
   EXPECT_EQ(refusal(graph), "export: the graph has no operation");
