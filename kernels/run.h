@@ -58,6 +58,14 @@ concept FunctionKernel = ElementKernel<K> && requires(const K& kernel, std::int6
   kernel.at(kernel.function, i);
 };
 
+// Of those whose elements i to i + neighbours(i) - 1 the CPU computes faster together, at most
+// kTogether at once: kernel.together(i, n).
+template <class K>
+concept TogetherKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
+  K::kTogether;
+  kernel.together(i, kernel.neighbours(i));
+};
+
 // kernel(), once.
 template <class K>
 concept SingleKernel = requires(const K& kernel) {

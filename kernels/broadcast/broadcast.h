@@ -203,6 +203,19 @@ struct SumOverAxes {
     for (std::int64_t j = 0; j < count; ++j) sum += static_cast<double>(first[summed(j)]);
     y[i] = static_cast<T>(sum);
   }
+
+  // On the CPU, results whose terms are neighbours are added together, in vectors.
+  static constexpr std::int64_t kTogether = 64;
+  std::int64_t neighbours(std::int64_t i) const { return kept.step() == 1 ? kept.run(i) : 1; }
+  void together(std::int64_t i, std::int64_t results) const {
+    const T* const first = x + kept(i);
+    double sums[kTogether] = {};
+    for (std::int64_t j = 0; j < count; ++j) {
+      const T* const terms = first + summed(j);
+      for (std::int64_t k = 0; k < results; ++k) sums[k] += static_cast<double>(terms[k]);
+    }
+    for (std::int64_t k = 0; k < results; ++k) y[i + k] = static_cast<T>(sums[k]);
+  }
 };
 
 // y[i] = the largest (or smallest) x[kept(i) + reduced(j)] over j in [0, count); a NaN wins.

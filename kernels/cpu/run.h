@@ -28,6 +28,17 @@ void run_elements(const K& kernel) {
   }
 }
 
+template <class K>
+void run_together(const K& kernel) {
+  parallel_for(kernel.n, K::kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end;) {
+      const std::int64_t n = std::min({end - i, kernel.neighbours(i), K::kTogether});
+      kernel.together(i, n);
+      i += n;
+    }
+  });
+}
+
 template <class K, class Function>
 void run_function(const K& kernel, Function function) {
   parallel_for(kernel.n, K::kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -187,6 +198,8 @@ void run_by_kind(const K& kernel) {
   if constexpr (FunctionKernel<K>) {
     constexpr int kFunctions = static_cast<int>(K::kLastFunction) + 1;
     run_functions(kernel, std::make_integer_sequence<int, kFunctions>());
+  } else if constexpr (TogetherKernel<K>) {
+    run_together(kernel);
   } else if constexpr (PairKernel<K>) {
     run_pairs(kernel);
   } else if constexpr (ElementKernel<K>) {
