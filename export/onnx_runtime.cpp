@@ -212,13 +212,24 @@ Tensor channels_first(const Tensor& x) {
   return y;
 }
 
+// Of the environment that scripts/python_env made in the build folder of this program, which is
+// build/cpu/cli/steelyard; "" if the system does not say where it is.
+std::string python_beside_program() {
+  std::error_code unknown;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (unknown) return "";
+  const auto build = program.parent_path().parent_path().parent_path();
+  return (build / "python-env/bin/python3").string();
+}
+
 }  // namespace
 
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
   std::vector<std::string> candidates{python};
   if (python.empty()) {
     const char* chosen = std::getenv("STEELYARD_PYTHON");
-    candidates = {chosen != nullptr ? chosen : "", "build/python-env/bin/python3", "python3"};
+    candidates = {chosen != nullptr ? chosen : "", "build/python-env/bin/python3",
+                  python_beside_program(), "python3"};
   }
   for (const std::string& candidate : candidates) {
     if (candidate.empty()) continue;

@@ -48,7 +48,7 @@ Constant part_of(const Constant& from, std::size_t first, Shape shape) {
   return part;
 }
 
-const Constant& weights(Translator& t, std::size_t i, const char* what, const Shape& shape) {
+const Constant& weights(Translator& t, std::size_t i, const char* what, Shape shape) {
   const Constant& constant = t.constant(i, what);
   if (constant.floating && constant.shape == shape) return constant;
   refuse(std::string("its ") + what + ": expected floats " + shape_string(shape) + ", got " +

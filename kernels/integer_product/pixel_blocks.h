@@ -22,7 +22,9 @@ void for_each_block(const Conv2dShape& s, const Body& each) {
   const std::int64_t of_thread = (pixels + num_threads() - 1) / num_threads();
   const std::int64_t blocks = (of_thread + kPixelBlock - 1) / kPixelBlock;
   const std::int64_t size = ((of_thread + blocks - 1) / blocks + 7) / 8 * 8;
-  parallel_for((pixels + size - 1) / size, 1, [&](std::int64_t block, std::int64_t end) {
+  constexpr std::int64_t kGrain = 1 << 18;  // multiply-adds per thread that pay for waking it
+  const std::int64_t grain = kGrain / (size * s.weight_size() + 1) + 1;
+  parallel_for((pixels + size - 1) / size, grain, [&](std::int64_t block, std::int64_t end) {
     for (; block < end; ++block) each(block * size, std::min(size, pixels - block * size));
   });
 }

@@ -203,11 +203,18 @@ class MarkdownWriter {
             std::vector<Nested>& nested) {
     out_ += "| key | value | default | meaning |\n|---|---|---|---|\n";
     for (const RecipeOption& option : options) {
-      out_ += "| `" + option.name + "` | " + value_words(option) + " | " + default_words(option) +
-              " | " + option.help + " |\n";
+      out_ += "|" + cell("`" + option.name + "`") + cell(value_words(option)) +
+              cell(default_words(option)) + cell(option.help) + "\n";
       note_nested(path, option, nested);
     }
     out_ += "\n";
+  }
+
+  // A cell and its end. A bar ends a cell in code, too.
+  static std::string cell(const std::string& text) {
+    std::string escaped;
+    for (const char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
+    return " " + escaped + " |";
   }
 
   static void note_nested(const std::string& path, const RecipeOption& option,

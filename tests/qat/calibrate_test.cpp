@@ -46,11 +46,11 @@ PreparedModel prepared_model(const Tensor* weight = nullptr, const Tensor* bias 
                  all);
 }
 
-FakeQuantize& quantizer(Module& model, const std::string& name) {
+FakeQuantize& quantizer(Module& model, std::string_view name) {
   for (const NamedQuantizer& entry : named_quantizers(model)) {
     if (entry.name == name) return *entry.quantizer;
   }
-  throw std::out_of_range(name);
+  throw std::out_of_range(std::string(name));
 }
 
 TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {

@@ -146,11 +146,11 @@ Tensor batch(std::int64_t i) {
   return testing::random_tensor({4, 5, 5, 2}, static_cast<std::uint64_t>(10 + i), DType::kF32);
 }
 
-const MeasuredTensor& named(const std::vector<MeasuredTensor>& all, const std::string& name) {
+const MeasuredTensor& named(const std::vector<MeasuredTensor>& all, std::string_view name) {
   for (const MeasuredTensor& tensor : all) {
     if (tensor.name == name) return tensor;
   }
-  throw std::out_of_range(name);
+  throw std::out_of_range(std::string(name));
 }
 
 TEST(MeasureTensors, EveryQuantizerOnTheValuesThatReachIt) {

@@ -2,15 +2,16 @@
 """Fetches the quantization cases of a pinned ONNX release, once.
 
 usage: fetch_onnx_testdata.py FOLDER
-Exits with 77 (skipped) where there is no network.
+Exits with 77 (skipped) where it cannot be fetched.
 """
-import glob
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from fetched_wheel import fetched_wheel  # noqa: E402
 
 VERSION = "1.17.0"
 INSIDE = "onnx/backend/test/data/node/"
@@ -22,13 +23,10 @@ def main():
     if os.path.isdir(folder):
         return 0
     with tempfile.TemporaryDirectory() as scratch:
-        fetched = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-                                  "--dest", scratch, f"onnx=={VERSION}"], capture_output=True, text=True)
-        wheels = glob.glob(os.path.join(scratch, "*.whl"))
-        if not wheels:
-            print(f"skipped: onnx {VERSION} could not be fetched: {fetched.stderr.strip()[-300:]}")
+        path = fetched_wheel(f"onnx=={VERSION}", os.path.join(scratch, "wheel"))
+        if path is None:
             return 77
-        with zipfile.ZipFile(wheels[0]) as wheel:
+        with zipfile.ZipFile(path) as wheel:
             names = [name for name in wheel.namelist() if name.startswith(tuple(INSIDE + case for case in CASES))]
             wheel.extractall(scratch, names)
         shutil.move(os.path.join(scratch, INSIDE), folder)

@@ -99,24 +99,28 @@ SampleFiles first_sample(std::span<const TarMember> members) {
   return {key, members.first(static_cast<std::size_t>(end - members.begin()))};
 }
 
+[[noreturn]] void refuse_files(const SampleFiles& sample, std::string_view expected,
+                               const std::string& got) {
+  throw InputError(sample.key + ": expected " + std::string(expected) + ", got " + got);
+}
+
 // The only file of a sample whose extension, all that is after the key, is one of those. Others
 // than the image and the label are passed over, as WebDataset does.
-const TarMember& only_file(const SampleFiles& sample, const std::vector<std::string>& extensions,
-                           const std::string& expected) {
+const TarMember& only_file(const SampleFiles& sample, std::span<const std::string> extensions,
+                           std::string_view expected) {
   const TarMember* found = nullptr;
   for (const TarMember& member : sample.members) {
     const std::string extension = in_lower_case(member.name.substr(sample.key.size()));
     if (std::ranges::find(extensions, extension) == extensions.end()) continue;
     if (found != nullptr) {
-      throw InputError(sample.key + ": expected " + expected + ", got both " + found->name +
-                       " and " + member.name);
+      refuse_files(sample, expected, "both " + found->name + " and " + member.name);
     }
     found = &member;
   }
   if (found != nullptr) return *found;
   std::string got;
   for (const TarMember& member : sample.members) got += (got.empty() ? "" : ", ") + member.name;
-  throw InputError(sample.key + ": expected " + expected + ", got " + got);
+  refuse_files(sample, expected, got);
 }
 
 void add_sample(const InputFile& file, std::uint32_t shard, const SampleFiles& sample,
@@ -124,7 +128,7 @@ void add_sample(const InputFile& file, std::uint32_t shard, const SampleFiles& s
   const std::string label = targets.kind == TargetKind::kText ? ".txt" : ".cls";
   const TarMember& image =
       only_file(sample, image_extensions(), "an image " + sample.key + ".jpg or the like");
-  const TarMember& text = only_file(sample, {label}, "a text " + sample.key + label);
+  const TarMember& text = only_file(sample, std::span(&label, 1), "a text " + sample.key + label);
   if (image.size > kMaxImageFileBytes) {
     throw InputError(image.name + ": expected at most " + std::to_string(kMaxImageFileBytes) +
                      " bytes, got " + std::to_string(image.size));

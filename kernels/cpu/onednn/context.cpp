@@ -57,11 +57,11 @@ dnnl::stream& cpu_stream() {
 
 void* scratch(Scratch slot, std::size_t bytes) {
   constexpr auto kSlots = static_cast<std::size_t>(Scratch::kCount);
-  thread_local std::array<std::optional<DeviceBuffer>, kSlots> buffers;
+  thread_local std::array<std::unique_ptr<DeviceBuffer>, kSlots> buffers;
   auto& buffer = buffers[static_cast<std::size_t>(slot)];
   if (!buffer || buffer->bytes() < bytes) {
-    buffer.reset();
-    buffer.emplace(DeviceType::kCpu, bytes);
+    buffer.reset();  // before there is another
+    buffer = std::make_unique<DeviceBuffer>(DeviceType::kCpu, bytes);
   }
   return buffer->data();
 }
