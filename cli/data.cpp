@@ -22,6 +22,9 @@ ExitCode show_data(const Options& options) {
   const Registries registries;
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);
+  if (!recipe.model.onnx) {
+    if (const auto note = note_of_channels(splits.train.sample_shape())) print_note(*note);
+  }
   fmt::print("{}", to_string(describe_data(splits), splits, recipe.data.validation));
   if (options.sheet.empty()) return kDone;
   validate_options(splits.train, recipe.data.loader);

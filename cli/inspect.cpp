@@ -44,6 +44,12 @@ std::pair<TensorFile, std::string> read_tensors(const std::string& path) {
 }
 
 ExitCode list_tensors(const std::string& path) {
+  if (is_folder(path)) {
+    throw InputError(
+        printable(path) +
+        ": expected a regular file, got a folder (of a run, --graph prints the network; "
+        "its checkpoint is last.safetensors)");
+  }
   const auto [file, what] = read_tensors(path);
   fmt::print("{}: {}, {} tensors\n", shown(path), what, file.tensors.size());
   for (const auto& [key, value] : file.metadata) {

@@ -169,6 +169,10 @@ Predictor make_predictor(const Options& options) {
   const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
   if (options.with == "integer") {
     const std::filesystem::path path = export_path(exported, "safetensors");
+    if (!path_exists(path)) {
+      throw InputError(printable(path.string()) + ": is missing; steelyard export " +
+                       printable(options.model) + " writes it");
+    }
     deploy::Graph graph = deploy::load_graph(path);
     require_own_export(options.model, path, graph.model_sha256);
     Predictor predictor = integer_predictor(std::move(graph));

@@ -186,7 +186,7 @@ Json choose(const Options& options, const Sensitivity& measured, const Registrie
   return to_json(plan, options.out);
 }
 
-void require_budget(const Options& options) {
+void require_options_of_budget(const Options& options) {
   if (options.unit && options.out.empty()) {
     throw InputError("a budget needs --out, the recipe to write");
   }
@@ -224,6 +224,11 @@ ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
   if (options.unit) on_first_rank(ranks, [&] { require_writable(options, registries); });
   SensitivityOptions measure = options.measure;
   measure.ranks = &ranks;
+  if (options.unit) {
+    measure.check = [&](const Sensitivity& layers) {
+      require_budget(layers, budget_of(options), options.activation_bits);
+    };
+  }
   const Sensitivity measured = measure_sensitivity(options.run, registries, measure, show_progress);
   on_first_rank(ranks, [&] { print_and_choose(options, measured, registries); });
   return kDone;
@@ -232,7 +237,7 @@ ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
 ExitCode sensitivity(const Options& options) {
   const comm::RankState state;
   return as_ranks("sensitivity", state, [&](comm::Ranks& ranks) {
-    on_all_ranks(ranks.communicator(), [&] { require_budget(options); });
+    on_all_ranks(ranks.communicator(), [&] { require_options_of_budget(options); });
     return measure_as_rank(options, ranks.communicator());
   });
 }

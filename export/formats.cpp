@@ -7,6 +7,7 @@
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -20,7 +21,8 @@ std::string c_refusal(const Graph& graph) {
     const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
                                                     graph.values[node.inputs.back()].shape;
     if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || node.axis != -1) {
-      return node.name + ": the C header has no form of this " + op_name(node.op);
+      return "layer '" + printable(node.name) + "': the C header has no form of " +
+             op_name(node.op) + (repeats ? " with broadcast inputs" : "");
     }
   }
   for (const Value& value : graph.values) {

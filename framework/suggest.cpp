@@ -26,6 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   constexpr std::size_t kLongestWord = 128;  // the distance costs length times length
+  constexpr std::size_t kShortestBeginning = 3;
   if (word.size() > kLongestWord) return "";
   std::string nearest;
   std::size_t best = std::max<std::size_t>(2, word.size() / 3) + 1;
@@ -38,7 +39,10 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
       nearest = candidate;
     }
   }
-  return nearest;
+  if (!nearest.empty() || word.size() < kShortestBeginning) return nearest;
+  const auto longer = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](const std::string& c) { return c.starts_with(word); });
+  return longer == candidates.end() ? "" : *longer;
 }
 
 }  // namespace steelyard

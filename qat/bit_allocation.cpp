@@ -136,13 +136,14 @@ std::vector<State> undominated(std::vector<State> states) {
   return kept;
 }
 
-}  // namespace
-
+// The cost of the cheapest choices together.
 std::int64_t smallest_cost(const Layers& layers) {
   std::int64_t cost = 0;
   for (const auto& choices : layers) cost += choices[cheapest(choices)].cost;
   return cost;
 }
+
+}  // namespace
 
 std::optional<Allocation> allocate_widths(const Layers& layers, std::int64_t budget) {
   require_valid(layers);

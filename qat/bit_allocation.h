@@ -30,7 +30,4 @@ struct Allocation {
 std::optional<Allocation> allocate_widths(const std::vector<std::vector<WidthChoice>>& layers,
                                           std::int64_t budget);
 
-// The cost of the cheapest choices together.
-std::int64_t smallest_cost(const std::vector<std::vector<WidthChoice>>& layers);
-
 }  // namespace steelyard::qat

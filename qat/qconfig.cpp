@@ -22,18 +22,18 @@ void validate(const QConfig& config) {
   if (config.weights) {
     observers::validate(config.weights->scheme);
     if (!config.weights->scheme.is_signed) {
-      throw std::invalid_argument("[qconfig] weights need signed codes");
+      throw std::invalid_argument("weights need signed codes");
     }
     if (config.weights->scheme.wide()) {
-      throw std::invalid_argument("[qconfig] weights have 2 to 8 bits, got " +
+      throw std::invalid_argument("weights have 2 to 8 bits, got " +
                                   std::to_string(config.weights->scheme.bits));
     }
     if (config.weights->scheme.dynamic) {
-      throw std::invalid_argument("[qconfig] dynamic scales are for activations");
+      throw std::invalid_argument("dynamic scales are for activations");
     }
     observers::make_observer(config.weights->observer, config.weights->scheme, 1);
     if (config.weights->learning == Learning::kClipping) {
-      throw std::invalid_argument("[qconfig] learned clipping is for activations");
+      throw std::invalid_argument("learned clipping is for activations");
     }
   }
   if (config.activations) {
@@ -41,19 +41,19 @@ void validate(const QConfig& config) {
     const bool dynamic = config.activations->scheme.dynamic;
     if (config.activations->scheme.wide() && config.activations->observer.type == "entropy") {
       throw std::invalid_argument(
-          "[qconfig] the observer entropy is for at most 8 bits: its histogram has fewer bins than "
+          "the observer entropy is for at most 8 bits: its histogram has fewer bins than "
           "there are wider codes");
     }
     if (dynamic && !config.weights) {
       throw std::invalid_argument(
-          "[qconfig] dynamic activations are operands of integer products: expected weights too");
+          "dynamic activations are operands of integer products: expected weights too");
     }
     if (dynamic && config.activations->learning != Learning::kNothing) {
-      throw std::invalid_argument("[qconfig] dynamic activations learn nothing");
+      throw std::invalid_argument("dynamic activations learn nothing");
     }
     if (!dynamic && config.activations->scheme.granularity != kernels::Granularity::kTensor) {
       throw std::invalid_argument(
-          "[qconfig] activations need one scale per tensor: sums over channels of different scales "
+          "activations need one scale per tensor: sums over channels of different scales "
           "are no integer products");
     }
     observers::make_observer(config.activations->observer, config.activations->scheme, 1);
@@ -65,14 +65,14 @@ void validate(const QConfig& config, Profile profile) {
   if (profile != Profile::kTensorrt) return;
   const auto require_symmetric = [](const std::optional<QuantizerConfig>& side, const char* name) {
     if (!side || side->scheme.symmetric) return;
-    throw std::invalid_argument(std::string("[qconfig] the profile tensorrt needs symmetric ") +
-                                name + ": it has no zero points");
+    throw std::invalid_argument(std::string("the profile tensorrt needs symmetric ") + name +
+                                ": it has no zero points");
   };
   if (config.activations && config.activations->scheme.dynamic) {
-    throw std::invalid_argument("[qconfig] the profile tensorrt has no dynamic activations");
+    throw std::invalid_argument("the profile tensorrt has no dynamic activations");
   }
   if (config.activations && config.activations->scheme.wide()) {
-    throw std::invalid_argument("[qconfig] the profile tensorrt has activations of 8 bits, got " +
+    throw std::invalid_argument("the profile tensorrt has activations of 8 bits, got " +
                                 std::to_string(config.activations->scheme.bits));
   }
   require_symmetric(config.activations, "activations");

@@ -38,7 +38,8 @@ void TargetMatcher::add(const std::vector<std::string>& texts,
                         const std::vector<std::string>& places, const std::string& name,
                         const QConfig* config) {
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const std::string where = i < places.size() ? places[i] + ": " + name : name;
+    std::string where = i < places.size() ? places[i] : name;
+    if (!where.ends_with(name)) where += ": " + name;  // an override's place is its key
     entries_.emplace_back(TargetPattern(texts[i], where), config);
   }
 }

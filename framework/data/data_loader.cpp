@@ -223,7 +223,7 @@ std::vector<std::int64_t> epoch_order(const Dataset& dataset, const LoaderOption
 
 void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   const auto require = [](bool condition, const std::string& what) {
-    if (!condition) throw InputError("[data_loader] " + what);
+    if (!condition) throw InputError(what);
   };
   require(options.batch_size > 0,
           "expected batch_size above 0, got " + std::to_string(options.batch_size));

@@ -202,9 +202,13 @@ void require_texts(const Dataset& dataset, const std::string& source) {
     for (std::int64_t k = 0; k < length; ++k) {
       ended = ended || text[k] == -1;
       if (ended ? text[k] == -1 : text[k] >= 1 && text[k] < dataset.classes) continue;
-      throw InputError(source + ": expected labels i64 [N], or texts of characters from 1 to " +
-                       std::to_string(dataset.classes - 1) + " (0 is the blank), then -1, got " +
-                       std::to_string(text[k]) + " in sample " + std::to_string(i));
+      throw InputError(
+          source +
+          ": expected labels i64 [N], or for the loss ctc texts i64 [N, length] of characters from "
+          "1 to " +
+          std::to_string(dataset.classes - 1) + " (0 is the blank), then -1, got i64 " +
+          shape_string(dataset.targets.shape()) + " with " + std::to_string(text[k]) +
+          " in sample " + std::to_string(i));
     }
   }
 }

@@ -351,7 +351,10 @@ std::string to_yaml(const YamlNode& node) {
 }
 
 void fail_at(const std::string& place, const std::string& message) {
-  throw InputError(place + ": " + message);
+  // An override's place is its key: "--set train.loss".
+  const std::size_t colon = message.find(": ");
+  const bool twice = colon != std::string::npos && place == "--set " + message.substr(0, colon);
+  throw InputError(place + ": " + (twice ? message.substr(colon + 2) : message));
 }
 
 std::string describe_value(const YamlNode& node) {

@@ -57,7 +57,7 @@ YamlNode parse_yaml_at(std::string_view text, const std::string& place);
 // else; numbers with an exponent get a point.
 std::string to_yaml(const YamlNode& node);
 
-// Throws InputError "place: message".
+// Throws InputError "place: message"; a key that both begin with is named once.
 [[noreturn]] void fail_at(const std::string& place, const std::string& message);
 
 // Runs `f`; its errors are reported at `place` of the recipe.

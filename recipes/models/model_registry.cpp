@@ -1,7 +1,7 @@
 #include "steelyard/recipes/models/model_registry.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <stdexcept>
 
 #include "steelyard/framework/data/dataset.h"
@@ -126,7 +126,9 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   &ModelSpec::output)
                   .role(OptionRole::kNotEssential),
               key("classes",
-                  "number of outputs; must agree with the dataset; absent: taken from the dataset",
+                  "number of outputs, one for each class; absent: the dataset's classes; a "
+                  "regression "
+                  "must give it: one for each value of a sample's targets",
                   &ModelSpec::classes)
                   .within(1, static_cast<double>(kMaxClasses)),
               layers})
@@ -175,13 +177,16 @@ BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rn
 BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
                              const Shape& input_shape, std::int64_t classes, Rng& rng) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules;
-  std::set<std::string> names;
+  std::map<std::string, std::string> places;  // of the layers' names
   Shape shape = input_shape;
   for (std::size_t i = 0; i < list.items.size(); ++i) {
     const LayerSpec spec(list.items[i], registry, shape, classes);
     const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
-    if (!names.insert(name).second)
-      spec.fail("two layers have the name " + quote_for_message(name));
+    const auto [earlier, added] = places.emplace(name, list.items[i].place);
+    if (!added) {
+      spec.fail("the layer at " + earlier->second + " has the name " + quote_for_message(name) +
+                ", too; a layer without a name is called by its position in the list, from 0");
+    }
     BuiltModule built = build_module(registry.layer(spec.text("type")), spec, rng);
     modules.emplace_back(name, std::move(built.module));
     shape = std::move(built.output_shape);

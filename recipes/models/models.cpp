@@ -204,7 +204,11 @@ Row<T> sizes_row(const std::string& name, const std::string& help,
 // Outputs of the model: what the recipe and the dataset agree on.
 std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
   const std::int64_t asked = spec.classes.value_or(classes);
-  if (asked == 0) fail_at(spec.options.place, "missing key 'model.classes': the dataset has none");
+  if (asked == 0) {
+    fail_at(spec.options.place,
+            "missing key 'model.classes': the dataset has no classes, so the recipe must give the "
+            "number of outputs, for a regression one for each value of a sample's targets");
+  }
   if (classes != 0 && asked != classes) {
     fail_at(spec.options.find("classes")->place, "expected the dataset's " +
                                                      std::to_string(classes) + " classes, got " +

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <unordered_map>
 
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/targets.h"
+#include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/framework/sha256.h"
 
 namespace steelyard {
 namespace {
@@ -43,9 +46,20 @@ class NotedSamples : public SampleSource {
 };
 
 bool same_targets(const Tensor& targets, std::int64_t a, std::int64_t b) {
-  // Equal inputs may have different values.
   if (targets.dtype() != DType::kI64 || targets.rank() != 1) return true;
   return targets.data<std::int64_t>()[a] == targets.data<std::int64_t>()[b];
+}
+
+// What two samples have in common that are the same. Numbers as targets belong to it: rows of a
+// table that agree in a few rounded features are not the same.
+std::string identity_of(const Dataset& dataset, const Origins& origins, std::int64_t sample) {
+  std::string identity = origins[static_cast<std::size_t>(sample)].digest;
+  const Tensor& targets = dataset.targets;
+  if (target_kind(targets, dataset.classes) != TargetKind::kValues) return identity;
+  const auto bytes = static_cast<std::size_t>(targets.bytes() / targets.dim(0));
+  const auto* at =
+      static_cast<const char*>(targets.raw()) + static_cast<std::size_t>(sample) * bytes;
+  return identity + sha256_of({at, bytes});
 }
 
 void find_duplicates(const DatasetSplits& splits, const Origins& trained, const Origins& tested,
@@ -54,12 +68,12 @@ void find_duplicates(const DatasetSplits& splits, const Origins& trained, const 
   const auto test = samples_of(splits.test);
   std::unordered_map<std::string, std::int64_t> first;
   for (std::int64_t i = 0; i < train->size(); ++i) {
-    const auto [at, added] = first.emplace(trained[static_cast<std::size_t>(i)].digest, i);
+    const auto [at, added] = first.emplace(identity_of(splits.train, trained, i), i);
     if (added || same_targets(splits.train.targets, at->second, i)) continue;
     report.of_two_classes.push_back({train->name(at->second), train->name(i)});
   }
   for (std::int64_t i = 0; i < test->size(); ++i) {
-    const auto found = first.find(tested[static_cast<std::size_t>(i)].digest);
+    const auto found = first.find(identity_of(splits.test, tested, i));
     if (found == first.end()) continue;
     report.tested_and_trained.push_back({test->name(i), train->name(found->second)});
   }
@@ -78,12 +92,32 @@ void add_sizes(const Origins& origins, DataReport& report) {
   }
 }
 
-// Reads every sample, as evaluation does: what fails does so here.
-void read_all(const SampleSource& source) {
-  in_parallel(source.size(), [&](std::int64_t i) {
-    std::string values(static_cast<std::size_t>(sample_bytes(source)), '\0');
-    source.read(i, nullptr, values.data());
-  });
+// Reads every sample, as evaluation does. Throws InputError that says what is wrong with each that
+// cannot be read.
+void require_readable(const std::vector<const SampleSource*>& sources) {
+  constexpr std::size_t kMost = 10;
+  std::vector<std::string> faults;
+  for (const SampleSource* source : sources) {
+    std::vector<std::string> of_samples(static_cast<std::size_t>(source->size()));
+    in_parallel(source->size(), [&](std::int64_t i) {
+      std::string values(static_cast<std::size_t>(sample_bytes(*source)), '\0');
+      try {
+        source->read(i, nullptr, values.data());
+      } catch (const InputError& error) {
+        of_samples[static_cast<std::size_t>(i)] = error.what();
+      }
+    });
+    std::copy_if(of_samples.begin(), of_samples.end(), std::back_inserter(faults),
+                 [](const std::string& fault) { return !fault.empty(); });
+  }
+  if (faults.empty()) return;
+  if (faults.size() == 1) throw InputError(faults[0]);
+  std::string text = std::to_string(faults.size()) + " samples cannot be read";
+  for (std::size_t i = 0; i < std::min(faults.size(), kMost); ++i) {
+    text += (i == 0 ? ": " : "; ") + faults[i];
+  }
+  if (faults.size() > kMost) text += fmt::format("; ... {} more", faults.size() - kMost);
+  throw InputError(text);
 }
 
 std::string numbers_text(const std::vector<float>& values) {
@@ -146,9 +180,14 @@ DataReport describe_data(const DatasetSplits& splits) {
   Dataset noted = splits.train;
   noted.inputs = Tensor();
   noted.source = train;
-  report.statistics = compute_normalization(noted);
   const NotedSamples test(samples_of(splits.test));
-  read_all(test);
+  try {
+    report.statistics = compute_normalization(noted);
+  } catch (const InputError&) {
+    require_readable({train.get(), &test});  // the first one is not all there is to repair
+    throw;
+  }
+  require_readable({&test});
   for (const auto* origins : {&train->origins(), &test.origins()}) add_sizes(*origins, report);
   find_duplicates(splits, train->origins(), test.origins(), report);
   return report;
@@ -172,11 +211,11 @@ std::string to_string(const DataReport& report, const DatasetSplits& splits,
                       numbers_text(report.statistics.stddev));
   text += columns_text(splits.train.names.columns);
   if (!report.train_counts.empty()) text += classes_text(report, splits.train.names.classes);
-  text +=
-      fmt::format("{} test samples are training samples too\n", report.tested_and_trained.size());
+  text += fmt::format("test samples that are training samples too: {}\n",
+                      report.tested_and_trained.size());
   text += pairs_text(report.tested_and_trained, "is");
   if (report.of_two_classes.empty()) return text;
-  text += fmt::format("{} training samples are there before, with another class\n",
+  text += fmt::format("training samples that are there before, with another class: {}\n",
                       report.of_two_classes.size());
   return text + pairs_text(report.of_two_classes, "and");
 }

@@ -159,6 +159,8 @@ class Experiment {
   void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
   void weigh_classes();
+  // A line for each key that nothing reads with this dataset or these other keys.
+  void note_unused_keys();
   // A line where a batch asks for more samples than there are.
   void note_small_data();
   // Where the recipe calibrates and leaves the number of batches open.
@@ -168,10 +170,11 @@ class Experiment {
                                  const std::optional<Normalization>& known) const;
   // Throws InputError unless samples are of the record's form.
   void require_input_of(const RunRecord& record, const Dataset& dataset) const;
-  // A line where a file's model was trained with another normalization, or does not say with which.
-  void note_unknown_normalization(std::string_view key);
-  void note_other_normalization(std::string_view key, const std::string& checkpoint);
-  void note_normalization_of(std::string_view key, const Normalization& of_file);
+  // A line where the model of `source`, a key or a file, was trained with another normalization, or
+  // does not say with which.
+  void note_unknown_normalization(std::string_view source);
+  void note_other_normalization(std::string_view source, const std::string& checkpoint);
+  void note_normalization_of(std::string_view source, const Normalization& of_file);
   // Throws InputError where a checkpoint has the same classes in another order.
   void compare_classes(const std::string& key, const std::string& checkpoint,
                        const std::string& place, const InitSpec& init);

@@ -86,7 +86,8 @@ void Experiment::use_exported_data(const Registries& registries) {
     YamlNode* table = document.find(section);
     if (table == nullptr || table->find(key) != nullptr) continue;
     set_entry(*table, key, parse_yaml_at(value, printable(file) + ": metadata '" + metadata + "'"));
-    notes_.push_back(std::string(section) + "." + key + " is that of model.onnx: " + value);
+    notes_.push_back(std::string(section) + "." + key + " is that of " + printable(file) + ": " +
+                     value);
   }
   if (notes_.size() == notes) return;
   recipe_ = read_recipe(std::move(document), registries.models);
@@ -97,7 +98,8 @@ void Experiment::use_exported_data(const Registries& registries) {
 void Experiment::compare_exported_data() {
   const deploy::Preprocessing& theirs = exported_->preprocessing;
   const std::vector<std::string>& names = exported_->class_names;
-  const std::string metadata = printable(*recipe_.model.onnx) + ": metadata ";
+  const std::string file = printable(*recipe_.model.onnx);
+  const std::string metadata = file + ": metadata ";
   const std::int64_t outputs = shape_size(network_->output_sample);
   const std::int64_t frames =
       exported_->target == TargetKind::kText && !names.empty() ? outputs / std::ssize(names) : 1;
@@ -111,23 +113,23 @@ void Experiment::compare_exported_data() {
                                         word_of(exported_->target) + ", the loss " +
                                         word_of(loss().type) + " is of " + word_of(target_kind()));
   }
-  note_normalization_of("model.onnx", theirs.normalization);
+  note_normalization_of(file, theirs.normalization);
   if (theirs.dtype != input_.dtype) {
-    notes_.push_back("model.onnx was trained on samples of " +
-                     std::string(dtype_name(theirs.dtype)) + ", the data has " +
-                     std::string(dtype_name(input_.dtype)) + "; only u8 is divided by 255");
+    notes_.push_back(file + " was trained on samples of " + std::string(dtype_name(theirs.dtype)) +
+                     ", the data has " + std::string(dtype_name(input_.dtype)) +
+                     "; only u8 is divided by 255");
   }
   const auto& own = recipe_.data.transforms;
   const std::string expected = theirs.transforms ? transforms_text(*theirs.transforms) : "none";
   if (expected != (own ? transforms_text(*own) : "none")) {
-    notes_.push_back("model.onnx was trained with data.transforms: " + expected +
+    notes_.push_back(file + " was trained with data.transforms: " + expected +
                      ", this run has others");
   }
   DatasetNames trained_on = input_.names;
   if (!names.empty()) trained_on.classes = names;
   if (theirs.table) trained_on.columns = theirs.table->columns;
   const std::string difference = difference_of_names(trained_on, input_.names);
-  if (!difference.empty()) notes_.push_back("model.onnx was trained on other data" + difference);
+  if (!difference.empty()) notes_.push_back(file + " was trained on other data" + difference);
 }
 
 const std::string& Experiment::data_digest() const {
@@ -181,6 +183,9 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
+  if (!recipe_.model.onnx) {  // a network says itself what it takes
+    if (auto note = note_of_channels(input_.sample)) notes_.push_back(std::move(*note));
+  }
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
   if (data.validation >= splits.train.size()) {
     fail_at(place("data", "validation"),
@@ -193,6 +198,7 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
   weigh_classes();
   note_small_data();
+  note_unused_keys();
   choose_calibration_batches(registries);
 }
 
@@ -202,6 +208,25 @@ void Experiment::note_small_data() {
   notes_.push_back("data.batch_size: " + std::to_string(batch) + " is more than the " +
                    std::to_string(train_.size()) +
                    " training samples: they are one batch, an epoch is one step");
+}
+
+void Experiment::note_unused_keys() {
+  const DataSpec& data = recipe_.data;
+  const TrainerOptions& trainer = recipe_.train.trainer;
+  const bool table = !input_.names.columns.empty();
+  const auto note = [&](bool unused, const std::string& key, const std::string& reader) {
+    if (unused) notes_.push_back(key + " has no effect: " + reader);
+  };
+  note(data.table && !table, "data.table", "the dataset is no table");
+  note(data.transforms && table, "data.transforms", "the dataset is a table");
+  note(data.label_separator != TargetOptions().separator &&
+           loss_.type != Loss::Type::kBinaryCrossEntropy,
+       "data.label_separator", "it is for the loss binary_cross_entropy");
+  note(data.loader.augment.crop_padding != Augmentation().crop_padding &&
+           !data.loader.augment.random_crop,
+       "data.crop_padding", "data.augment has no random_crop");
+  note(!trainer.best_metric.empty() && data.validation == 0, "train.best",
+       "data.validation is 0, so no epoch is chosen");
 }
 
 Tensor Experiment::weights_of(const WeightSpec& spec, const char* key,
@@ -228,23 +253,23 @@ void Experiment::weigh_classes() {
   }
 }
 
-void Experiment::note_unknown_normalization(std::string_view key) {
+void Experiment::note_unknown_normalization(std::string_view source) {
   if (recipe_.data.normalize.type != Normalize::kDataset) return;
-  notes_.push_back(std::string(key) +
+  notes_.push_back(std::string(source) +
                    " does not say how its inputs were normalized: they get the dataset's mean and "
                    "deviation; data.normalize says what the model was trained with");
 }
 
-void Experiment::note_other_normalization(std::string_view key, const std::string& checkpoint) {
-  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return note_unknown_normalization(key);
+void Experiment::note_other_normalization(std::string_view source, const std::string& checkpoint) {
+  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return note_unknown_normalization(source);
   const auto of_file =
       normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
-  if (of_file) note_normalization_of(key, *of_file);
+  if (of_file) note_normalization_of(source, *of_file);
 }
 
-void Experiment::note_normalization_of(std::string_view key, const Normalization& of_file) {
+void Experiment::note_normalization_of(std::string_view source, const Normalization& of_file) {
   if (of_file == normalization()) return;
-  notes_.push_back(std::string(key) + " was trained with data.normalize: " +
+  notes_.push_back(std::string(source) + " was trained with data.normalize: " +
                    normalize_text(of_file) + ", this run has " + normalize_text(normalization()));
 }
 

@@ -67,7 +67,7 @@ void Experiment::load_imported_weights() {
     load_source("model.onnx", onnx, place("model", "onnx"), *model_);
   } else {
     at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
-    if (!exported_) note_unknown_normalization("model.onnx");
+    if (!exported_) note_unknown_normalization(printable(onnx));
   }
 }
 

@@ -73,4 +73,15 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
   }
 }
 
+std::optional<std::string> note_of_channels(const Shape& sample) {
+  constexpr std::int64_t kMostColours = 4;
+  if (sample.size() != 3 || sample[2] <= kMostColours) return std::nullopt;
+  // One row of many channels is a signal, unless it is square beyond that.
+  const bool first = sample[0] == 3 || (sample[0] == 1 && sample[1] == sample[2]);
+  if (!first) return std::nullopt;
+  return "samples " + shape_string(sample) + " are read as [height, width, channels], with " +
+         std::to_string(sample[2]) + " channels; if the channels come first, store them last: " +
+         "images.transpose(0, 2, 3, 1) in NumPy";
+}
+
 }  // namespace steelyard

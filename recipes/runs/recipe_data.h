@@ -1,6 +1,9 @@
 // The data that a recipe names.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/recipes/runs/run_record.h"
 #include "steelyard/recipes/schema/recipe.h"
@@ -14,5 +17,8 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
                           DatasetParts parts = DatasetParts::kAll,
                           const InputFormat* trained_on = nullptr,
                           const std::vector<std::string>& class_names = {});
+
+// A note where samples look like images with their channels first; nothing for others.
+std::optional<std::string> note_of_channels(const Shape& sample);
 
 }  // namespace steelyard

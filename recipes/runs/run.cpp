@@ -14,6 +14,7 @@
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/old_checkpoint.h"
+#include "steelyard/qat/reestimate.h"
 #include "steelyard/qat/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/language/yaml_edit.h"
@@ -95,15 +96,27 @@ Metrics tested(Experiment& experiment, const Trainer& trainer, comm::Communicato
 }
 
 // What to tell of a model that predicts no better than one that says nothing; empty of others.
-std::string warning_of(const Experiment& experiment, const Metrics& final) {
+std::string warning_of(Experiment& experiment, const Metrics& final) {
   constexpr double kNoBetter = 0.99;
+  constexpr double kLarge = 100;  // of values; a network's first outputs are near 1
   const double zeros = loss_of_zero_outputs(plain_loss(experiment.loss()), experiment.test());
   if (zeros <= 0 || final.loss < kNoBetter * zeros) return "";
+  const bool norms =
+      !experiment.recipe().reestimate_bn && qat::count_batch_norms(experiment.model()) > 0;
+  const bool large = experiment.target_kind() == TargetKind::kValues && zeros > kLarge;
   return fmt::format(
       "the test loss is {:.4g}, no better than that of outputs that are all zero, {:.4g}: the "
       "model has learned nothing, lost what it knew or is sure of wrong answers; another learning "
-      "rate or train.lr_schedule.warmup_epochs may help",
-      final.loss, zeros);
+      "rate or train.lr_schedule.warmup_epochs may help{}{}",
+      final.loss, zeros,
+      norms
+          ? "; if the training loss is far lower, schedule.reestimate_bn may help: after few steps "
+            "the running statistics of batch norms lag behind"
+          : "",
+      large
+          ? "; the targets are large and not normalized: divide them in the data, so that they are "
+            "near 1"
+          : "");
 }
 
 // Runs `f`, and writes down a divergence that ends it.

@@ -319,7 +319,9 @@ Table<QuantizeSpec> quantize_table() {
   return Table<QuantizeSpec>(
              "Quantization-aware training; float training without it.",
              {list_of<qat::QuantizeGroup, QuantizeSpec>(
-                  "groups", "modules and how they are quantized; the first match wins",
+                  "groups",
+                  "modules and how they are quantized; the first match wins. Sums, concatenations "
+                  "and averages have the bits of the first group",
                   group_table(), &QuantizeSpec::config, &qat::QuantizeConfig::groups)
                   .required()
                   .items(1),

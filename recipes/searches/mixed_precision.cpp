@@ -39,14 +39,14 @@ std::int64_t cost_of(const LayerSensitivity& layer, int bits, Unit unit, int act
   return 0;
 }
 
-std::string amount_text(double cost, Unit unit, std::int64_t weights) {
-  switch (unit) {
+std::string to_string(const WidthBudget& budget) {
+  switch (budget.unit) {
     case Unit::kBitsPerWeight:
-      return fmt::format("{:.4g} bits a weight", cost / static_cast<double>(weights));
+      return fmt::format("{:.4g} bits a weight", budget.amount);
     case Unit::kBytes:
-      return fmt::format("{:.0f} bytes", cost);
+      return fmt::format("{:.0f} bytes", budget.amount);
     case Unit::kBitOperations:
-      return fmt::format("{:.0f} bit operations", cost);
+      return fmt::format("{:.0f} bit operations", budget.amount);
   }
   return "";
 }
@@ -60,6 +60,28 @@ std::vector<const LayerSensitivity*> layers_with_weights(const Sensitivity& sens
     throw InputError(sensitivity.checkpoint.string() + ": no layer has weights to quantize");
   }
   return layers;
+}
+
+// Of all activations, where they have one: as asked for, else as in the run.
+std::optional<int> width_of_activations(const Sensitivity& sensitivity, std::optional<int> asked) {
+  const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
+                                   [](auto& layer) { return layer.activations > 0; });
+  if (floats) return kFloatBits;
+  return asked ? asked : sensitivity.activation_bits;
+}
+
+// In whole units of cost. Rounding must not refuse a mean that is met exactly.
+std::int64_t limit_of(const WidthBudget& budget, std::int64_t weights) {
+  constexpr double kLargest = 0x1p62;
+  const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
+  const double limit = std::floor(budget.amount * scale * (1 + 1e-12));
+  return static_cast<std::int64_t>(std::clamp(limit, -1.0, kLargest));
+}
+
+std::int64_t weights_of(const std::vector<const LayerSensitivity*>& layers) {
+  std::int64_t weights = 0;
+  for (const LayerSensitivity* layer : layers) weights += layer->weights;
+  return weights;
 }
 
 std::vector<LayerWidth> layer_widths(const WidthPlan& plan) {
@@ -133,25 +155,37 @@ void require_float_start(const Recipe& run) {
                    "from; search on a float run");
 }
 
-WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
-                        std::optional<int> activation_bits) {
-  const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
-                                   [](auto& layer) { return layer.activations > 0; });
-  if (floats) {
-    activation_bits = kFloatBits;
-  } else if (!activation_bits) {
-    activation_bits = sensitivity.activation_bits;
-  }
+void require_budget(const Sensitivity& layers, const WidthBudget& budget,
+                    std::optional<int> activation_bits) {
+  activation_bits = width_of_activations(layers, activation_bits);
   if (budget.unit == Unit::kBitOperations && !activation_bits) {
-    throw InputError(sensitivity.checkpoint.string() +
+    throw InputError(layers.checkpoint.string() +
                      ": its activations have several widths; bit operations are counted for one: "
                      "pass --activation-bits");
   }
+  const std::vector<const LayerSensitivity*> with_weights = layers_with_weights(layers);
+  const std::int64_t weights = weights_of(with_weights);
+  const int bits = *std::min_element(layers.bits.begin(), layers.bits.end());
+  std::int64_t smallest = 0;
+  for (const LayerSensitivity* layer : with_weights) {
+    smallest += cost_of(*layer, bits, budget.unit, activation_bits.value_or(0));
+  }
+  if (smallest <= limit_of(budget, weights)) return;
+  auto needed = static_cast<double>(smallest);
+  if (budget.unit == Unit::kBitsPerWeight) needed /= static_cast<double>(weights);
+  throw InputError("the budget of " + to_string(budget) +
+                   " is too small: the smallest measured widths need " +
+                   to_string(WidthBudget{budget.unit, needed}));
+}
+
+WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
+                        std::optional<int> activation_bits) {
+  require_budget(sensitivity, budget, activation_bits);
+  activation_bits = width_of_activations(sensitivity, activation_bits);
   const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
+  const std::int64_t weights = weights_of(layers);
   std::vector<std::vector<qat::WidthChoice>> choices;
-  std::int64_t weights = 0;
   for (const LayerSensitivity* layer : layers) {
-    weights += layer->weights;
     choices.emplace_back();
     for (const QuantizationEffect& effect : layer->weight_effects) {
       choices.back().push_back(
@@ -159,24 +193,13 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
            effect.divergence});
     }
   }
-  const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
-  // Rounding must not refuse a mean that is met exactly.
-  const double limit = std::floor(budget.amount * scale * (1 + 1e-12));
-  constexpr double kLargest = 0x1p62;
-  const auto found =
-      qat::allocate_widths(choices, static_cast<std::int64_t>(std::clamp(limit, -1.0, kLargest)));
-  if (!found) {
-    const auto smallest = static_cast<double>(qat::smallest_cost(choices));
-    throw InputError("the budget of " + amount_text(budget.amount * scale, budget.unit, weights) +
-                     " is too small: the smallest measured widths need " +
-                     amount_text(smallest, budget.unit, weights));
-  }
-  WidthPlan plan{.activation_bits = activation_bits, .divergence = found->error};
+  const qat::Allocation found = qat::allocate_widths(choices, limit_of(budget, weights)).value();
+  WidthPlan plan{.activation_bits = activation_bits, .divergence = found.error};
   if (activation_bits) plan.bit_operations = 0;
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerSensitivity& layer = *layers[i];
-    const QuantizationEffect& effect = layer.weight_effects[found->choice[i]];
+    const QuantizationEffect& effect = layer.weight_effects[found.choice[i]];
     plan.layers.push_back({layer.name, layer.type, layer.weights, effect});
     bits += layer.weights * effect.bits;
     plan.bytes += parameter_bytes(layer, effect.bits);

@@ -396,6 +396,7 @@ class Measurement {
         if (path == part.layer) layer.macs = count;
       }
     }
+    if (options_.check) on_all_ranks(ranks_, [&] { options_.check(result_); });
   }
 
   // The layer's index.

@@ -14,12 +14,17 @@
 
 namespace steelyard {
 
+struct Sensitivity;
+
 struct SensitivityOptions {
   std::string checkpoint = "last";
   std::vector<int> bits{8, 4, 3, 2};
   std::int64_t samples = 1000;  // at most; of the validation split, else of the test set
   std::int64_t batches = 8;     // of training data, at most, for ranges
   ObserverNames observers;
+  // Called with the layers and their sizes before the first measurement, which takes long; what it
+  // throws is thrown.
+  std::function<void(const Sensitivity&)> check = {};
   // Share the measurements, and end with the same; null: this process alone.
   comm::Communicator* ranks = nullptr;
 };

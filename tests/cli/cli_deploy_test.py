@@ -387,7 +387,7 @@ class Deploy(Case):
         late = self.trained("late", body=LAYERS + SGD.replace("epochs: 6", "epochs: 1") + QUANTIZE)
         self.fail_with(2, "expected an exported integer model", arguments=[
             "predict", os.path.join(late, "last.safetensors"), os.path.join(self.data, "test.safetensors")])
-        self.fail_with(2, "export/model.safetensors", arguments=[
+        self.fail_with(2, f"export/model.safetensors: is missing; steelyard export {late} writes it", arguments=[
             "predict", late, os.path.join(self.data, "test.safetensors"), "--with", "integer"])
         write_safetensors(self.path("small.safetensors"), {"inputs": ("U8", [1, 4, 4, 1], bytes(16))})
         self.fail_with(2, "expected inputs u8 [1, 8, 8, 1], got u8 [1, 4, 4, 1]",

@@ -44,6 +44,11 @@ class NotFinite(Case):
         huber = [*more, "--set", "train.loss=huber", "--set", "train.huber_delta=0.25"]
         self.assertIn("test loss", self.train(recipe, "huber", *huber))
         self.assertLess(self.summary("huber")["final"]["loss"], self.summary("run")["final"]["loss"])
+        write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], f32([40], [6e5 + i for i in range(40)]))
+        self.train(recipe, "prices", *more, "--set", "train.optimizer.lr=1e-30")
+        warning = self.summary("prices")["warning"]
+        self.assertIn("; the targets are large and not normalized: divide them in the data, so that they are near 1", warning)
+        self.assertNotIn("reestimate_bn", warning)
 
 
 class Messages(Case):
@@ -53,9 +58,9 @@ class Messages(Case):
             self.fail_with(2, *fragments, arguments=["validate", recipe, "--set", setting])
         rejected("data.dataset=safetensor", "--set data.dataset: unknown dataset 'safetensor' (did you mean 'safetensors'?)")
         rejected("data.path=elsewhere", "--set data.path: " + os.path.realpath(self.path("elsewhere")) + ": expected a folder")
-        rejected("data.validation=100", "--set data.validation: data.validation: expected fewer")
+        rejected("data.validation=100", "error: --set data.validation: expected fewer")
         rejected("train.loss=mse", "--set train.loss: the loss mse needs float targets")
-        rejected("quantize.groups.0.targets=[Conv2D]", "--set quantize.groups.0.targets: ", "(did you mean 'Conv2d'?)")
+        rejected("quantize.groups.0.targets=[Conv2D]", "error: --set quantize.groups.0.targets: 'Conv2D' matches no module (did you mean 'Conv2d'?)")
         rejected("quantize.ignore=['re:(']", "--set quantize.ignore: ", "bad regular expression")
         rejected("data.crop_padding=8", "recipe.yaml:4:", "expected crop_padding from 0 to below the image's size")
 
@@ -292,7 +297,7 @@ class NotFiles(Case):
                           ["train", recipe, "--dry-run", "--set", "init.checkpoint=pipe"], ["report", "run", "--out", "pipe"]):
             rejected(*arguments)
         rejected("validate", "/dev/null", what="a device")
-        rejected("inspect", "data", what="a folder")
+        rejected("inspect", "data", what="a folder (of a run, --graph prints the network; its checkpoint is last.safetensors)")
         rejected("report", "run", "--out", "data", what="a folder")
         for folder, name, arguments in (
                 ("data", "test.safetensors", ["validate", recipe]),

@@ -81,8 +81,8 @@ class Import(Case):
         exported = os.path.join("out", "model.onnx")
         data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
         printed = self.notes_of("import", exported, "--run-dir", "again", *data)
-        self.assertIn("data.normalize is that of model.onnx: {mean: [0.25], std: [0.5]}", printed)
-        self.assertIn("data.transforms is that of model.onnx: ", printed)
+        self.assertIn(f"data.normalize is that of {exported}: {{mean: [0.25], std: [0.5]}}", printed)
+        self.assertIn(f"data.transforms is that of {exported}: ", printed)
         self.assertNotIn("does not say how its inputs were normalized", printed)
         test = os.path.join(self.data, "test.safetensors")
         expected = self.succeed("predict", "run", test)
@@ -92,7 +92,7 @@ class Import(Case):
 
         # The recipe wins, and a note says so.
         other = self.notes_of("import", exported, "--run-dir", "other", *data, "--set", "data.normalize=none")
-        self.assertIn("model.onnx was trained with data.normalize: {mean: [0.25], std: [0.5]}, this run has none", other)
+        self.assertIn(f"note: {exported} was trained with data.normalize: {{mean: [0.25], std: [0.5]}}, this run has none", other)
 
         # Training goes on with the same settings without the file; labels keep their order.
         tuned = self.recipe("model: {onnx: %s}\n" % exported + TRAIN, "tuned.yaml")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -206,10 +207,12 @@ class OwnImages(OwnData):
         copy = self.path("pictures", "test", "blue", "copy.png")
         shutil.copy(self.path("pictures", "train", "green", "1.png"), copy)
         recipe = self.own_recipe(IMAGES, CNN, SGD)
+        noted = self.run_program("validate", recipe, "--set", "data.table={target: [x]}")
+        self.assertIn("note: data.table has no effect: the dataset is no table\n", noted.stderr)
         text = self.succeed("data", recipe, "--sheet", "sheet.png")
         self.assertIn("train: 33 samples u8 [8, 9, 3], 6 of them for validation\ntest:  13 samples", text)
         self.assertRegex(text, r"\nimages before transforms: \d+ to \d\d pixels high, \d+ to \d\d wide\nmean: 0\.\d+, ")
-        self.assertRegex(text, r"\nblue +11 +5\ngreen +11 +4\nred, dark +11 +4\n1 test samples are training samples too\n"
+        self.assertRegex(text, r"\nblue +11 +5\ngreen +11 +4\nred, dark +11 +4\ntest samples that are training samples too: 1\n"
                                rf"  \S+test/blue/copy\.png is \S+train/green/1\.png\n")
         with open(self.path("sheet.png"), "rb") as file:
             raw = file.read()
@@ -217,6 +220,10 @@ class OwnImages(OwnData):
         with open(copy, "r+b") as file:  # a test image is read, too
             file.truncate(60)
         self.fail_with(2, "test/blue/copy.png: damaged PNG image", arguments=["data", recipe])
+        other = shutil.copy(copy, self.path("pictures", "train", "green", "copy.png"))
+        result = self.fail_with(2, "error: 2 samples cannot be read: ", arguments=["data", recipe])
+        self.assertRegex(result.stderr, r"/train/green/copy\.png: damaged PNG image: [^;]*; \S+/test/blue/copy\.png: damaged PNG image: ")
+        os.remove(other)
         os.remove(copy)
         self.write("", "pictures", "train", "green", "notes.txt")
         self.fail_with(2, "own.yaml:7:9: ", "notes.txt: expected images only",
@@ -378,6 +385,10 @@ class OwnTables(OwnData):
             "data: {dataset: table, path: line.csv, batch_size: 10, validation: 0, test: 20, table: {target: [y], regression: true}}\n"
             "model: {classes: 1, layers: [{type: Linear, name: fc, out_features: 1}]}\n",
             SGD.replace("{epochs: 2", "{loss: mse, epochs: 20"))
+        unused = ("data.transforms={resize: 5}", "data.label_separator=;", "data.crop_padding=3", "train.best=r2")
+        noted = self.run_program("validate", recipe, *(word for key in unused for word in ("--set", key)))
+        self.assertEqual(noted.returncode, 0, noted.stderr)
+        self.assertEqual(re.findall(r"note: (\S+) has no effect: ", noted.stderr), [key.split("=")[0] for key in unused])
         self.train(recipe, "line")
         self.write("x\n0.5\n1.5\n", "new.csv")
         rows = list(csv.DictReader(io.StringIO(self.succeed("predict", "line", "new.csv", "--format", "csv"))))
@@ -398,7 +409,7 @@ class OwnTables(OwnData):
                 for word in ("--set", "data." + key)]
         imported = self.run_program("import", "out/model.onnx", "--run-dir", "again", *data)
         self.assertEqual(imported.returncode, 0, imported.stderr)
-        self.assertIn("train.loss is that of model.onnx: mse\n", imported.stderr)
+        self.assertIn("train.loss is that of out/model.onnx: mse\n", imported.stderr)
         self.assertNotIn("other data", imported.stderr)
         self.assertEqual(self.succeed("predict", "again", "new.csv"), self.succeed("predict", "line", "new.csv"))
         self.assertEqual(self.succeed("eval", "again").split(": ")[1], self.succeed("eval", "line").split(": ")[1])
@@ -407,7 +418,7 @@ class OwnTables(OwnData):
                                   "--set", "data.table={target: [y]}"])
         self.write("z,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")
         imported = self.run_program("import", "out/model.onnx", "--run-dir", "other", *data)
-        self.assertIn("model.onnx was trained on other data; its column 0 is 'x', the dataset's is 'z'", imported.stderr)
+        self.assertIn("note: out/model.onnx was trained on other data; its column 0 is 'x', the dataset's is 'z'", imported.stderr)
 
 
 class OwnArrays(OwnData):
@@ -426,6 +437,21 @@ class OwnArrays(OwnData):
         text = self.succeed("predict", "whole2", "digits.npz")
         self.assertEqual(text.count("\n"), 20)
         self.assertRegex(text, r"^0  class [0-2]  [01]\.\d{3}\n")
+
+    def test_channels_first_are_noted(self):
+        for shape, first in (((3, 9, 9), True), ((1, 9, 9), True), ((1, 64, 9), False), ((9, 9, 3), False)):
+            with zipfile.ZipFile(self.path("images.npz"), "w") as archive:
+                for part in ("train", "test"):
+                    size = shape[0] * shape[1] * shape[2]
+                    archive.writestr(f"x_{part}.npy", npy("|u1", (4, *shape), bytes(i % 251 for i in range(4 * size))))
+                    archive.writestr(f"y_{part}.npy", npy("|u1", (4,), bytes((0, 1, 0, 1))))
+            recipe = self.own_recipe("data: {dataset: arrays, path: images.npz, batch_size: 4, validation: 0}\n",
+                                     "model: {layers: [{type: Flatten}, {type: Linear, out_features: 2}]}\n", SGD)
+            for command in ("validate", "data"):
+                result = self.run_program(command, recipe)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                note = f"note: samples [{', '.join(map(str, shape))}] are read as [height, width, channels], with {shape[2]} channels;"
+                self.assertEqual(note in result.stderr, first, result.stderr)
 
     def test_texts_of_numbers(self):
         generator = random.Random(5)

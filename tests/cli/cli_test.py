@@ -76,7 +76,7 @@ class Recipes(Case):
         self.rejected(LAYERS + SGD, "mse needs float targets", more=["--set", "train.loss=mse"])
         self.rejected(LAYERS + SGD, "data.validation", "100", more=["--set", "data.validation=100"])
         affine = ["--set", "quantize.groups.0.weights.symmetric=false"]
-        self.rejected(LAYERS + SGD + QUANTIZE, "recipe.yaml:", ": [qconfig] the profile tensorrt needs symmetric weights",
+        self.rejected(LAYERS + SGD + QUANTIZE, "recipe.yaml:", ": the profile tensorrt needs symmetric weights",
                       more=[*affine, "--set", "export.profile=tensorrt", "--set", "quantize.groups.0.activations.symmetric=true"])
         self.rejected(LAYERS + SGD + QUANTIZE, "narrow_range needs symmetric weights",
                       more=[*affine, "--set", "quantize.groups.0.weights.narrow_range=true"])
@@ -415,6 +415,8 @@ class Divergence(Case):
         nothing = self.run_program("train", recipe, "--run-dir", "nothing", "--set", "train.optimizer.lr=1e-30")
         warning = self.summary("nothing")["warning"]
         self.assertIn("no better than that of outputs that are all zero", warning)
+        self.assertIn("; if the training loss is far lower, schedule.reestimate_bn may help", warning)
+        self.assertNotIn("targets", warning)
         self.assertIn(f"note: {warning}\n", nothing.stderr)
         self.succeed("report", "nothing", "--out", "page.html")
         self.assertIn("learned nothing", self.read("page.html"))

@@ -171,13 +171,12 @@ TEST(Augmentations, WhatDoesNotFitIsRefused) {
     return "nothing";
   };
   EXPECT_EQ(error(flat, &Augmentation::mixup), "nothing");
-  EXPECT_EQ(error(flat, &Augmentation::cutmix),
-            "[data_loader] expected images [H, W, C] to augment, got [6]");
+  EXPECT_EQ(error(flat, &Augmentation::cutmix), "expected images [H, W, C] to augment, got [6]");
   EXPECT_EQ(error(numbers, &Augmentation::rotation),
-            "[data_loader] colour_jitter, rotation and trivial_augment need images of bytes with 1 "
+            "colour_jitter, rotation and trivial_augment need images of bytes with 1 "
             "or 3 channels");
   EXPECT_EQ(error(numbers, &Augmentation::mixup),
-            "[data_loader] mixup and cutmix need classes or labels as targets");
+            "mixup and cutmix need classes or labels as targets");
 }
 
 }  // namespace

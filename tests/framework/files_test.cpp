@@ -206,6 +206,8 @@ TEST(NearestWord, FindsTyposOnly) {
   EXPECT_EQ(nearest_word("fashon_mnist", words), "fashion_mnist");
   EXPECT_EQ(nearest_word("cifar", words), "cifar10");
   EXPECT_EQ(nearest_word("imagenet", words), "");
+  EXPECT_EQ(nearest_word("kernel", {"stride", "kernel_size"}), "kernel_size");
+  EXPECT_EQ(nearest_word("ke", {"stride", "kernel_size"}), "");
   EXPECT_EQ(nearest_word(std::string(1000, 'c'), words), "");
 }
 

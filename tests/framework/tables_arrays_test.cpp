@@ -155,6 +155,8 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
       {"a,b,c\n1,2,\xFF\n", "train.csv:2: expected text in UTF-8"},
       {"a,b,a\n1,2,x\n", "train.csv:1: two columns have the name 'a'"},
       {"a,b,d\n1,2,x\n", "train.csv:1: no column 'c', which data.table.target names"},
+      {"a;b;c\n1;2;x\n",
+       "train.csv:1: no column 'c', which data.table.target names (the line has one column: "},
       {"a,b,c\n1,2,\n", "train.csv:2: column 'c': the class is missing"},
       {"c\nx\n", "train.csv:1: expected a column in addition to the target"},
       {"\x89PNG\r\n\x1A\n", "expected a table of text, got a PNG image"},
@@ -168,7 +170,9 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
            {"a,b,c\n1,2,y\n", "test.csv:2: column 'c': the training set has no class 'y'"},
            {"a,c\n1,x\n", "test.csv:1: no column 'b', which the training set names"},
-           {"a,b,c,d\n1,2,x,3\n", "test.csv:1: the training set has no column 'd'"}}) {
+           {"a,b,c,d\n1,2,x,3\n",
+            "test.csv:1: the training set has no column 'd' (remove it here, or train with it in "
+            "data.table.ignore)"}}) {
     write("test.csv", text);
     EXPECT_THAT(error(options), HasSubstr(expected));
   }

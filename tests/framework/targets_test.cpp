@@ -88,9 +88,10 @@ TEST(Targets, ArraysBecomeMarks) {
             "here: expected marks from 0 to 1, got 2.000000 in sample 1");
   const Dataset texts{Tensor::zeros({2, 2}),
                       Tensor::from<std::int64_t>({1, 2, -1, 1, -1, 2}, {2, 3}), 3};
-  EXPECT_EQ(error_of([&] { validate_targets(texts, "here"); }),
-            "here: expected labels i64 [N], or texts of characters from 1 to 2 (0 is the blank), "
-            "then -1, got 2 in sample 1");
+  EXPECT_EQ(
+      error_of([&] { validate_targets(texts, "here"); }),
+      "here: expected labels i64 [N], or for the loss ctc texts i64 [N, length] of characters "
+      "from 1 to 2 (0 is the blank), then -1, got i64 [2, 3] with 2 in sample 1");
 }
 
 TEST(Targets, BalancedWeights) {

@@ -383,12 +383,12 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   QConfig alone = token_config();
   alone.weights.reset();
   EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(alone); }),
-            "[qconfig] dynamic activations are operands of integer products: expected weights too");
+            "dynamic activations are operands of integer products: expected weights too");
   EXPECT_EQ(message_of<std::invalid_argument>([&] {
               QConfig t = token_config();
               validate(t, Profile::kTensorrt);
             }),
-            "[qconfig] the profile tensorrt has no dynamic activations");
+            "the profile tensorrt has no dynamic activations");
 }
 
 }  // namespace

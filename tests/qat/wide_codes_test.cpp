@@ -355,10 +355,10 @@ TEST(WideCodes, SayWhatHasNoSuchForm) {
   QConfig signed_codes = config;
   signed_codes.activations = codes_of(16, true);
   EXPECT_EQ(message(signed_codes, Profile::kTensorrt),
-            "[qconfig] the profile tensorrt has activations of 8 bits, got 16");
+            "the profile tensorrt has activations of 8 bits, got 16");
   QConfig bad = config;
   bad.weights->scheme.bits = 9;
-  EXPECT_EQ(message(bad), "[qconfig] weights have 2 to 8 bits, got 9");
+  EXPECT_EQ(message(bad), "weights have 2 to 8 bits, got 9");
   bad = config;
   bad.activations->scheme.bits = 17;
   EXPECT_EQ(message(bad), "[qscheme] expected 2 to 16 bits, got 17");

@@ -122,10 +122,10 @@ class ImageSamples : public SampleSource {
  private:
   void write(const Image& image, std::int64_t sample, void* to) const {
     if (image.height != shape_[0] || image.width != shape_[1]) {
-      throw InputError(name(sample) + ": expected " + size_text(shape_[0], shape_[1]) +
-                       " pixels as the first image has, got " +
-                       size_text(image.height, image.width) +
-                       " (data.transforms can make them one size)");
+      throw InputError(
+          name(sample) + ": expected " + size_text(shape_[0], shape_[1]) +
+          " pixels as the first image has, got " + size_text(image.height, image.width) +
+          " (data.transforms makes them one size: resize, or resize_shorter with centre_crop)");
     }
     std::memcpy(to, image.pixels.data(), image.pixels.size());
   }

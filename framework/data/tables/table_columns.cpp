@@ -136,9 +136,11 @@ std::size_t TableHeader::place(const CsvReader& reader, const std::string& name,
   const auto found = places_.find(name);
   if (found != places_.end()) return found->second;
   const std::string nearest = nearest_word(name, names());
-  reader.fail(record_.line,
-              "no column " + quoted_field(name) + ", which " + key + " names" +
-                  (nearest.empty() ? "" : " (did you mean " + quoted_field(nearest) + "?)"));
+  std::string hint = nearest.empty() ? "" : " (did you mean " + quoted_field(nearest) + "?)";
+  if (nearest.empty() && names().size() == 1) {
+    hint = " (the line has one column: data.table.delimiter says what separates them)";
+  }
+  reader.fail(record_.line, "no column " + quoted_field(name) + ", which " + key + " names" + hint);
 }
 
 bool next_row(CsvReader& reader, const TableHeader& header, CsvRecord& row) {
@@ -217,7 +219,7 @@ void require_known_columns(const CsvReader& reader, const TableHeader& header,
                                    [&](const TableColumn& c) { return c.name == name; });
     if (!known) {
       reader.fail(1, "the training set has no column " + quoted_field(name) +
-                         " (data.table.ignore leaves columns out)");
+                         " (remove it here, or train with it in data.table.ignore)");
     }
   }
 }

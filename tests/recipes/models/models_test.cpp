@@ -185,7 +185,9 @@ TEST(Models, ClassesMustAgreeWithTheDataset) {
   EXPECT_EQ(build_rejection("{type: mlp, classes: 7}", {4}, 10),
             "r.yaml:4:29: expected the dataset's 10 classes, got 7");
   EXPECT_EQ(build_rejection("{type: mlp}", {4}, 0),
-            "r.yaml:4:8: missing key 'model.classes': the dataset has none");
+            "r.yaml:4:8: missing key 'model.classes': the dataset has no classes, so the recipe "
+            "must give the number of outputs, for a regression one for each value of a sample's "
+            "targets");
   EXPECT_EQ(output_shape(*build("{type: mlp, classes: 7}", {4}, 0), {1, 4}), (Shape{1, 7}));
 }
 
@@ -267,8 +269,14 @@ TEST(LayerList, ErrorsNameTheLayersPlace) {
   EXPECT_EQ(message("{type: Flatten}, {type: BatchNorm2d}"),
             "r.yaml:4:35: BatchNorm2d expected an image [height, width, channels], got an input of "
             "[128]");
-  EXPECT_EQ(message("{type: ReLU, name: a}, {type: ReLU, name: a}"),
-            "r.yaml:4:41: two layers have the name 'a'");
+  EXPECT_EQ(
+      message("{type: ReLU, name: a}, {type: ReLU, name: a}"),
+      "r.yaml:4:41: the layer at r.yaml:4:18 has the name 'a', too; a layer without a name is "
+      "called by its position in the list, from 0");
+  EXPECT_THAT(message("{type: ReLU, name: 1}, {type: ReLU}"),
+              StartsWith("r.yaml:4:41: the layer at r.yaml:4:18 has the name '1', too"));
+  EXPECT_THAT(message("{type: Conv2d, out_channels: 4, kernel: 1}"),
+              HasSubstr("unknown key 'kernel' (did you mean 'kernel_size'?)"));
   EXPECT_EQ(message("{type: Conv2d, out_channels: 4, kernel_size: 1, groups: 3}"),
             "r.yaml:4:74: expected a divisor of the channels 2 and 4, got 3");
   EXPECT_EQ(message("{type: Flatten}, {type: Linear, out_features: 7}"),

@@ -217,6 +217,17 @@ TEST(DataReport, DecodesEveryImageOnce) {
                           DataReport::Pair{"2", "2"}));
 }
 
+// Two rows of a table may agree in every feature and differ in what is predicted.
+TEST(DataReport, NumbersAsTargetsTellSamplesApart) {
+  const auto rows = [](std::vector<float> targets) {
+    const auto count = std::ssize(targets);
+    return Dataset{Tensor::zeros({count, 2}), Tensor::from(targets, {count, 1}), 0};
+  };
+  const DataReport report = describe_data({rows({1, 2}), rows({3, 2})});
+  EXPECT_THAT(report.tested_and_trained, ElementsAre(DataReport::Pair{"sample 1", "sample 1"}));
+  EXPECT_TRUE(report.of_two_classes.empty());
+}
+
 TEST(ReportPage, SaysWhatIsMissing) {
   RunReport report;
   report.name = "a<b";

@@ -77,8 +77,7 @@ TEST_F(ExperimentData, WeighsClasses) {
             (std::vector<double>{12.0 / 6, 12.0 / 3, 12.0 / 27}));
   EXPECT_EQ(weights("[1, 2, 3]").data<double>()[2], 3);
   EXPECT_EQ(rejection([&] { weights("[1, 2]"); }),
-            "--set train.class_weights: train.class_weights: expected one for each of the 3 "
-            "classes, got 2");
+            "--set train.class_weights: expected one for each of the 3 classes, got 2");
 }
 
 }  // namespace
