@@ -33,7 +33,11 @@ void run_together(const K& kernel) {
   parallel_for(kernel.n, K::kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end;) {
       const std::int64_t n = std::min({end - i, kernel.neighbours(i), K::kTogether});
-      kernel.together(i, n);
+      if (n == 1) {
+        kernel(i);
+      } else {
+        kernel.together(i, n);
+      }
       i += n;
     }
   });

@@ -18,6 +18,40 @@ class Elementwise : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Elementwise, Types);
 
+// Sums of [outer, summed, inner] over its middle axis, and over its last two.
+TYPED_TEST(Elementwise, SumsOverAxesAreThoseInOrder) {
+  using T = TypeParam;
+  for (const std::int64_t outer : {1, 3}) {
+    for (const std::int64_t inner : {1, 2, 63, 64, 65, 200}) {
+      constexpr std::int64_t kSummed = 7;
+      const auto x = random_values<T>(outer * kSummed * inner, 5);
+      std::vector<T> middle(outer * inner), rest(outer);
+      const StridedIndex kept{2, {outer, inner}, {kSummed * inner, 1}};
+      run(SumOverAxes<T>{
+          outer * inner, x.data(), kept, kSummed, {1, {kSummed}, {inner}}, middle.data()});
+      run(SumOverAxes<T>{outer,
+                         x.data(),
+                         {1, {outer}, {kSummed * inner}},
+                         kSummed * inner,
+                         {1, {kSummed * inner}, {1}},
+                         rest.data()});
+      for (std::int64_t o = 0; o < outer; ++o) {
+        const T* const row = x.data() + o * kSummed * inner;
+        double of_row = 0;
+        for (std::int64_t i = 0; i < kSummed * inner; ++i) of_row += static_cast<double>(row[i]);
+        ASSERT_EQ(rest[o], static_cast<T>(of_row));
+        for (std::int64_t i = 0; i < inner; ++i) {
+          double sum = 0;
+          for (std::int64_t j = 0; j < kSummed; ++j) {
+            sum += static_cast<double>(row[j * inner + i]);
+          }
+          ASSERT_EQ(middle[o * inner + i], static_cast<T>(sum));
+        }
+      }
+    }
+  }
+}
+
 TYPED_TEST(Elementwise, Arithmetic) {
   using T = TypeParam;
   for (const std::int64_t n : kSizes) {

@@ -81,6 +81,9 @@ TEST_P(MinMaxLayouts, AgreesWithPlainLoops) {
     set_num_threads(count);
     check_min_max(layout, values<float>(layout.size(), 1, false));
     check_min_max(layout, values<float>(layout.size(), 2, true));
+    auto mostly_finite = values<float>(layout.size(), 4, false);
+    if (!mostly_finite.empty()) mostly_finite[mostly_finite.size() / 2] = NAN;
+    check_min_max(layout, mostly_finite);
     check_min_max(layout, values<double>(layout.size(), 3, true));
   }
   set_num_threads(threads);
