@@ -56,8 +56,9 @@ std::int32_t quantize_lanes(std::int64_t n, Params params, const T* x, ByteLane*
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
-    const bool is_number = x[i] == x[i];
-    const T code = is_number ? unclamped_code(x[i], p) : p.zero_point;
+    const T unclamped = unclamped_code(x[i], p);
+    const bool is_number = unclamped == unclamped;
+    const T code = is_number ? unclamped : p.zero_point;
     const T clamped = clamp_code(code, p);
     codes[i] = static_cast<ByteLane>(static_cast<std::int32_t>(clamped));
     if constexpr (kMask) inside[i] = is_unchanged(code, clamped) ? 1 : 0;
