@@ -75,7 +75,7 @@ inline void requantize_by_sums(std::int64_t n, const std::int32_t* acc, OfChanne
     codes[i] = static_cast<ByteLane>(static_cast<std::int32_t>(clamped));
     const bool inside = is_unchanged(code, clamped);
     const bool linear = sum >= least;
-    passes[i] = inside & linear ? 1 : 0;
+    passes[i] = (inside & linear) ? 1 : 0;
   }
 }
 
