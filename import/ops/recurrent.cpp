@@ -48,9 +48,10 @@ Constant part_of(const Constant& from, std::size_t first, Shape shape) {
   return part;
 }
 
-const Constant& weights(Translator& t, std::size_t i, const char* what, Shape shape) {
+// A pointer, because gcc 14 takes a reference for one into `shape`.
+const Constant* weights(Translator& t, std::size_t i, const char* what, const Shape& shape) {
   const Constant& constant = t.constant(i, what);
-  if (constant.floating && constant.shape == shape) return constant;
+  if (constant.floating && constant.shape == shape) return &constant;
   refuse(std::string("its ") + what + ": expected floats " + shape_string(shape) + ", got " +
          shape_string(constant.shape));
 }
@@ -102,8 +103,8 @@ class Lstm {
   std::string module(const std::string& x, std::size_t d, bool with_cell) {
     const auto count = static_cast<std::int64_t>(directions_.size());
     const std::int64_t gates = 4 * units_;
-    const Constant& w = weights(t_, 1, "weight", {count, gates, features_});
-    const Constant& r = weights(t_, 2, "recurrent weight", {count, gates, units_});
+    const Constant& w = *weights(t_, 1, "weight", {count, gates, features_});
+    const Constant& r = *weights(t_, 2, "recurrent weight", {count, gates, units_});
     const auto at = [d](std::int64_t size) { return d * static_cast<std::size_t>(size); };
     const std::string name = t_.add("LSTM", {x},
                                     {{"inputs", features_},
@@ -115,7 +116,7 @@ class Lstm {
     Constant bias{.shape = {gates}, .floating = true};
     bias.reals.assign(static_cast<std::size_t>(gates), 0.0F);
     if (t_.has_input(3)) {  // one for each of the two products
-      const Constant& both = weights(t_, 3, "bias", {count, 2 * gates});
+      const Constant& both = *weights(t_, 3, "bias", {count, 2 * gates});
       for (std::size_t i = 0; i < bias.reals.size(); ++i) {
         const std::size_t first = at(2 * gates) + i;
         bias.reals[i] = both.reals[first] + both.reals[first + bias.reals.size()];
