@@ -29,6 +29,7 @@ RunExtremes<T> fake_quantize_and_measure(std::int64_t n, Affine<T> p, const T* x
   return seen.all_finite() ? seen.values() : finite_extremes(n, x);
 }
 
+// fake_quantize_run() with a lane for each element: whether it is inside.
 template <typename T, typename Params>
 void fake_quantize_lanes(std::int64_t n, Params params, const T* x, T* y, ByteLane* inside) {
   STEELYARD_VECTORIZE
@@ -41,7 +42,7 @@ void fake_quantize_lanes(std::int64_t n, Params params, const T* x, T* y, ByteLa
   }
 }
 
-// The same, with a byte for each element: whether it is inside.
+// The same with a byte for each.
 template <typename T, typename Params>
 void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uint8_t* inside) {
   write_bytes<1>(n, {inside}, [=](std::int64_t first, std::int64_t count, const auto& lanes) {

@@ -63,7 +63,7 @@ inline std::int32_t least_linear_sum(const OutputCodes& out) {
   return out.linear.lower < 0 ? std::numeric_limits<std::int32_t>::min() : 1;
 }
 
-// The same there.
+// requantize_run() where mask_follows_from_sums().
 inline void requantize_by_sums(std::int64_t n, const std::int32_t* acc, OfChannels of,
                                OutputCodes out, ByteLane* codes, ByteLane* passes) {
   const std::int32_t least = least_linear_sum(out);

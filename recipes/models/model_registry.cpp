@@ -127,8 +127,7 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   .role(OptionRole::kNotEssential),
               key("classes",
                   "number of outputs, one for each class; absent: the dataset's classes; a "
-                  "regression "
-                  "must give it: one for each value of a sample's targets",
+                  "regression must give it: one for each value of a sample's targets",
                   &ModelSpec::classes)
                   .within(1, static_cast<double>(kMaxClasses)),
               layers})

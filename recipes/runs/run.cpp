@@ -1,6 +1,5 @@
 #include "steelyard/recipes/runs/run.h"
 
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,16 +8,15 @@
 #include "steelyard/framework/comm/nccl.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/framework/loss.h"
 #include "steelyard/framework/sha256.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/old_checkpoint.h"
-#include "steelyard/qat/reestimate.h"
 #include "steelyard/qat/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/learning_warning.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/metrics_log.h"
 
@@ -93,30 +91,6 @@ Metrics tested(Experiment& experiment, const Trainer& trainer, comm::Communicato
   const Metrics metrics = experiment.evaluate_test(ranks);
   trainer.require_loss("test loss", metrics.loss);
   return metrics;
-}
-
-// What to tell of a model that predicts no better than one that says nothing; empty of others.
-std::string warning_of(Experiment& experiment, const Metrics& final) {
-  constexpr double kNoBetter = 0.99;
-  constexpr double kLarge = 100;  // of values; a network's first outputs are near 1
-  const double zeros = loss_of_zero_outputs(plain_loss(experiment.loss()), experiment.test());
-  if (zeros <= 0 || final.loss < kNoBetter * zeros) return "";
-  const bool norms =
-      !experiment.recipe().reestimate_bn && qat::count_batch_norms(experiment.model()) > 0;
-  const bool large = experiment.target_kind() == TargetKind::kValues && zeros > kLarge;
-  return fmt::format(
-      "the test loss is {:.4g}, no better than that of outputs that are all zero, {:.4g}: the "
-      "model has learned nothing, lost what it knew or is sure of wrong answers; another learning "
-      "rate or train.lr_schedule.warmup_epochs may help{}{}",
-      final.loss, zeros,
-      norms
-          ? "; if the training loss is far lower, schedule.reestimate_bn may help: after few steps "
-            "the running statistics of batch norms lag behind"
-          : "",
-      large
-          ? "; the targets are large and not normalized: divide them in the data, so that they are "
-            "near 1"
-          : "");
 }
 
 // Runs `f`, and writes down a divergence that ends it.
@@ -381,7 +355,8 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     if (first_rank()) {
       log.final_test(result.step, final);
       Json json = summary(options_, experiment_, result, final, log.seconds(), memory_bytes());
-      if (const std::string warning = warning_of(experiment_, final); !warning.empty()) {
+      if (const std::string warning = warning_of_no_learning(experiment_, final);
+          !warning.empty()) {
         options_.note(warning);
         json["warning"] = warning;
       }

@@ -74,6 +74,21 @@ class Deploy(Case):
         os.mkfifo(self.path(run, "export", "model.onnx"))
         self.fail_with(2, "model.onnx: expected a regular file, got a named pipe", arguments=["verify", run])
 
+    def test_python_of_the_programs_own_build(self):
+        run = self.trained("run")
+        self.succeed("export", run)
+        program, python = self.path("made", "build", "cpu", "cli", "steelyard"), self.path("made", "build", "python-env", "bin", "python3")
+        for file in (program, python):
+            os.makedirs(os.path.dirname(file))
+        shutil.copy(PROGRAM, program)
+        with open(python, "w") as file:
+            file.write("#!/bin/sh\necho asked >> \"$0.log\"\nexit 1\n")
+        os.chmod(python, 0o755)
+        environment = {**os.environ, "PATH": ""}
+        environment.pop("STEELYARD_PYTHON", None)
+        subprocess.run([program, "verify", run], cwd=self.folder, env=environment, capture_output=True, timeout=100)
+        self.assertTrue(os.path.exists(python + ".log"))
+
     def test_weights_with_zero_points(self):
         affine = ["quantize.groups.0.weights.symmetric=false", "export.formats=[safetensors,onnx,c]"]
         run = self.resumed("run", *affine, body=LAYERS + SHORT + QUANTIZE)
