@@ -1,6 +1,5 @@
 #include "steelyard/recipes/runs/run.h"
 
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
