@@ -66,6 +66,14 @@ concept TogetherKernel = ElementKernel<K> && requires(const K& kernel, std::int6
   kernel.together(i, kernel.neighbours(i));
 };
 
+// Of those that write kernel.table[kernel.x[i]], of a table of 256, and then kernel.after(i) to it:
+// the CPU looks many bytes up at once.
+template <class K>
+concept LookupKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
+  kernel.y[i] = kernel.table[kernel.x[i]];
+  kernel.after(i);
+};
+
 // kernel(), once.
 template <class K>
 concept SingleKernel = requires(const K& kernel) {

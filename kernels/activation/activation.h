@@ -272,6 +272,7 @@ struct MapBytes {
   std::uint8_t* y;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = table[x[i]]; }
+  void after(std::int64_t) const {}
 };
 // y = table[x] * factor; a null factor is 1.
 struct MapToFloats {
@@ -281,7 +282,11 @@ struct MapToFloats {
   float* y;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    y[i] = factor == nullptr ? table[x[i]] : table[x[i]] * factor[i];
+    y[i] = table[x[i]];
+    after(i);
+  }
+  STEELYARD_HOST_DEVICE void after(std::int64_t i) const {
+    if (factor != nullptr) y[i] *= factor[i];
   }
 };
 

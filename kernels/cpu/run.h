@@ -9,6 +9,7 @@
 
 #include "steelyard/kernels/cpu/map.h"
 #include "steelyard/kernels/cpu/row_sums.h"
+#include "steelyard/kernels/cpu/table_lookup.h"
 #include "steelyard/kernels/run.h"
 #include "steelyard/kernels/watch.h"
 
@@ -39,6 +40,20 @@ void run_together(const K& kernel) {
         kernel.together(i, n);
       }
       i += n;
+    }
+  });
+}
+
+template <class K>
+void run_lookups(const K& kernel) {
+  constexpr std::int64_t kPiece = 4096;  // looked up, it is still in the cache
+  parallel_for(kernel.n, kMapGrain, [&](std::int64_t begin, std::int64_t end) {
+    const K own = kernel;
+    for (std::int64_t i = begin; i < end; i += kPiece) {
+      const std::int64_t n = std::min(kPiece, end - i);
+      look_up(n, own.x + i, own.table, own.y + i);
+#pragma omp simd
+      for (std::int64_t k = i; k < i + n; ++k) own.after(k);
     }
   });
 }
@@ -204,6 +219,8 @@ void run_by_kind(const K& kernel) {
     run_functions(kernel, std::make_integer_sequence<int, kFunctions>());
   } else if constexpr (TogetherKernel<K>) {
     run_together(kernel);
+  } else if constexpr (LookupKernel<K>) {
+    run_lookups(kernel);
   } else if constexpr (PairKernel<K>) {
     run_pairs(kernel);
   } else if constexpr (ElementKernel<K>) {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numbers>
+#include <random>
 #include <type_traits>
 #include <vector>
 
@@ -126,6 +128,37 @@ TYPED_TEST(Activations, EveryElementOfLongArrays) {
     const auto one = run<T>(ActivationFunction::kSilu, {x[i]});
     EXPECT_EQ(all.y[i], one.y[0]);
     EXPECT_EQ(all.grad[i], one.grad[0]);
+  }
+}
+
+// All bytes, with vectors that end anywhere; what follows the output stays.
+TEST(Lookups, AreTheTablesEntries) {
+  std::mt19937 generator(7);
+  std::vector<std::uint8_t> bytes(256);
+  std::vector<float> floats(256);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(generator());
+  for (std::size_t i = 0; i < 256; ++i) floats[i] = 0.5F * static_cast<float>(i) - 3;
+  std::vector<std::size_t> sizes = {1000, 70001};
+  for (std::size_t n = 0; n <= 130; ++n) sizes.push_back(n);
+  for (const std::size_t n : sizes) {
+    std::vector<std::uint8_t> x(n), y(n + 1, 0xA5);
+    std::vector<float> factor(n), plain(n + 1, -1), scaled(n + 1, -1);
+    for (std::size_t i = 0; i < n; ++i) {
+      x[i] = static_cast<std::uint8_t>(n < 256 ? generator() : i);
+      factor[i] = 0.25F * static_cast<float>(i % 9);
+    }
+    const auto count = static_cast<std::int64_t>(n);
+    run(MapBytes{count, x.data(), bytes.data(), y.data()});
+    run(MapToFloats{count, x.data(), floats.data(), nullptr, plain.data()});
+    run(MapToFloats{count, x.data(), floats.data(), factor.data(), scaled.data()});
+    for (std::size_t i = 0; i < n; ++i) {
+      ASSERT_EQ(y[i], bytes[x[i]]) << i << " of " << n;
+      ASSERT_EQ(plain[i], floats[x[i]]) << i << " of " << n;
+      ASSERT_EQ(scaled[i], floats[x[i]] * factor[i]) << i << " of " << n;
+    }
+    EXPECT_EQ(y[n], 0xA5);
+    EXPECT_EQ(plain[n], -1.0F);
+    EXPECT_EQ(scaled[n], -1.0F);
   }
 }
 
