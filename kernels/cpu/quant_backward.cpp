@@ -8,7 +8,8 @@ namespace steelyard::kernels {
 namespace {
 
 template <QuantOperation kOperation, typename T, typename Params>
-void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T* grad_x) {
+void gradient_run(std::int64_t n, const Params& given, const T* x, const T* grad_y, T* grad_x) {
+  const Params params = given.from(0);
   if constexpr (kOperation == QuantOperation::kFakeQuantize) {
     // pass_inside() says why not in one loop.
     BitsOf<T> kept[kBlockElements];
@@ -27,7 +28,8 @@ void gradient_run(std::int64_t n, Params params, const T* x, const T* grad_y, T*
 
 // The gradient of elements whose straight-through gradient passes.
 template <QuantOperation kOperation, typename T, typename Params>
-void passed_run(std::int64_t n, Params params, const T* grad_y, T* grad_x) {
+void passed_run(std::int64_t n, const Params& given, const T* grad_y, T* grad_x) {
+  const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
@@ -74,19 +76,20 @@ class Backward {
   V* grad_x() const { return static_cast<V*>(args_.grad_x); }
 
   void from_values(std::int64_t begin, std::int64_t end) const {
-    write_values(
-        problem_.strides, grad_x(), begin, end, stream_, params_.chunk_bytes(),
-        [&](std::int64_t first, std::int64_t count, T* out) {
-          T x_buffer[kBlockElements];
-          T grad_buffer[kBlockElements];
-          const T* in = load_values(problem_.strides, x(), first, count, x_buffer);
-          const T* grad = load_values(problem_.strides, grad_y(), first, count, grad_buffer);
-          params_.for_each_run(
-              first, first + count, [&](std::int64_t start, std::int64_t length, auto params) {
-                const std::int64_t at = start - first;
-                gradient_run<kOperation>(length, params, in + at, grad + at, out + at);
-              });
-        });
+    write_values(problem_.strides, grad_x(), begin, end, stream_, params_.chunk_bytes(),
+                 [&](std::int64_t first, std::int64_t count, T* out) {
+                   T x_buffer[kBlockElements];
+                   T grad_buffer[kBlockElements];
+                   const T* in = load_values(problem_.strides, x(), first, count, x_buffer);
+                   const T* grad =
+                       load_values(problem_.strides, grad_y(), first, count, grad_buffer);
+                   params_.for_each_run(
+                       first, first + count,
+                       [&](std::int64_t start, std::int64_t length, const auto& params) {
+                         const std::int64_t at = start - first;
+                         gradient_run<kOperation>(length, params, in + at, grad + at, out + at);
+                       });
+                 });
   }
 
   // Every element is inside where there is no mask (dequantize).
@@ -104,7 +107,7 @@ class Backward {
           }
           if constexpr (kOperation == QuantOperation::kFakeQuantize) return;
           params_.for_each_run(first, first + count,
-                               [&](std::int64_t start, std::int64_t length, auto params) {
+                               [&](std::int64_t start, std::int64_t length, const auto& params) {
                                  const std::int64_t at = start - first;
                                  passed_run<kOperation>(length, params, grad + at, out + at);
                                });

@@ -13,17 +13,19 @@
 
 namespace steelyard::kernels {
 
-// Runs take their parameters by value: codes and masks are bytes, which might alias anything else.
 template <typename T, typename Params>
-void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y) {
+void fake_quantize_run(std::int64_t n, const Params& given, const T* x, T* y) {
+  const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) y[i] = fake_quantize_value(x[i], params[i]);
 }
 
 // The same, and the extremes of x, which y does not alias.
 template <typename T>
-RunExtremes<T> fake_quantize_and_measure(std::int64_t n, Affine<T> p, const T* x, T* y) {
+RunExtremes<T> fake_quantize_and_measure(std::int64_t n, const UniformParams<T>& given, const T* x,
+                                         T* y) {
   if (n == 0) return {};
+  const Affine<T> p = given[0];
   const BitExtremes<T> seen = visit_with_extremes(
       n, x, [=](std::int64_t i, T value) { y[i] = fake_quantize_value(value, p); });
   return seen.all_finite() ? seen.values() : finite_extremes(n, x);
@@ -31,7 +33,8 @@ RunExtremes<T> fake_quantize_and_measure(std::int64_t n, Affine<T> p, const T* x
 
 // fake_quantize_run() with a lane for each element: whether it is inside.
 template <typename T, typename Params>
-void fake_quantize_lanes(std::int64_t n, Params params, const T* x, T* y, ByteLane* inside) {
+void fake_quantize_lanes(std::int64_t n, const Params& given, const T* x, T* y, ByteLane* inside) {
+  const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
@@ -44,15 +47,17 @@ void fake_quantize_lanes(std::int64_t n, Params params, const T* x, T* y, ByteLa
 
 // The same with a byte for each.
 template <typename T, typename Params>
-void fake_quantize_run(std::int64_t n, Params params, const T* x, T* y, std::uint8_t* inside) {
-  write_bytes<1>(n, {inside}, [=](std::int64_t first, std::int64_t count, const auto& lanes) {
+void fake_quantize_run(std::int64_t n, const Params& params, const T* x, T* y,
+                       std::uint8_t* inside) {
+  write_bytes<1>(n, {inside}, [&](std::int64_t first, std::int64_t count, const auto& lanes) {
     fake_quantize_lanes(count, params.from(first), x + first, y + first, lanes[0]);
   });
 }
 
 template <bool kMask, typename T, typename Params>
-std::int32_t quantize_lanes(std::int64_t n, Params params, const T* x, ByteLane* codes,
+std::int32_t quantize_lanes(std::int64_t n, const Params& given, const T* x, ByteLane* codes,
                             ByteLane* inside) {
+  const Params params = given.from(0);
   std::int32_t nan = 0;
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
@@ -70,7 +75,7 @@ std::int32_t quantize_lanes(std::int64_t n, Params params, const T* x, ByteLane*
 
 // Writes the low byte of each code and, kMask, whether it is inside. Returns the number of NaN.
 template <bool kMask, typename T, typename Params>
-std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_t* codes,
+std::int32_t quantize_run(std::int64_t n, const Params& params, const T* x, std::uint8_t* codes,
                           std::uint8_t* inside) {
   std::int32_t nan = 0;
   const auto quantize = [&](std::int64_t first, std::int64_t count, const auto& lanes) {
@@ -85,7 +90,8 @@ std::int32_t quantize_run(std::int64_t n, Params params, const T* x, std::uint8_
 }
 
 template <typename T, typename Code, typename Params>
-void dequantize_run(std::int64_t n, Params params, const Code* codes, T* y) {
+void dequantize_run(std::int64_t n, const Params& given, const Code* codes, T* y) {
+  const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
@@ -144,8 +150,8 @@ class Forward {
                    slots.add_runs(first, count,
                                   [&](std::int64_t start, std::int64_t length, std::int64_t set) {
                                     const std::int64_t at = start - first;
-                                    return fake_quantize_and_measure<T>(
-                                        length, params_.of_set(set).value, in + at, out + at);
+                                    return fake_quantize_and_measure<T>(length, params_.of_set(set),
+                                                                        in + at, out + at);
                                   });
                  });
   }
@@ -181,7 +187,7 @@ class Forward {
     T buffer[kBlockElements];
     const T* in = load_values(problem_.strides, x(), first, count, buffer);
     params_.for_each_run(first, first + count,
-                         [&](std::int64_t start, std::int64_t length, auto params) {
+                         [&](std::int64_t start, std::int64_t length, const auto& params) {
                            run(length, params, in + (start - first), start - first);
                          });
   }
@@ -242,20 +248,21 @@ class Forward {
       unpack_codes(codes, end - begin, bits_, is_signed, unpacked);
       codes = unpacked;
     }
-    write_values(
-        problem_.strides, y(), begin, end, stream_, params_.chunk_bytes(),
-        [&](std::int64_t first, std::int64_t count, T* out) {
-          params_.for_each_run(
-              first, first + count, [&](std::int64_t start, std::int64_t length, auto params) {
-                const std::uint8_t* from = codes + (start - begin);
-                T* to = out + (start - first);
-                if (is_signed) {
-                  dequantize_run(length, params, reinterpret_cast<const std::int8_t*>(from), to);
-                } else {
-                  dequantize_run(length, params, from, to);
-                }
-              });
-        });
+    write_values(problem_.strides, y(), begin, end, stream_, params_.chunk_bytes(),
+                 [&](std::int64_t first, std::int64_t count, T* out) {
+                   params_.for_each_run(
+                       first, first + count,
+                       [&](std::int64_t start, std::int64_t length, const auto& params) {
+                         const std::uint8_t* from = codes + (start - begin);
+                         T* to = out + (start - first);
+                         if (is_signed) {
+                           dequantize_run(length, params,
+                                          reinterpret_cast<const std::int8_t*>(from), to);
+                         } else {
+                           dequantize_run(length, params, from, to);
+                         }
+                       });
+                 });
   }
 
   const QuantProblem& problem_;

@@ -1,12 +1,15 @@
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
+#include "steelyard/kernels/cpu/chunk_sums.h"
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/set_walker.h"
 #include "steelyard/kernels/cpu/value_io.h"
 #include "steelyard/kernels/quant_kernels.h"
-#include "steelyard/kernels/quant_sums.h"
 
 namespace steelyard::kernels {
 
@@ -29,8 +32,9 @@ struct Add {
 };
 
 template <typename Put, bool kZeroPoint, typename T, typename Params>
-void gradients_run(std::int64_t n, Params params, const T* x, const T* grad_y, T* grad_x,
+void gradients_run(std::int64_t n, const Params& given, const T* x, const T* grad_y, T* grad_x,
                    T* scale_terms, T* zero_point_terms) {
+  const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const Affine<T> p = params[i];
@@ -42,64 +46,48 @@ void gradients_run(std::int64_t n, Params params, const T* x, const T* grad_y, T
   }
 }
 
-// The sums of several sets whose elements are met in logical order, each in its own lanes.
-template <typename T>
-class SetLanes {
+// The terms of several sets that are met in logical order: a row for each, in the set's order.
+template <typename T, int kSlot>
+class SetTerms {
  public:
-  // The sets that follow are [first, first + sets), each from an element on that begins a chunk.
-  void begin_sets(std::int64_t first, std::int64_t sets) {
+  static constexpr std::int64_t kLine = kCacheLine / sizeof(T);
+
+  // The sets that follow are [first, first + sets), of `most` terms or fewer.
+  void begin_sets(std::int64_t first, std::int64_t sets, std::int64_t most) {
     first_ = first;
-    next_.assign(static_cast<std::size_t>(sets), 0);
-    lanes_.assign(static_cast<std::size_t>(sets * kSumLanes), T(0));
+    row_ = (most / kLine + 2) * kLine;
+    counts_.assign(static_cast<std::size_t>(sets), 0);
+    terms_ = line_buffer<T, kSlot>(sets * row_);
   }
 
-  // Adds the next `length` terms of each of `runs` sets from `set` on. kSumLanes values before and
-  // after the terms are readable.
-  void add(std::int64_t set, std::int64_t runs, std::int64_t length, const T* terms) {
-    const std::int64_t slot = set - first_;
-    for (std::int64_t r = slot; r < slot + runs; ++r, terms += length) {
-      next_[r] = add_run(length, terms, next_[r], lanes_.data() + r * kSumLanes);
+  // Where the set's next `count` terms go.
+  T* next(std::int64_t set, std::int64_t count) {
+    std::int64_t& filled = counts_[static_cast<std::size_t>(set - first_)];
+    T* to = terms_ + (set - first_) * row_ + filled;
+    filled += count;
+    return to;
+  }
+  // The same, copied. A line after the terms is readable.
+  void add(std::int64_t set, std::int64_t count, const T* terms) {
+    T* to = next(set, count);
+    for (std::int64_t i = 0; i < count; i += kLine) {
+      std::memcpy(to + i, terms + i, kCacheLine);
     }
   }
 
-  // Ends the sums: calls use(set, sum) on each.
-  template <typename Use>
-  void for_each_set(Use&& use) {
-    for (std::size_t slot = 0; slot < next_.size(); ++slot) {
-      use(first_ + static_cast<std::int64_t>(slot),
-          static_cast<double>(add_in_halves<kSumLanes>(lanes_.data() + slot * kSumLanes)));
+  // sums[set * stride] becomes the sum of each set's terms.
+  void write_sums(std::int64_t stride, double* sums) const {
+    const T* terms = terms_;
+    for (std::size_t slot = 0; slot < counts_.size(); ++slot, terms += row_) {
+      const std::int64_t set = first_ + static_cast<std::int64_t>(slot);
+      sums[set * stride] = sum_chunk(counts_[slot], terms);
     }
   }
 
  private:
-  // Returns the lane after that of the last term.
-  static std::int64_t add_run(std::int64_t count, const T* terms, std::int64_t lane, T* lanes) {
-    for (; lane == 0 && count >= kSumLanes; count -= kSumLanes, terms += kSumLanes) {
-      STEELYARD_VECTORIZE
-      for (std::int64_t i = 0; i < kSumLanes; ++i) lanes[i] += terms[i];
-    }
-    while (count > 0) {
-      const std::int64_t length = std::min(count, kSumLanes - lane);
-      add_some(lane, lane + length, terms - lane, lanes);
-      terms += length;
-      count -= length;
-      lane = (lane + length) % kSumLanes;
-    }
-    return lane;
-  }
-  // Adds terms [begin, end) to their lanes. A loop over all lanes is one of whole vectors.
-  static void add_some(std::int64_t begin, std::int64_t end, const T* terms, T* lanes) {
-    STEELYARD_VECTORIZE
-    for (std::int64_t i = 0; i < kSumLanes; ++i) {
-      const bool is_added = (i >= begin) & (i < end);
-      const T sum = lanes[i] + terms[i];
-      lanes[i] = is_added ? sum : lanes[i];
-    }
-  }
-
-  std::int64_t first_ = 0;
-  std::vector<std::int64_t> next_;  // lane of the set's next element
-  std::vector<T> lanes_;
+  std::int64_t first_ = 0, row_ = 0;
+  std::vector<std::int64_t> counts_;
+  T* terms_ = nullptr;
 };
 
 // Rows [begin, end) of columns [first, first + width) of a [rows, channels] array.
@@ -135,13 +123,8 @@ class ParameterGradients {
     } else {
       by_sets();
     }
-    constexpr std::int64_t kGrain = 64;
-    parallel_for(problem_.map.sets, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t set = begin; set < end; ++set) {
-        write_total(args_.grad_scale, scale_sums_, set);
-        if (kZeroPoint) write_total(args_.grad_zero_point, zero_point_sums_, set);
-      }
-    });
+    write_totals(args_.grad_scale, scale_sums_);
+    if constexpr (kZeroPoint) write_totals(args_.grad_zero_point, zero_point_sums_);
   }
 
  private:
@@ -172,55 +155,104 @@ class ParameterGradients {
       at += length;
     }
     const std::int64_t at = set * chunks_ + index;
-    scale_sums_[at] = sum_chunk<T>(count, [&](std::int64_t i) { return scale_terms[i]; });
-    if constexpr (kZeroPoint) {
-      zero_point_sums_[at] =
-          sum_chunk<T>(count, [&](std::int64_t i) { return zero_point_terms[i]; });
-    }
+    scale_sums_[at] = sum_chunk(count, scale_terms);
+    if constexpr (kZeroPoint) zero_point_sums_[at] = sum_chunk(count, zero_point_terms);
   }
 
   // Sets of few elements, or of short runs: those of a part together, in logical order.
   void by_parts(const SetParts& parts) {
     const SetMap& map = problem_.map;
+    const bool are_runs = SetWalker(map, 0).length() == map.largest_set();
     parallel_for(parts.count(map), 1, [&](std::int64_t begin, std::int64_t end) {
-      SetLanes<T> scale_lanes, zero_point_lanes;
+      SetTerms<T, 0> scale_terms;
+      SetTerms<T, 1> zero_point_terms;
       for (std::int64_t part = begin; part < end; ++part) {
+        const std::int64_t first = part * parts.elements;
+        const std::int64_t stop = std::min(map.elements, first + parts.elements);
+        if (are_runs) {
+          in_order(
+              first, stop,
+              [&](std::int64_t set, std::int64_t count, const T* scales, const T* zero_points) {
+                scale_sums_[set] = sum_chunk(count, scales);
+                if constexpr (kZeroPoint) zero_point_sums_[set] = sum_chunk(count, zero_points);
+              });
+          continue;
+        }
         const std::int64_t first_set = part * parts.sets;
         const std::int64_t sets = std::min(parts.sets, map.sets - first_set);
-        scale_lanes.begin_sets(first_set, sets);
-        zero_point_lanes.begin_sets(first_set, kZeroPoint ? sets : 0);
-        const std::int64_t first = part * parts.elements;
-        add_in_order(first, std::min(map.elements, first + parts.elements), scale_lanes,
-                     zero_point_lanes);
-        write_sums(0, scale_lanes, zero_point_lanes);
+        scale_terms.begin_sets(first_set, sets, map.largest_set());
+        zero_point_terms.begin_sets(first_set, kZeroPoint ? sets : 0, map.largest_set());
+        in_order(first, stop,
+                 [&](std::int64_t set, std::int64_t count, const T* scales, const T* zero_points) {
+                   scale_terms.add(set, count, scales);
+                   if constexpr (kZeroPoint) zero_point_terms.add(set, count, zero_points);
+                 });
+        scale_terms.write_sums(1, scale_sums_);
+        zero_point_terms.write_sums(1, zero_point_sums_);
       }
       stream_fence();
     });
+  }
+
+  // The gradients of elements [begin, end): calls use(set, count, scale's terms, zero point's
+  // terms) on runs of one set, of fewer than kSumChunk / 4 elements.
+  template <typename Use>
+  void in_order(std::int64_t begin, std::int64_t end, const Use& use) const {
+    constexpr std::int64_t kPiece = kSumChunk / 2;  // as many of the next are fetched meanwhile
+    constexpr std::int64_t kLine = kCacheLine / sizeof(T);
+    alignas(kCacheLine) T scale_terms[kPiece + kLine];
+    alignas(kCacheLine) T zero_point_terms[kPiece + kLine];
+    SetWalker walker(problem_.map, begin);
+    while (begin < end) {
+      const std::int64_t whole = walker.whole_runs(std::min(end - begin, kPiece));
+      const std::int64_t length = std::min(end - begin, walker.length());
+      const std::int64_t count = std::max<std::int64_t>(1, whole) * length;
+      const std::int64_t next = begin + 2 * kPiece;
+      prefetch(x(), next, next + count, problem_.map.elements);
+      prefetch(grad_y(), next, next + count, problem_.map.elements);
+      params_.for_each_run(begin, begin + count,
+                           [&](std::int64_t first, std::int64_t n, const auto& params) {
+                             put_run<Write>(params, first, n, scale_terms + (first - begin),
+                                            zero_point_terms + (first - begin));
+                           });
+      for (std::int64_t at = 0, set = walker.set(); at < count; at += length, ++set) {
+        use(set, length, scale_terms + at, zero_point_terms + at);
+      }
+      begin += count;
+      if (whole > 0) {
+        walker.advance_runs(whole);
+      } else {
+        walker.advance(length);
+      }
+    }
   }
 
   // Channels of small planes, as convolutions of NCHW have them: a chunk of neighbouring channels
-  // together, in logical order.
+  // together, plane by plane.
   void by_planes(const ChannelLayout& layout) {
-    const std::int64_t width = std::min(layout.channels, kBlockElements / layout.inner + 1);
+    constexpr std::int64_t kTerms = 16384;  // fit the second-level cache
+    const std::int64_t most = std::min(kSumChunk, layout.outer * layout.inner);
+    const std::int64_t width = std::min(layout.channels, kTerms / most);
     const std::int64_t parts = (layout.channels + width - 1) / width;
     parallel_for(chunks_ * parts, 1, [&](std::int64_t begin, std::int64_t end) {
-      SetLanes<T> scale_lanes, zero_point_lanes;
+      SetTerms<T, 0> scale_terms;
+      SetTerms<T, 1> zero_point_terms;
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t chunk = i / parts, channel = i % parts * width;
         const std::int64_t channels = std::min(width, layout.channels - channel);
-        scale_lanes.begin_sets(channel, channels);
-        zero_point_lanes.begin_sets(channel, kZeroPoint ? channels : 0);
-        planes(layout, chunk, channel, channels, scale_lanes, zero_point_lanes);
-        write_sums(chunk, scale_lanes, zero_point_lanes);
+        scale_terms.begin_sets(channel, channels, most);
+        zero_point_terms.begin_sets(channel, kZeroPoint ? channels : 0, most);
+        planes(layout, chunk, scale_terms, zero_point_terms, channel, channels);
+        scale_terms.write_sums(chunks_, scale_sums_ + chunk);
+        zero_point_terms.write_sums(chunks_, zero_point_sums_ + chunk);
       }
       stream_fence();
     });
   }
 
-  // Elements [chunk * kSumChunk, ...) of each channel, plane by plane.
-  void planes(const ChannelLayout& layout, std::int64_t chunk, std::int64_t channel,
-              std::int64_t channels, SetLanes<T>& scale_lanes,
-              SetLanes<T>& zero_point_lanes) const {
+  // Adds elements [chunk * kSumChunk, ...) of each channel to its terms.
+  void planes(const ChannelLayout& layout, std::int64_t chunk, SetTerms<T, 0>& scale_terms,
+              SetTerms<T, 1>& zero_point_terms, std::int64_t channel, std::int64_t channels) const {
     const std::int64_t size = layout.outer * layout.inner;
     const std::int64_t stop = std::min(size, (chunk + 1) * kSumChunk);
     for (std::int64_t k = chunk * kSumChunk; k < stop;) {
@@ -228,63 +260,17 @@ class ParameterGradients {
       const std::int64_t length = std::min(stop - k, layout.inner - into_plane);
       const std::int64_t first =
           (k / layout.inner * layout.channels + channel) * layout.inner + into_plane;
-      if (length == layout.inner) {
-        add_in_order(first, first + channels * layout.inner, scale_lanes, zero_point_lanes);
-      } else {
-        for (std::int64_t c = 0; c < channels; ++c) {
-          const std::int64_t of_channel = first + c * layout.inner;
-          add_in_order(of_channel, of_channel + length, scale_lanes, zero_point_lanes);
-        }
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const std::int64_t at = first + c * layout.inner;
+        const std::int64_t next = at + layout.channels * layout.inner;
+        prefetch(x(), next, next + length, problem_.map.elements);
+        prefetch(grad_y(), next, next + length, problem_.map.elements);
+        T* scales = scale_terms.next(channel + c, length);
+        T* zero_points = kZeroPoint ? zero_point_terms.next(channel + c, length) : scales;
+        put_run<Write>(params_.of_set(channel + c), at, length, scales, zero_points);
       }
       k += length;
     }
-  }
-
-  // Adds the terms of elements [begin, end) to the lanes of their sets.
-  void add_in_order(std::int64_t begin, std::int64_t end, SetLanes<T>& scale_lanes,
-                    SetLanes<T>& zero_point_lanes) const {
-    constexpr std::int64_t kPiece = 256;  // elements summed while as many of the next are fetched
-    alignas(kCacheLine) T scale_buffer[kSumChunk + 2 * kSumLanes];
-    alignas(kCacheLine) T zero_point_buffer[kSumChunk + 2 * kSumLanes];
-    T* scale_terms = std::fill_n(scale_buffer, kSumLanes, T(0));
-    T* zero_point_terms = std::fill_n(zero_point_buffer, kSumLanes, T(0));
-    SetWalker walker(problem_.map, begin);
-    for (; begin < end; begin += kSumChunk) {
-      const std::int64_t stop = std::min(end, begin + kSumChunk);
-      params_.for_each_run(begin, stop,
-                           [&](std::int64_t first, std::int64_t count, const auto& params) {
-                             put_run<Write>(params, first, count, scale_terms + (first - begin),
-                                            zero_point_terms + (first - begin));
-                           });
-      std::fill_n(scale_terms + (stop - begin), kSumLanes, T(0));
-      std::fill_n(zero_point_terms + (stop - begin), kSumLanes, T(0));
-      for (std::int64_t at = begin; at < stop;) {
-        const std::int64_t whole = walker.whole_runs(std::min(stop - at, kPiece));
-        const std::int64_t runs = std::max<std::int64_t>(1, whole);
-        const std::int64_t length = std::min(stop - at, walker.length());
-        const std::int64_t next = at + kSumChunk;
-        prefetch(x(), next, next + runs * length, problem_.map.elements);
-        prefetch(grad_y(), next, next + runs * length, problem_.map.elements);
-        scale_lanes.add(walker.set(), runs, length, scale_terms + (at - begin));
-        if constexpr (kZeroPoint) {
-          zero_point_lanes.add(walker.set(), runs, length, zero_point_terms + (at - begin));
-        }
-        if (whole > 0) {
-          walker.advance_runs(whole);
-        } else {
-          walker.advance(length);
-        }
-        at += runs * length;
-      }
-    }
-  }
-
-  void write_sums(std::int64_t chunk, SetLanes<T>& scale_lanes,
-                  SetLanes<T>& zero_point_lanes) const {
-    scale_lanes.for_each_set(
-        [&](std::int64_t set, double sum) { scale_sums_[set * chunks_ + chunk] = sum; });
-    zero_point_lanes.for_each_set(
-        [&](std::int64_t set, double sum) { zero_point_sums_[set * chunks_ + chunk] = sum; });
   }
 
   // The channels of each row follow each other. Element k of a channel is in row k: rows go to the
@@ -339,6 +325,14 @@ class ParameterGradients {
   template <typename Put, typename Params>
   void put_run(const Params& params, std::int64_t first, std::int64_t count, T* scale_terms,
                T* zero_point_terms) const {
+    if constexpr (std::is_same_v<V, T>) {  // what is shorter than a chunk is not streamed
+      if (problem_.strides.dense && count * static_cast<int>(sizeof(T)) < kMaxChunkBytes) {
+        gradients_run<Put, kZeroPoint>(count, params, x() + first, grad_y() + first,
+                                       static_cast<T*>(args_.grad_x) + first, scale_terms,
+                                       zero_point_terms);
+        return;
+      }
+    }
     write_values(problem_.strides, static_cast<V*>(args_.grad_x), first, first + count, stream_,
                  kMaxChunkBytes, [&](std::int64_t start, std::int64_t length, T* grad_x) {
                    T x_buffer[kBlockElements];
@@ -352,9 +346,22 @@ class ParameterGradients {
                  });
   }
 
-  void write_total(void* to, const double* sums, std::int64_t set) const {
-    static_cast<T*>(to)[set] =
-        static_cast<T>(problem_.gradient_factor * sum_of_chunks(sums + set * chunks_, chunks_));
+  void write_totals(void* to, const double* sums) const {
+    constexpr std::int64_t kGrain = 64;
+    parallel_for(problem_.map.sets, kGrain, [&](std::int64_t begin, std::int64_t end) {
+      auto* const totals = static_cast<T*>(to);
+      const double factor = problem_.gradient_factor;
+      if (chunks_ == 1) {
+        STEELYARD_VECTORIZE
+        for (std::int64_t set = begin; set < end; ++set) {
+          totals[set] = static_cast<T>(factor * sum_of_chunks(sums + set, 1));
+        }
+        return;
+      }
+      for (std::int64_t set = begin; set < end; ++set) {
+        totals[set] = static_cast<T>(factor * sum_of_chunks(sums + set * chunks_, chunks_));
+      }
+    });
   }
 
   const QuantProblem& problem_;

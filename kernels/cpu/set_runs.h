@@ -95,11 +95,14 @@ std::vector<To> tile_values(const RunPlan& plan, const From* values) {
 }
 
 // Parameters of a run: the same for every element, or one per element; from(i) are those from
-// element i on.
+// element i on. A loop over a run takes them by reference, and begins with a copy, from(0): codes
+// and masks are bytes, which might alias anything else. Passed by value, a struct is copied as one
+// vector, whose load waits until all of its members' stores are done: of 20 ns for 16 elements with
+// learned scales this wait was 10.
 template <typename T>
 struct UniformParams {
   Affine<T> value;
-  UniformParams from(std::int64_t) const { return *this; }
+  UniformParams from(std::int64_t) const { return {(*this)[0]}; }
   // Member by member: GCC 12 does not vectorize around the copy of a whole struct.
   Affine<T> operator[](std::int64_t) const {
     return {value.scale, value.zero_point, value.qmin, value.qmax};

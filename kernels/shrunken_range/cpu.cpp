@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "steelyard/kernels/cpu/chunk_sums.h"
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/vectorize.h"
-#include "steelyard/kernels/quant_sums.h"
 #include "steelyard/kernels/range_choice.h"
 #include "steelyard/kernels/shrunken_range/formulas.h"
 
@@ -14,11 +14,13 @@ namespace {
 
 double chunk_error(const float* x, std::int64_t n, CodeRange range, const QParams<float>& qparams) {
   float quantized[kSumChunk];
+  double squares[kSumChunk];
   const Affine<float> grid = make_affine(range, qparams.scale, qparams.zero_point);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) quantized[i] = fake_quantize_value(x[i], grid);
-  return sum_chunk<double>(n,
-                           [&](std::int64_t i) { return squared_difference(quantized[i], x[i]); });
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) squares[i] = squared_difference(quantized[i], x[i]);
+  return sum_chunk(n, squares);
 }
 
 // The number of candidates whose errors are computed while a chunk is in the cache.

@@ -85,9 +85,9 @@ def sha256(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def build(preset, *targets, options=()):
-    subprocess.run(["cmake", "--preset", preset, *options], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])], cwd=ROOT,
+def build(preset, *targets, options=(), root=ROOT):
+    subprocess.run(["cmake", "--preset", preset, *options], cwd=root, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])], cwd=root,
                    check=True)
 
 
