@@ -51,7 +51,7 @@ class Stepper:
 def cpu_commands(program, model, common, python):
     modes = ("float", "float_frozen_bn", "qat", "qat_fixed_ranges", "w4a4_lsq")
     commands = {mode: [program, model, mode, *common] for mode in modes}
-    for mode in ("float", "qat"):
+    for mode in ("float", "qat", "qat_fixed_ranges"):
         commands[mode + "_bf16"] = [program, model, mode, *common, "--precision", "bf16"]
     if python:
         for layout in ("contiguous", "channels_last"):
@@ -113,9 +113,11 @@ def compare(program, model, args):
         "qat_over_float": round(median["qat"] / median["float"], 3),
         "qat_over_float_frozen_bn": round(median["qat"] / median["float_frozen_bn"], 3),
         "qat_fixed_ranges_over_float": round(median["qat_fixed_ranges"] / median["float"], 3),
+        "qat_fixed_ranges_over_float_frozen_bn": round(median["qat_fixed_ranges"] / median["float_frozen_bn"], 3),
         "w4a4_lsq_over_float": round(median["w4a4_lsq"] / median["float"], 3),
         "qat_bf16_over_float": round(median["qat_bf16"] / median["float"], 3),
         "qat_bf16_over_float_frozen_bn": round(median["qat_bf16"] / median["float_frozen_bn"], 3),
+        "qat_fixed_ranges_bf16_over_float_frozen_bn": round(median["qat_fixed_ranges_bf16"] / median["float_frozen_bn"], 3),
         "float_bf16_over_float": round(median["float_bf16"] / median["float"], 3),
         "qat_saved_over_float_saved": round(saved["qat"] / saved["float"], 3),
         "peak_bytes": {name: stepper.info["peak_bytes"] for name, stepper in steppers.items()},

@@ -130,6 +130,8 @@ class ParameterGradients {
  private:
   const V* x() const { return static_cast<const V*>(args_.x); }
   const V* grad_y() const { return static_cast<const V*>(args_.grad_y); }
+  // Where runs read and write the tensors themselves.
+  bool in_place() const { return std::is_same_v<V, T> && problem_.strides.dense; }
 
   void by_sets() {
     constexpr std::int64_t kGrain = 8;
@@ -182,16 +184,19 @@ class ParameterGradients {
         const std::int64_t sets = std::min(parts.sets, map.sets - first_set);
         scale_terms.begin_sets(first_set, sets, map.largest_set());
         zero_point_terms.begin_sets(first_set, kZeroPoint ? sets : 0, map.largest_set());
-        in_order(first, stop,
-                 [&](std::int64_t set, std::int64_t count, const T* scales, const T* zero_points) {
-                   scale_terms.add(set, count, scales);
-                   if constexpr (kZeroPoint) zero_point_terms.add(set, count, zero_points);
-                 });
+        in_order(first, stop, add_to(scale_terms, zero_point_terms));
         scale_terms.write_sums(1, scale_sums_);
         zero_point_terms.write_sums(1, zero_point_sums_);
       }
       stream_fence();
     });
+  }
+
+  static auto add_to(SetTerms<T, 0>& scale_terms, SetTerms<T, 1>& zero_point_terms) {
+    return [&](std::int64_t set, std::int64_t count, const T* scales, const T* zero_points) {
+      scale_terms.add(set, count, scales);
+      if constexpr (kZeroPoint) zero_point_terms.add(set, count, zero_points);
+    };
   }
 
   // The gradients of elements [begin, end): calls use(set, count, scale's terms, zero point's
@@ -260,7 +265,11 @@ class ParameterGradients {
       const std::int64_t length = std::min(stop - k, layout.inner - into_plane);
       const std::int64_t first =
           (k / layout.inner * layout.channels + channel) * layout.inner + into_plane;
-      for (std::int64_t c = 0; c < channels; ++c) {
+      // Values that are converted or gathered are so in pieces of several planes.
+      const bool together = !in_place() && length == layout.inner;
+      if (together)
+        in_order(first, first + channels * length, add_to(scale_terms, zero_point_terms));
+      for (std::int64_t c = 0; !together && c < channels; ++c) {
         const std::int64_t at = first + c * layout.inner;
         const std::int64_t next = at + layout.channels * layout.inner;
         prefetch(x(), next, next + length, problem_.map.elements);
@@ -326,7 +335,7 @@ class ParameterGradients {
   void put_run(const Params& params, std::int64_t first, std::int64_t count, T* scale_terms,
                T* zero_point_terms) const {
     if constexpr (std::is_same_v<V, T>) {  // what is shorter than a chunk is not streamed
-      if (problem_.strides.dense && count * static_cast<int>(sizeof(T)) < kMaxChunkBytes) {
+      if (in_place() && count * static_cast<int>(sizeof(T)) < kMaxChunkBytes) {
         gradients_run<Put, kZeroPoint>(count, params, x() + first, grad_y() + first,
                                        static_cast<T*>(args_.grad_x) + first, scale_terms,
                                        zero_point_terms);
