@@ -200,13 +200,13 @@ class ParameterGradients {
   }
 
   // The gradients of elements [begin, end): calls use(set, count, scale's terms, zero point's
-  // terms) on runs of one set, of fewer than kSumChunk / 4 elements.
+  // terms) on runs of one set, of at most kSumChunk elements.
   template <typename Use>
   void in_order(std::int64_t begin, std::int64_t end, const Use& use) const {
     constexpr std::int64_t kPiece = kSumChunk / 2;  // as many of the next are fetched meanwhile
     constexpr std::int64_t kLine = kCacheLine / sizeof(T);
-    alignas(kCacheLine) T scale_terms[kPiece + kLine];
-    alignas(kCacheLine) T zero_point_terms[kPiece + kLine];
+    alignas(kCacheLine) T scale_terms[kSumChunk + kLine];
+    alignas(kCacheLine) T zero_point_terms[kSumChunk + kLine];
     SetWalker walker(problem_.map, begin);
     while (begin < end) {
       const std::int64_t whole = walker.whole_runs(std::min(end - begin, kPiece));

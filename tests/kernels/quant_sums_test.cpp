@@ -118,6 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"RaggedGroups", {40, 77}, G::kGroup, {.axis = 1, .group_size = 16}},
         Case{"GroupsOfRows", {45, 33}, G::kGroup, {.axis = 0, .group_size = 16}},
         Case{"Blocks", {64, 80}, G::kBlock, {.block_rows = 16, .block_columns = 16}},
+        Case{"BlocksOfWholeRows", {23, 200}, G::kBlock, {.block_rows = 5, .block_columns = 200}},
         Case{"RotatingBlocks", {64, 216}, G::kBlock, {.block_rows = 32, .block_columns = 24}},
         Case{"RaggedBlocks", {2, 83, 75}, G::kBlock, {.block_rows = 40, .block_columns = 40}}),
     [](const auto& one) { return std::string(one.param.name); });
