@@ -45,8 +45,9 @@ def run_in(folder, *command):
 
 def results_of(program, folder, run):
     """What the program makes of a run: its exports' bytes, all numbers of its scores, and what verify compares."""
+    shutil.rmtree(os.path.join(folder, run, "export"), ignore_errors=True)
     formats = (f"--format={os.path.splitext(file)[1][1:]}" for file in EXPORTS)
-    found = {"export": re.sub(r"(?s)^(?!exit).*", "", run_in(folder, program, "export", run, *formats))}
+    found = {"export": re.findall(r"exit.*", run_in(folder, program, "export", run, *formats))}
     for file in EXPORTS:
         path = os.path.join(folder, run, "export", file)
         found[file] = sha256(path) if os.path.exists(path) else "absent"
