@@ -31,9 +31,10 @@ struct QuantSpec {
   // Within the code type, qmin < qmax: a range of one code has no scale (hi - lo) / (qmax - qmin).
   CodeRange range{0, 255};
 
-  Statistics statistics = Statistics::kGiven;  // forward of quantize and fake-quantize
-  bool symmetric = false;                      // scale from max |x|, zero point 0
-  double averaging_constant = 0.1;             // kCurrent, kDelayed: in (0, 1]
+  // Forward: any of fake-quantize, kGiven or kDynamic of quantize.
+  Statistics statistics = Statistics::kGiven;
+  bool symmetric = false;           // scale from max |x|, zero point 0
+  double averaging_constant = 0.1;  // kCurrent, kDelayed: in (0, 1]
 
   // Backward of fake-quantize: also the gradients of scale and zero point (LSQ, arXiv:1902.08153;
   // LSQ+, arXiv:2004.09576), times gradient_factor.

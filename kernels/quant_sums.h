@@ -2,10 +2,10 @@
 // for any number of threads.
 //
 // The elements of a set, in logical order, are cut into chunks. Within a chunk term k goes to lane
-// k % kSumLanes, each lane adds from its first term to its last in the terms' type, and lanes are
-// added in halves (l and l + 16, then l and l + 8 ...). The sums of the chunks are doubles: chunk c
-// goes to lane c % kTotalLanes, lanes are added in halves again. kernels/cpu/chunk_sums.h and
-// kernels/cuda/quant_parameter_gradients.cu do so.
+// k % kSumLanes, each lane adds to +0 from its first term to its last in the terms' type, and lanes
+// are added in halves (l and l + 16, then l and l + 8 ...). The sums of the chunks are doubles:
+// chunk c goes to lane c % kTotalLanes, lanes are added in halves again. kernels/cpu/chunk_sums.h
+// and kernels/cuda/quant_parameter_gradients.cu do so.
 #pragma once
 
 #include <cstddef>
