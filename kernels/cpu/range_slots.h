@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/run_extremes.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/set_walker.h"
@@ -30,9 +30,9 @@ struct Extremes {
     skipped[slot] += run.skipped;
   }
 
-  std::vector<T> lo;
-  std::vector<T> hi;
-  std::vector<std::int64_t> skipped;
+  KeptVector<T> lo;
+  KeptVector<T> hi;
+  KeptVector<std::int64_t> skipped;
 };
 
 // One thread's extremes: add() parts of the tensor, then fold_into() the total.

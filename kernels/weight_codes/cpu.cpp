@@ -1,6 +1,6 @@
 #include <cstdlib>
-#include <vector>
 
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/reduce/reduce.h"
@@ -18,8 +18,11 @@ namespace {
 void follow_rows(const QuantizeWeights& k, const ChannelLayout& layout, std::int64_t largest_sum) {
   const WeightQuantization& op = k.op;
   const auto scales = static_cast<std::size_t>(op.scales);
-  std::vector<float> lo(scales), hi(scales);
-  std::vector<std::int64_t> skipped(scales);
+  KeptVector<float> lo, hi;
+  KeptVector<std::int64_t> skipped;
+  lo.assign(scales, 0);
+  hi.assign(scales, 0);
+  skipped.assign(scales, 0);
   if (op.source == ScaleSource::kExtremes) {
     run(MinMax<float>{layout, k.weight, lo.data(), hi.data(), skipped.data()});
   }

@@ -60,7 +60,7 @@ Json to_json(const Work& work) {
 
 Work work_in(const Json& json) {
   return {.seconds = json.at("seconds").get<double>(),
-          .kernels = integer_of<std::int64_t>(json.at("kernels")),
+          .kernels = json.at("kernels").get<double>(),
           .multiply_adds = integer_of<std::int64_t>(json.at("multiply_adds")),
           .integer_multiply_adds = integer_of<std::int64_t>(json.at("integer_multiply_adds"))};
 }
@@ -125,8 +125,9 @@ std::string to_string(const StepTiming& timing) {
   }
   std::string out = fmt::format(
       "{}: steps {} to {} on {}, {} threads, batches of {}\n"
-      "  {:.2f} ms a step, median of {}; {:.2f} ms with every kernel timed; {:.2f} ms until its "
-      "batch was there\n"
+      "  {:.2f} ms a step, median of {}; {:.2f} ms on average with every kernel timed; {:.2f} ms "
+      "until "
+      "its batch was there\n"
       "  {}\n"
       "  {:.2f} MiB kept for backward; {:.2f} MiB of tensors at the peak; {:.0f} page faults a "
       "step\n"

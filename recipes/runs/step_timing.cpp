@@ -127,7 +127,7 @@ TimedLayer mean_of(const LayerProfile& sums, std::int64_t steps) {
   for (const KernelSum& kernel : sums.kernels) {
     Work& work = layer.work[static_cast<std::size_t>(kind_of(kernel))];
     work.seconds += kernel.seconds / static_cast<double>(steps);
-    work.kernels += kernel.count / steps;
+    work.kernels += static_cast<double>(kernel.count) / static_cast<double>(steps);
     if (!kernel.product) continue;
     (kernel.product->in_integers ? work.integer_multiply_adds : work.multiply_adds) +=
         kernel.product->multiply_adds / steps;

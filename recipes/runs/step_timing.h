@@ -42,7 +42,7 @@ std::string_view work_kind_name(WorkKind kind);
 
 struct Work {
   double seconds = 0;
-  std::int64_t kernels = 0;
+  double kernels = 0;                      // launches: a fraction where some steps have none
   std::int64_t multiply_adds = 0;          // of floats
   std::int64_t integer_multiply_adds = 0;  // of codes
 };

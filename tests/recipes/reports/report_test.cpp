@@ -316,7 +316,8 @@ TEST(StepTimes, AreThoseOfALayersKernels) {
 }
 
 TEST(StepTimes, AreReadAsTheyWereWritten) {
-  const StepTiming timing = timed_steps(1);
+  StepTiming timing = timed_steps(1);
+  timing.layers.front().work[0] = {.seconds = 0.5, .kernels = 0.25};  // in one of four steps
   const testing::TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "profile.json";
   const auto with_text = [&](const std::string& text) {
