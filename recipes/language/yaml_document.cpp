@@ -15,6 +15,12 @@
 namespace steelyard {
 namespace {
 
+// Of a key as to_yaml() writes it: YAML takes no more than 1024 characters before a colon.
+constexpr std::size_t kMostKeyBytes = 1000;
+
+// As YAML, quoted where it has to be.
+std::string scalar_yaml(const std::string& text, bool is_text);
+
 using Placer = std::function<std::string(const YAML::Mark&)>;
 
 // Builds the tree from yaml-cpp's events and rejects what recipes must not hold.
@@ -123,6 +129,10 @@ class TreeBuilder : public YAML::EventHandler {
     if (kind == YamlNode::Kind::kNull) fail_at(place, "expected a word as key, got nothing");
     if (kind != YamlNode::Kind::kScalar) {
       fail_at(place, "expected a word as key, got a list or table (is a bracket not closed?)");
+    }
+    if (scalar_yaml(key, true).size() > kMostKeyBytes) {
+      fail_at(place, "a key is longer than " + std::to_string(kMostKeyBytes) +
+                         " bytes: " + quote_for_message(key));
     }
     if (key == "<<") fail_at(place, "merge keys ('<<') are not allowed in a recipe");
     Open& table = open_.back();
