@@ -125,9 +125,8 @@ std::string to_string(const StepTiming& timing) {
   }
   std::string out = fmt::format(
       "{}: steps {} to {} on {}, {} threads, batches of {}\n"
-      "  {:.2f} ms a step, median of {}; {:.2f} ms on average with every kernel timed; {:.2f} ms "
-      "until "
-      "its batch was there\n"
+      "  {:.2f} ms a step, median of {}; {:.2f} ms on average with every kernel timed; "
+      "{:.2f} ms until its batch was there\n"
       "  {}\n"
       "  {:.2f} MiB kept for backward; {:.2f} MiB of tensors at the peak; {:.0f} page faults a "
       "step\n"

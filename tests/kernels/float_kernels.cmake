@@ -5,6 +5,7 @@ steelyard_add_tests(float_kernels_test
     elementwise_test.cpp
     embedding_test.cpp
     layer_norm_test.cpp
+    line_buffer_test.cpp
     matmul_test.cpp
     norm_test.cpp
     optimizer_step_test.cpp

@@ -73,6 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "r.yaml:3:1: duplicate key 'a', first at r.yaml:1:1"},
         BadText{"DuplicateQuotedKey", "t: {a: 1, \"a\": 2}\n",
                 "r.yaml:1:11: duplicate key 'a', first at r.yaml:1:5"},
+        BadText{"LongKey", "a: 1\n? " + std::string(1001, 'k') + "\n: 2\n",
+                "r.yaml:2:3: a key is longer than 1000 bytes: '" + std::string(60, 'k') + "...'"},
         BadText{"MergeKey", "a: {<<: {b: 1}}\n",
                 "r.yaml:1:5: merge keys ('<<') are not allowed in a recipe"},
         BadText{
