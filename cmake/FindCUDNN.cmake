@@ -1,7 +1,8 @@
-# cuDNN 9: CUDNN_FOUND, CUDNN_VERSION and the target CUDNN::cudnn. CUDNN_ROOT or CMAKE_PREFIX_PATH
-# say where; the library's name without a version is not in every package.
-find_path(CUDNN_INCLUDE_DIR cudnn_version.h)
-find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9)
+# cuDNN 9: CUDNN_FOUND, CUDNN_VERSION and the target CUDNN::cudnn. Found next to the CUDA toolkit, or
+# where CUDNN_ROOT or CMAKE_PREFIX_PATH say; the library's name without a version is not in every
+# package.
+find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(CUDNN_INCLUDE_DIR)
   file(READ ${CUDNN_INCLUDE_DIR}/cudnn_version.h cudnn_version_h)
   foreach(part MAJOR MINOR PATCHLEVEL)
