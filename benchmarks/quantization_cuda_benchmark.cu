@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <regex>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "benchmarks/quantization_cases.h"
 #include "steelyard/kernels/cuda/launch.h"
 #include "steelyard/kernels/device_memory.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace {
 
@@ -49,6 +51,24 @@ class Timer {
   cudaEvent_t end_ = nullptr;
 };
 
+// Random numbers in [0, 2): as bf16, and as floats, whose upper halves are such numbers.
+std::vector<BFloat16> random_values() {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<float> uniform(0.0F, 1.99F);
+  std::vector<BFloat16> values(std::size_t{1} << 22);
+  for (BFloat16& value : values) value = narrow<BFloat16>(uniform(random));
+  return values;
+}
+
+void fill(const DeviceBuffer& buffer) {
+  static const std::vector<BFloat16> values = random_values();
+  const std::size_t bytes = values.size() * sizeof(BFloat16);
+  for (std::size_t done = 0; done < buffer.bytes(); done += bytes) {
+    check(cudaMemcpy(buffer.data<std::uint8_t>() + done, values.data(),
+                     std::min(bytes, buffer.bytes() - done), cudaMemcpyHostToDevice));
+  }
+}
+
 struct Arrays {
   explicit Arrays(std::int64_t bytes)
       : x(DeviceType::kCuda, bytes),
@@ -56,9 +76,7 @@ struct Arrays {
         y(DeviceType::kCuda, bytes),
         codes(DeviceType::kCuda, bytes),
         mask(DeviceType::kCuda, bytes / 8) {
-    for (DeviceBuffer* buffer : {&x, &grad, &y, &codes, &mask}) {
-      check(cudaMemset(buffer->data(), 0x3D, buffer->bytes()));  // 0.046 in f32, 0.046 in bf16
-    }
+    for (DeviceBuffer* buffer : {&x, &grad, &y, &codes, &mask}) fill(*buffer);
   }
   DeviceBuffer x, grad, y, codes, mask;
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/divide.h"
 #include "steelyard/kernels/granularity.h"
 #include "steelyard/kernels/layout.h"
 
@@ -36,7 +37,7 @@ struct SetMap {
   std::int64_t sets = 0;
 
   STEELYARD_HOST_DEVICE std::int64_t blocks(int axis) const {
-    return (size[axis] + block[axis] - 1) / block[axis];
+    return divide(size[axis] + block[axis] - 1, block[axis]);
   }
   STEELYARD_HOST_DEVICE std::int64_t set_of(std::int64_t index) const {
     if (sets == 1) return 0;
@@ -44,8 +45,9 @@ struct SetMap {
     std::int64_t stride = 1;
     STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
-      set += index % size[axis] / block[axis] * stride;
-      index /= size[axis];
+      const std::int64_t above = divide(index, size[axis]);
+      set += divide(index - above * size[axis], block[axis]) * stride;
+      index = above;
       stride *= blocks(axis);
     }
     return set;
@@ -56,8 +58,9 @@ struct SetMap {
     std::int64_t count = 1;
     STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
-      const std::int64_t start = set % blocks(axis) * block[axis];
-      set /= blocks(axis);
+      const std::int64_t above = divide(set, blocks(axis));
+      const std::int64_t start = (set - above * blocks(axis)) * block[axis];
+      set = above;
       count *= size[axis] - start < block[axis] ? size[axis] - start : block[axis];
     }
     return count;
@@ -69,12 +72,14 @@ struct SetMap {
     std::int64_t stride = 1;
     STEELYARD_ROLLED
     for (int axis = rank - 1; axis >= 0; --axis) {
-      const std::int64_t start = set % blocks(axis) * block[axis];
-      set /= blocks(axis);
+      const std::int64_t above = divide(set, blocks(axis));
+      const std::int64_t start = (set - above * blocks(axis)) * block[axis];
+      set = above;
       const std::int64_t extent =
           size[axis] - start < block[axis] ? size[axis] - start : block[axis];
-      index += (start + k % extent) * stride;
-      k /= extent;
+      const std::int64_t rest = divide(k, extent);
+      index += (start + k - rest * extent) * stride;
+      k = rest;
       stride *= size[axis];
     }
     return index;

@@ -5,6 +5,7 @@
 #include "steelyard/kernels/code_type.h"
 #include "steelyard/kernels/cuda/grid.h"
 #include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/quick_code.h"
 #include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels::cuda {
@@ -31,7 +32,7 @@ __device__ inline Span span_of(std::int64_t block, std::int64_t elements) {
 // Logical index -> parameter set where sets are channels: [outer, channels, inner].
 struct ChannelSets {
   std::int64_t sets;
-  std::int64_t channels;
+  std::int64_t channels;  // 0 in Sets that are no channels
   std::int64_t inner;
   bool eight_share;  // every aligned eight lie in one set
 
@@ -39,6 +40,23 @@ struct ChannelSets {
     if (sets == 1) return 0;
     const std::int64_t plane = divide(index, inner);
     return plane - divide(plane, channels) * channels;
+  }
+  // Whether f of for_eight(first, f) can be given their sets.
+  __device__ bool eight_known() const { return eight_share || channels != 0; }
+  // f(i, set) for eight neighbours of channels, i known to the compiler, without a division each.
+  template <class F>
+  __device__ void for_eight(std::int64_t first, const F& f) const {
+    const std::int64_t plane = divide(first, inner);
+    std::int64_t left = (plane + 1) * inner - first;
+    std::int64_t channel = plane - divide(plane, channels) * channels;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i, --left) {
+      if (left == 0) {
+        left = inner;
+        channel = channel + 1 == channels ? 0 : channel + 1;
+      }
+      f(i, channel);
+    }
   }
 };
 
@@ -54,9 +72,13 @@ struct Sets : ChannelSets {
 inline Sets make_sets(const SetMap& map) {
   const ChannelLayout layout = map.as_channels();
   const bool simple = layout.channels > 0;
-  return {{map.sets, simple ? layout.channels : 0, simple ? layout.inner : 1,
-           map.sets == 1 || (simple && layout.inner % kEight == 0)},
-          map};
+  const int last = map.rank - 1;
+  const bool share =
+      simple ? layout.inner % kEight == 0
+             : map.rank > 0 && map.size[last] % kEight == 0 && map.block[last] % kEight == 0;
+  return {
+      {map.sets, simple ? layout.channels : 0, simple ? layout.inner : 1, map.sets == 1 || share},
+      map};
 }
 
 // Copies up to eight neighbours between registers and memory: at once where there are eight and
@@ -136,6 +158,14 @@ ValueArray<V> value_array(const void* values, const StrideMap& strides) {
 // Eight codes as the low bits of a word, element 0 lowest.
 __device__ inline std::uint64_t load_codes(const std::uint8_t* codes, int bits, const Span& span) {
   const std::uint8_t* from = codes + span.first * bits / 8;
+  if (span.count == kEight && is_aligned(from, static_cast<std::size_t>(bits))) {
+    if (bits == 4) return *reinterpret_cast<const std::uint32_t*>(from);
+    if (bits == 2) return *reinterpret_cast<const std::uint16_t*>(from);
+    if (bits == 8) {
+      const uint2 both = *reinterpret_cast<const uint2*>(from);
+      return both.x | static_cast<std::uint64_t>(both.y) << 32;
+    }
+  }
   const int bytes = (span.count * bits + 7) / 8;
   std::uint64_t word = 0;
   for (int i = 0; i < bytes; ++i) word |= static_cast<std::uint64_t>(from[i]) << (8 * i);
@@ -145,10 +175,20 @@ __device__ inline std::uint64_t load_codes(const std::uint8_t* codes, int bits, 
 __device__ inline void store_codes(std::uint64_t word, int bits, const Span& span,
                                    std::uint8_t* codes) {
   std::uint8_t* to = codes + span.first * bits / 8;
-  if (bits == 8 && span.count == kEight && is_aligned(to, 8)) {
-    *reinterpret_cast<uint2*>(to) =
-        make_uint2(static_cast<unsigned>(word), static_cast<unsigned>(word >> 32));
-    return;
+  if (span.count == kEight && is_aligned(to, static_cast<std::size_t>(bits))) {
+    const auto low = static_cast<std::uint32_t>(word);
+    if (bits == 4) {
+      *reinterpret_cast<std::uint32_t*>(to) = low;
+      return;
+    }
+    if (bits == 2) {
+      *reinterpret_cast<std::uint16_t*>(to) = static_cast<std::uint16_t>(low);
+      return;
+    }
+    if (bits == 8) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(low, static_cast<std::uint32_t>(word >> 32));
+      return;
+    }
   }
   const int bytes = (span.count * bits + 7) / 8;
   for (int i = 0; i < bytes; ++i) to[i] = static_cast<std::uint8_t>(word >> (8 * i));
@@ -165,5 +205,38 @@ struct SetParameters {
     return make_affine(range, scale[set], zero_point == nullptr ? 0 : zero_point[set]);
   }
 };
+
+// The unclamped codes of eight values that share their parameters.
+template <typename T>
+__device__ void unclamped_codes(const T* x, const Affine<T>& p, T* codes) {
+  if (has_quick_codes(p.scale)) {
+    const T reciprocal = T(1) / p.scale;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) codes[i] = quick_code(x[i], reciprocal, p);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) codes[i] = unclamped_code(x[i], p);
+  }
+}
+
+// visit(unclamped codes, parameters of element i as a function) of eight values at `first`, whose
+// sets are known.
+template <class S, typename T, class Visit>
+__device__ void visit_codes_of_eight(const S& sets, const SetParameters<T>& parameters,
+                                     std::int64_t first, const T* x, const Visit& visit) {
+  T codes[kEight];
+  if (sets.eight_share) {
+    const Affine<T> p = parameters.at(sets.of(first));
+    unclamped_codes(x, p, codes);
+    visit(codes, [&](int) { return p; });
+    return;
+  }
+  Affine<T> of[kEight];
+  sets.for_eight(first, [&](int i, std::int64_t set) {
+    of[i] = parameters.at(set);
+    codes[i] = unclamped_code(x[i], of[i]);
+  });
+  visit(codes, [&](int i) { return of[i]; });
+}
 
 }  // namespace steelyard::kernels::cuda

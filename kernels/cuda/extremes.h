@@ -111,9 +111,20 @@ __device__ void observe_span(const ValueArray<V>& x, const Sets& sets, const Spa
                              const Seen<ComputeType<V>>& seen) {
   using T = ComputeType<V>;
   Extremes<T> part;
-  if (loaded) {
+  if (loaded && sets.eight_share) {
 #pragma unroll
     for (int i = 0; i < kEight; ++i) part.take(eight[i]);
+  } else if (loaded) {
+    std::int64_t set = 0;
+    sets.for_eight(span.first, [&](int i, std::int64_t next) {
+      if (i > 0 && next != set) {
+        fold(part, set, seen);
+        part = Extremes<T>();
+      }
+      part.take(eight[i]);
+      set = next;
+    });
+    fold(part, set, seen);
   } else {
 #pragma unroll 1
     for (int i = 0; i < span.count; ++i) {
@@ -142,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
   if (!is_on(observing)) return;
   const Span span = span_of(blockIdx.x, elements);
   ComputeType<V> values[kEight] = {};
-  const bool plain = x.wide && sets.eight_share && span.count == kEight;
+  const bool plain = x.wide && sets.eight_known() && span.count == kEight;
   if (plain) x.load_eight(span.first, values);
   observe_span(x, sets, span, plain, values, seen);
 }

@@ -31,20 +31,35 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
   // With a mask, x is not needed. The gradient of fake-quantize does not contain the scale.
   const bool needs_parameters = call.has_x || call.operation != QuantOperation::kFakeQuantize;
   const unsigned mask = call.mask != nullptr ? call.mask[span.first / kEight] : 0xFFU;
-  const auto result = [&](int i, T x, T grad, const Affine<T>& p) {
-    const bool inside = call.has_x ? is_inside(x, p) : (mask >> i & 1U) != 0;
+  const auto is_masked = [&](int i) { return (mask >> i & 1U) != 0; };
+  const auto result = [&](bool inside, T grad, const Affine<T>& p) {
     return on ? gradient(call.operation, inside, grad, p) : grad;
   };
   const bool wide = call.x.wide && call.grad_y.wide && call.grad_x.wide;
-  if (wide && span.count == kEight && (sets.eight_share || !needs_parameters)) {
+  if (wide && span.count == kEight && (sets.eight_known() || !needs_parameters)) {
     T grad[kEight];
-    T x[kEight] = {};
     call.grad_y.load_eight(span.first, grad);
-    if (call.has_x) call.x.load_eight(span.first, x);
-    Affine<T> p{};
-    if (needs_parameters) p = call.parameters.at(sets.of(span.first));
+    if (call.has_x) {
+      T x[kEight];
+      call.x.load_eight(span.first, x);
+      visit_codes_of_eight(sets, call.parameters, span.first, x,
+                           [&](const T* codes, const auto& parameters_of) {
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) grad[i] = result(i, x[i], grad[i], p);
+                             for (int i = 0; i < kEight; ++i) {
+                               const Affine<T> p = parameters_of(i);
+                               grad[i] = result(code_is_inside(codes[i], p), grad[i], p);
+                             }
+                           });
+    } else if (!needs_parameters || sets.eight_share) {
+      Affine<T> p{};
+      if (needs_parameters) p = call.parameters.at(sets.of(span.first));
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) grad[i] = result(is_masked(i), grad[i], p);
+    } else {
+      sets.for_eight(span.first, [&](int i, std::int64_t set) {
+        grad[i] = result(is_masked(i), grad[i], call.parameters.at(set));
+      });
+    }
     call.grad_x.store_eight(span.first, grad);
     return;
   }
@@ -53,8 +68,8 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
     const std::int64_t index = span.first + i;
     Affine<T> p{};
     if (needs_parameters) p = call.parameters.at(sets.of(index));
-    const T x = call.has_x ? call.x.get(index) : T(0);
-    call.grad_x.set(index, result(i, x, call.grad_y.get(index), p));
+    const bool inside = call.has_x ? is_inside(call.x.get(index), p) : is_masked(i);
+    call.grad_x.set(index, result(inside, call.grad_y.get(index), p));
   }
 }
 

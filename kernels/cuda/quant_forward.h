@@ -45,11 +45,12 @@ ForwardCall<V> forward_call(const QuantProblem& problem, const QuantArgs& args) 
           moving ? args.initialized : nullptr};
 }
 
-// True where a thread's elements are eight, share their scale and lie ready for wide accesses. The
-// code for the others takes them one by one, rolled up: unrolled it was 26,000 instructions.
+// True where a thread's elements are eight, lie ready for wide accesses, and their sets are known
+// without a division each. The code for the others takes them one by one, rolled up: unrolled it
+// was 26,000 instructions.
 template <typename V, typename S>
 __device__ bool is_plain(const ForwardCall<V>& call, const S& sets, const Span& span) {
-  return call.x.wide && call.y.wide && sets.eight_share && span.count == kEight;
+  return call.x.wide && call.y.wide && sets.eight_known() && span.count == kEight;
 }
 
 template <typename V, typename S>
@@ -62,10 +63,15 @@ __device__ void dequantize_span(const ForwardCall<V>& call, const S& sets, const
                            p.zero_point, p.scale);
   };
   if (is_plain(call, sets, span)) {
-    const Affine<T> p = call.parameters.at(sets.of(span.first));
     T y[kEight];
+    if (sets.eight_share) {
+      const Affine<T> p = call.parameters.at(sets.of(span.first));
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) y[i] = value(i, p);
+      for (int i = 0; i < kEight; ++i) y[i] = value(i, p);
+    } else {
+      sets.for_eight(span.first,
+                     [&](int i, std::int64_t set) { y[i] = value(i, call.parameters.at(set)); });
+    }
     call.y.store_eight(span.first, y);
     return;
   }
@@ -82,43 +88,62 @@ struct Quantized {
   unsigned mask = 0;
   unsigned nan = 0;
 
-  // Element i; gives its fake-quantized value. Where the quantizer is off, values pass.
-  template <typename V>
-  __device__ T take(const ForwardCall<V>& call, bool on, int i, T x, const Affine<T>& p) {
-    const T code = unclamped_code(x, p);
-    mask |= (code_is_inside(code, p) || !on ? 1U : 0U) << i;
-    if (call.operation == QuantOperation::kFakeQuantize) {
-      return on ? dequantize_code(clamp_code(code, p), p.zero_point, p.scale) : x;
-    }
-    const std::uint32_t field = (1U << call.bits) - 1U;
-    const auto bits = static_cast<std::uint32_t>(to_integer_code(code, p)) & field;
-    codes |= static_cast<std::uint64_t>(bits) << (i * call.bits);
+  __device__ void take_mask(int i, T code, const Affine<T>& p) {
+    mask |= (code_is_inside(code, p) ? 1U : 0U) << i;
+  }
+  // The code of element i with the value x.
+  __device__ void take_code(int bits, int i, T x, T code, const Affine<T>& p) {
+    const std::uint32_t field = (1U << bits) - 1U;
+    const auto low = static_cast<std::uint32_t>(to_integer_code(code, p)) & field;
+    codes |= static_cast<std::uint64_t>(low) << (i * bits);
     nan += x != x ? 1U : 0U;
-    return x;
   }
   template <typename V>
-  __device__ void store(const ForwardCall<V>& call, const Span& span) const {
+  __device__ void store(const ForwardCall<V>& call, bool on, const Span& span) const {
     if (call.operation != QuantOperation::kFakeQuantize) {
       store_codes(codes, call.bits, span, call.codes);
     }
-    if (call.mask != nullptr) call.mask[span.first / kEight] = static_cast<std::uint8_t>(mask);
+    if (call.mask != nullptr) {
+      call.mask[span.first / kEight] =
+          static_cast<std::uint8_t>(on ? mask : (1U << span.count) - 1U);
+    }
     if (nan != 0 && call.nan_count != nullptr) atomicAdd(call.nan_count, nan);
   }
 };
 
-// Quantizes or fake-quantizes eight values that is_plain() holds for.
+// Quantizes or fake-quantizes eight values that is_plain() holds for. Where the quantizer is off,
+// values pass.
 template <typename V, typename S>
 __device__ void quantize_eight(const ForwardCall<V>& call, const S& sets, const Span& span,
                                const ComputeType<V>* x) {
   using T = ComputeType<V>;
   const bool on = is_on(call.quantizing) && is_on(call.initialized);
-  const Affine<T> p = call.parameters.at(sets.of(span.first));
-  Quantized<T> quantized;
-  T y[kEight];
+  visit_codes_of_eight(
+      sets, call.parameters, span.first, x, [&](const T* codes, const auto& parameters_of) {
+        Quantized<T> quantized;
+        if (call.mask != nullptr) {
 #pragma unroll
-  for (int i = 0; i < kEight; ++i) y[i] = quantized.take(call, on, i, x[i], p);
-  if (call.operation == QuantOperation::kFakeQuantize) call.y.store_eight(span.first, y);
-  quantized.store(call, span);
+          for (int i = 0; i < kEight; ++i) quantized.take_mask(i, codes[i], parameters_of(i));
+        }
+        if (call.operation == QuantOperation::kFakeQuantize) {
+          T y[kEight];
+#pragma unroll
+          for (int i = 0; i < kEight; ++i) {
+            const Affine<T> p = parameters_of(i);
+            y[i] = on ? dequantize_code(clamp_code(codes[i], p), p.zero_point, p.scale) : x[i];
+          }
+          call.y.store_eight(span.first, y);
+        } else if (call.bits == 8) {  // where shifts are known
+#pragma unroll
+          for (int i = 0; i < kEight; ++i)
+            quantized.take_code(8, i, x[i], codes[i], parameters_of(i));
+        } else {
+#pragma unroll
+          for (int i = 0; i < kEight; ++i)
+            quantized.take_code(call.bits, i, x[i], codes[i], parameters_of(i));
+        }
+        quantized.store(call, on, span);
+      });
 }
 
 // The same for any span.
@@ -131,10 +156,15 @@ __device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets, c
   for (int i = 0; i < span.count; ++i) {
     const std::int64_t index = span.first + i;
     const Affine<T> p = call.parameters.at(sets.of(index));
-    const T y = quantized.take(call, on, i, call.x.get(index), p);
-    if (call.operation == QuantOperation::kFakeQuantize) call.y.set(index, y);
+    const T x = call.x.get(index), code = unclamped_code(x, p);
+    quantized.take_mask(i, code, p);
+    if (call.operation == QuantOperation::kFakeQuantize) {
+      call.y.set(index, on ? dequantize_code(clamp_code(code, p), p.zero_point, p.scale) : x);
+    } else {
+      quantized.take_code(call.bits, i, x, code, p);
+    }
   }
-  quantized.store(call, span);
+  quantized.store(call, on, span);
 }
 
 template <typename V, typename S>

@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <random>
 #include <vector>
+
+#include "steelyard/kernels/quick_code.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -40,6 +43,43 @@ TEST(Affine, DividesInsteadOfMultiplyingByTheReciprocal) {
     differing += std::rint(quotient) != std::rint(x * (1.0F / scale)) ? 1 : 0;
   }
   EXPECT_GT(differing, 0) << "the data do not tell division from multiplication";
+}
+
+// Values of every exponent, and 64 neighbours on either side of each tie.
+TEST(Affine, QuickCodesAreThoseOfDivisions) {
+  std::mt19937 random(3);
+  std::vector<float> scales = {0.1F, 0.01F, 1.0F / 3, 1.0F, 6.0e-5F, 0x1p-60F, 0x1p60F};
+  scales.push_back(std::nextafter(1.0F, 0.0F));
+  scales.push_back(std::nextafter(1.0F, 2.0F));
+  for (int i = 0; i < 24; ++i) {
+    const auto bits = static_cast<std::uint32_t>(random()) % (100U << 23) + (77U << 23);
+    scales.push_back(std::bit_cast<float>(bits));
+  }
+  for (const float scale : scales) {
+    ASSERT_TRUE(has_quick_codes(scale));
+    const Affine<float> p = u8(scale, 7);
+    const float reciprocal = 1.0F / scale;
+    const auto expect_the_same = [&](float x) {
+      const float quick = quick_code(x, reciprocal, p), code = unclamped_code(x, p);
+      ASSERT_EQ(code_is_inside(quick, p), code_is_inside(code, p)) << x << " / " << scale;
+      const float clamped = clamp_code(code, p);
+      ASSERT_TRUE(std::isnan(clamped) ? std::isnan(quick)
+                                      : is_unchanged(clamp_code(quick, p), clamped))
+          << x << " / " << scale << ": " << quick << " for " << code;
+    };
+    for (std::int64_t bits = 0; bits < std::int64_t{1} << 32; bits += 50021) {
+      expect_the_same(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+    }
+    for (int code = -300; code < 300; ++code) {
+      float x = (static_cast<float>(code) + 0.5F) * scale;
+      for (int i = 0; i < 64; ++i) x = std::nextafter(x, -kInf);
+      for (int i = 0; i < 128; ++i, x = std::nextafter(x, kInf)) expect_the_same(x);
+    }
+  }
+  for (const float scale :
+       {std::numeric_limits<float>::denorm_min(), 0x1p-61F, 0x1p61F, kInf, kNan, 0.0F}) {
+    EXPECT_FALSE(has_quick_codes(scale)) << scale;
+  }
 }
 
 TEST(Affine, EndpointsAreInsideAndTheirNeighboursAreNot) {
