@@ -41,7 +41,8 @@ struct ChannelSets {
     const std::int64_t plane = divide(index, inner);
     return plane - divide(plane, channels) * channels;
   }
-  // Whether f of for_eight(first, f) can be given their sets.
+  // Whether the sets of eight neighbours are found without a division each: by of() once, or by
+  // for_eight().
   __device__ bool eight_known() const { return eight_share || channels != 0; }
   // f(i, set) for eight neighbours of channels, i known to the compiler, without a division each.
   template <class F>

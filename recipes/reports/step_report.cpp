@@ -101,10 +101,10 @@ TimedLayer layer_in(const Json& json) {
 }  // namespace
 
 std::string to_string(const BatchWait& wait) {
-  constexpr double kMuch = 0.05;
+  constexpr double kMuch = 0.05, kShown = 0.005;  // of the time; seconds
   std::string text =
       fmt::format("the steps waited {:.1f} % of their time for batches", 100 * wait.share());
-  if (wait.share() < kMuch) return text;
+  if (wait.share() < kMuch || wait.waited < kShown) return text;
   text += fmt::format(" ({:.2f} of {:.2f} s), which took {:.2f} s of processor time", wait.waited,
                       wait.seconds, wait.making);
   return text + (wait.making < wait.waited

@@ -38,6 +38,17 @@ std::optional<Tensor> calibrated_on(Module& model, const Shape& sample) {
   return std::nullopt;
 }
 
+// Why the first of the formats that has no form of the graph has none.
+static std::optional<std::string> refusal_of(const deploy::Graph& graph,
+                                             const std::vector<std::string>& formats) {
+  for (const std::string& name : formats) {
+    const deploy::ExportFormat& format = deploy::export_format(name);
+    const std::string why = format.refusal(graph);
+    if (!why.empty()) return std::string(kPrefix) + std::string(format.title) + ": " + why;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> why_not_exportable(const Experiment& experiment,
                                               const Registries& registries,
                                               const std::vector<std::string>& formats) {
@@ -47,11 +58,7 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   try {
     const deploy::Graph graph =
         deploy::trace(*experiment.with_head(model), *input, experiment.recipe().name).graph;
-    for (const std::string& name : formats) {
-      const deploy::ExportFormat& format = deploy::export_format(name);
-      const std::string why = format.refusal(graph);
-      if (!why.empty()) return std::string(kPrefix) + std::string(format.title) + ": " + why;
-    }
+    return refusal_of(graph, formats);
   } catch (const InputError& error) {
     return error.what();
   } catch (const deploy::WeightFault&) {
@@ -261,6 +268,7 @@ std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
                                                  const std::filesystem::path& folder,
                                                  const deploy::ExportOptions& options) {
+  if (const auto why = refusal_of(graph, formats)) throw InputError(*why);
   create_folders(folder);
   std::vector<std::filesystem::path> written;
   for (const std::string& format : formats) {

@@ -43,7 +43,8 @@ void note_exportability(Experiment& experiment, const Registries& registries);
 // The path of a format in an export folder: "safetensors" is model.safetensors.
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format);
 
-// Writes the graph in each of the formats; creates the folder. Returns what was written.
+// Writes the graph in each of the formats; creates the folder. Returns what was written. Throws
+// InputError, having written nothing, if one of them has no form of the graph.
 std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::vector<std::string>& formats,
                                                  const std::filesystem::path& folder,

@@ -393,6 +393,10 @@ class Deploy(Case):
             result = self.fail_with(2, "recipe.yaml:24:19: ", "export: ONNX: " + why, arguments=[verb, recipe])
             self.assertEqual(result.stdout, "")
         self.assertFalse(os.path.exists(self.path("runs")))
+        # Of a trained run, none of the files is written if one is refused.
+        run = self.trained("wide", body=body)
+        self.fail_with(2, "export: ONNX: " + why, arguments=["export", run, "--format", "safetensors", "--format", "onnx"])
+        self.assertFalse(os.path.exists(os.path.join(self.path(run), "export")))
 
     def test_refusals(self):
         self.fail_with(2, "export.profile needs 'quantize'", arguments=[
