@@ -101,7 +101,8 @@ TimedLayer layer_in(const Json& json) {
 }  // namespace
 
 std::string to_string(const BatchWait& wait) {
-  constexpr double kMuch = 0.05, kShown = 0.005;  // of the time; seconds
+  constexpr double kMuch = 0.05;    // of the steps' time
+  constexpr double kShown = 0.005;  // seconds
   std::string text =
       fmt::format("the steps waited {:.1f} % of their time for batches", 100 * wait.share());
   if (wait.share() < kMuch || wait.waited < kShown) return text;

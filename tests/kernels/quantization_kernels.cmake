@@ -70,7 +70,8 @@ if(STEELYARD_LEVELS AND STEELYARD_QEMU)
     PASS_REGULAR_EXPRESSION "expected a processor with the instructions of x86-64-v2, got an older one")
 endif()
 
-# Device code keeps IEEE division, denormals and separate products and sums: looked up in its PTX.
+# Device code keeps IEEE division, denormals, and separate products and sums but for the fused ones
+# that are counted here: looked up in its PTX.
 # Needs the compiler, no GPU and no CUDA build.
 find_program(STEELYARD_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(STEELYARD_NVCC)
