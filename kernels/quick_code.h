@@ -9,17 +9,17 @@
 
 namespace steelyard::kernels {
 
-// Scales whose reciprocals, and remainders of quotients that have a code, are normal numbers.
+// Scales whose reciprocals, and remainders of quotients near a tie, are normal numbers.
 template <typename T>
 STEELYARD_HOST_DEVICE inline bool has_quick_codes(T scale) {
   constexpr T kMost = std::is_same_v<T, float> ? T(0x1p60) : T(0x1p500);
   return scale >= 1 / kMost && scale <= kMost;
 }
 
-// unclamped_code() from reciprocal = 1 / s; where that is beyond 2^21 (2^50) another such number of
-// the same sign. The remainder x - q * s of a quotient within two units in the last place is exact
-// when it is fused, the first correction leaves less than one unit, and the second one rounds as a
-// division does (P. Markstein, IBM Journal of Research and Development 34, 1990).
+// unclamped_code() from reciprocal = 1 / s; from 1.5 * 2^21 on (2^50) another such number of the
+// same sign. x * reciprocal is less than two units in the last place off; the first correction
+// leaves hardly more than half of one, so the second remainder is exact and the second correction
+// rounds as a division does (P. Markstein, IBM Journal of Research and Development 34, 1990).
 template <typename T>
 STEELYARD_HOST_DEVICE inline T quick_code(T x, T reciprocal, const Affine<T>& p) {
   constexpr T kToInteger = std::is_same_v<T, float> ? T(0x1.8p23) : T(0x1.8p52);

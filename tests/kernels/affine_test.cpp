@@ -45,41 +45,53 @@ TEST(Affine, DividesInsteadOfMultiplyingByTheReciprocal) {
   EXPECT_GT(differing, 0) << "the data do not tell division from multiplication";
 }
 
-// Values of every exponent, and 64 neighbours on either side of each tie.
-TEST(Affine, QuickCodesAreThoseOfDivisions) {
-  std::mt19937 random(3);
-  std::vector<float> scales = {0.1F, 0.01F, 1.0F / 3, 1.0F, 6.0e-5F, 0x1p-60F, 0x1p60F};
-  scales.push_back(std::nextafter(1.0F, 0.0F));
-  scales.push_back(std::nextafter(1.0F, 2.0F));
+// Ties and 64 neighbours on either side of each, and random patterns.
+template <typename T>
+void expect_quick_codes(T scale, std::mt19937_64& random) {
+  ASSERT_TRUE(has_quick_codes(scale)) << scale;
+  const Affine<T> p = make_affine(CodeRange{0, 255}, scale, 7);
+  const T reciprocal = 1 / scale;
+  const auto expect_the_same = [&](T x) {
+    const T quick = quick_code(x, reciprocal, p), code = unclamped_code(x, p);
+    ASSERT_EQ(code_is_inside(quick, p), code_is_inside(code, p)) << x << " / " << scale;
+    const T clamped = clamp_code(code, p);
+    ASSERT_TRUE(std::isnan(clamped) ? std::isnan(quick)
+                                    : is_unchanged(clamp_code(quick, p), clamped))
+        << x << " / " << scale << ": " << quick << " for " << code;
+  };
+  for (int i = 0; i < 50000; ++i) {
+    expect_the_same(std::bit_cast<T>(static_cast<BitsOf<T>>(random())));
+  }
+  for (int code = -300; code < 300; ++code) {
+    T x = (static_cast<T>(code) + T(0.5)) * scale;
+    for (int i = 0; i < 64; ++i) x = std::nextafter(x, -std::numeric_limits<T>::infinity());
+    for (int i = 0; i < 128; ++i) {
+      expect_the_same(x);
+      x = std::nextafter(x, std::numeric_limits<T>::infinity());
+    }
+  }
+}
+
+template <typename T>
+void check_quick_codes(T most) {
+  std::mt19937_64 random(3);
+  for (const T scale : {T(0.1), T(0.01), T(1) / 3, T(1), T(6.0e-5), 1 / most, most,
+                        std::nextafter(T(1), T(0)), std::nextafter(T(1), T(2))}) {
+    expect_quick_codes(scale, random);
+  }
   for (int i = 0; i < 24; ++i) {
-    const auto bits = static_cast<std::uint32_t>(random()) % (100U << 23) + (77U << 23);
-    scales.push_back(std::bit_cast<float>(bits));
+    const T mantissa = T(1) + static_cast<T>(random() >> 11) * T(0x1p-53);
+    expect_quick_codes(std::ldexp(mantissa, static_cast<int>(random() % 100) - 50), random);
   }
-  for (const float scale : scales) {
-    ASSERT_TRUE(has_quick_codes(scale));
-    const Affine<float> p = u8(scale, 7);
-    const float reciprocal = 1.0F / scale;
-    const auto expect_the_same = [&](float x) {
-      const float quick = quick_code(x, reciprocal, p), code = unclamped_code(x, p);
-      ASSERT_EQ(code_is_inside(quick, p), code_is_inside(code, p)) << x << " / " << scale;
-      const float clamped = clamp_code(code, p);
-      ASSERT_TRUE(std::isnan(clamped) ? std::isnan(quick)
-                                      : is_unchanged(clamp_code(quick, p), clamped))
-          << x << " / " << scale << ": " << quick << " for " << code;
-    };
-    for (std::int64_t bits = 0; bits < std::int64_t{1} << 32; bits += 50021) {
-      expect_the_same(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
-    }
-    for (int code = -300; code < 300; ++code) {
-      float x = (static_cast<float>(code) + 0.5F) * scale;
-      for (int i = 0; i < 64; ++i) x = std::nextafter(x, -kInf);
-      for (int i = 0; i < 128; ++i, x = std::nextafter(x, kInf)) expect_the_same(x);
-    }
-  }
-  for (const float scale :
-       {std::numeric_limits<float>::denorm_min(), 0x1p-61F, 0x1p61F, kInf, kNan, 0.0F}) {
+  for (const T scale :
+       {std::numeric_limits<T>::denorm_min(), 1 / most / 2, most * 2, T(kInf), T(kNan), T(0)}) {
     EXPECT_FALSE(has_quick_codes(scale)) << scale;
   }
+}
+
+TEST(Affine, QuickCodesAreThoseOfDivisions) {
+  check_quick_codes(0x1p60F);
+  check_quick_codes(0x1p500);
 }
 
 TEST(Affine, EndpointsAreInsideAndTheirNeighboursAreNot) {

@@ -26,7 +26,7 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
   plans.reserve(count);
   for (int i = 0; i < count; ++i) {
     QuantDescriptor d = fake_quantize({1 + i % 7, 3 + i * 5 % 90});
-    if (i % 3 == 1) d.granularity = Granularity::kChannel, d.options.axis = 0;
+    if (i % 3 == 1) d.granularity = Granularity::kChannel, d.options.axis = i % 2;
     if (i % 3 == 2) d.operation = QuantOperation::kQuantize;
     plans.push_back(QuantPlan::select(d, test::device()));
     const QuantPlan& plan = plans.back();
@@ -36,8 +36,14 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
     y.push_back(OnDevice::of(std::vector<float>(n, 9)));
     codes.push_back(OnDevice(std::vector<std::uint8_t>(n, 9)));
     mask.push_back(OnDevice(std::vector<std::uint8_t>((n + 7) / 8, 9)));
-    scale.push_back(OnDevice::of(std::vector<float>(sets, 0.01F * static_cast<float>(1 + i))));
-    zero_point.push_back(OnDevice::of(std::vector<std::int32_t>(sets, 100)));
+    std::vector<float> scales;
+    std::vector<std::int32_t> zero_points;
+    for (std::size_t set = 0; set < sets; ++set) {
+      scales.push_back(0.01F * static_cast<float>(1 + i) + 0.003F * static_cast<float>(set % 50));
+      zero_points.push_back(100 + static_cast<std::int32_t>(set % 13));
+    }
+    scale.push_back(OnDevice::of(scales));
+    zero_point.push_back(OnDevice::of(zero_points));
     QuantArgs args;
     args.x = x.back().get();
     if (i % 3 == 2) {

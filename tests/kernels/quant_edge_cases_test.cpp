@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,77 @@ QuantDescriptor fake_quantize(std::vector<std::int64_t> shape) {
   QuantDescriptor d;
   d.shape = std::move(shape);
   return d;
+}
+
+// Scales with and without quick codes (quick_code.h); values at ties and beside them.
+template <typename T>
+void check_scale(T scale) {
+  constexpr std::int32_t kZeroPoint = 20;
+  std::vector<T> x;
+  for (int code = -40; code < 280; ++code) {
+    const T tie = (static_cast<T>(code) + T(0.5)) * scale;
+    x.insert(x.end(), {std::nextafter(tie, -tie), tie, std::nextafter(tie, 2 * tie)});
+  }
+  QuantDescriptor d = fake_quantize({static_cast<std::int64_t>(x.size())});
+  d.value_type = std::is_same_v<T, double> ? ValueType::kF64 : ValueType::kF32;
+  const OnDevice values = OnDevice::of(x), y = OnDevice::of(x);
+  const OnDevice scales = OnDevice::of(std::vector<T>{scale});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{kZeroPoint});
+  QuantArgs args;
+  args.x = values.get();
+  args.y = y.get();
+  args.scale = scales.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  QuantPlan::select(d, test::device()).run(nullptr, nullptr, args);
+  const Affine<T> p = make_affine(d.range, scale, kZeroPoint);
+  const std::vector<T> result = y.host<T>();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(result[i], fake_quantize_value(x[i], p)) << x[i] << " / " << scale;
+  }
+}
+
+TEST(QuantEdge, ScalesOfEverySize) {
+  for (const float scale : {1e-40F, 1.11F * 0x1p-126F, 1.11F * 0x1p-61F, 1.11F * 0x1p-60F, 0.013F,
+                            1.11F * 0x1p59F, 1.11F * 0x1p60F, 1.11F * 0x1p110F}) {
+    check_scale(scale);
+  }
+  for (const double scale : {1e-310, 1.11 * 0x1p-1022, 1.11 * 0x1p-501, 1.11 * 0x1p-500, 0.013,
+                             1.11 * 0x1p499, 1.11 * 0x1p500, 1.11 * 0x1p1010}) {
+    check_scale(scale);
+  }
+}
+
+// Values one element and codes one byte behind what allocations begin at.
+TEST(QuantEdge, ArraysMayBeginAnywhere) {
+  constexpr std::int64_t kSize = 43;
+  std::vector<float> values;
+  for (int i = 0; i <= kSize; ++i) values.push_back(0.37F * static_cast<float>(i % 11 - 5));
+  for (const CodeType type :
+       {CodeType::kU8, CodeType::kS8, CodeType::kU4, CodeType::kS4, CodeType::kU2, CodeType::kS2}) {
+    QuantDescriptor d = fake_quantize({kSize});
+    d.code_type = type;
+    d.range = whole_range(type);
+    const OnDevice x = OnDevice::of(values), y = OnDevice::of(values);
+    const OnDevice codes(std::vector<std::uint8_t>(kSize + 1, 0));
+    const OnDevice scale = OnDevice::of(std::vector<float>{0.25F});
+    const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{1});
+    QuantArgs args;
+    args.x = x.get<float>() + 1;
+    args.codes = codes.get<std::uint8_t>() + 1;
+    args.scale = scale.get();
+    args.zero_point = zero_point.get<std::int32_t>();
+    d.operation = QuantOperation::kQuantize;
+    QuantPlan::select(d, test::device()).run(nullptr, nullptr, args);
+    args.x = nullptr;
+    args.y = y.get<float>() + 1;
+    d.operation = QuantOperation::kDequantize;
+    QuantPlan::select(d, test::device()).run(nullptr, nullptr, args);
+    const Affine<float> p = make_affine(d.range, 0.25F, 1);
+    const std::vector<float> result = y.host<float>();
+    for (std::size_t i = 1; i < result.size(); ++i) {
+      ASSERT_EQ(result[i], fake_quantize_value(values[i], p)) << "element " << i;
+    }
+  }
 }
 
 TEST(QuantEdge, NoParameterSetsNeedNoArrays) {

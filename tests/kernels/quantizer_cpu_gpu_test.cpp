@@ -22,9 +22,9 @@ using test::random_codes;
 using test::random_reals;
 using test::Twin;
 
-const ChannelLayout kLayouts[] = {{1, 1, 0},   {1, 1, 1}, {1, 1, 7},    {1, 1, 5003},
-                                  {1, 5, 77},  {3, 4, 8}, {29, 7, 1},   {1, 3, 2048},
-                                  {2, 3, 300}, {0, 3, 4}, {1, 300, 24}, {700, 8, 1}};
+const ChannelLayout kLayouts[] = {{1, 1, 0},    {1, 1, 1},   {1, 1, 7},    {1, 1, 5003}, {1, 5, 77},
+                                  {3, 4, 8},    {29, 7, 1},  {1, 3, 2048}, {2, 3, 300},  {0, 3, 4},
+                                  {1, 300, 24}, {700, 8, 1}, {50, 3, 1},   {20, 2, 2}};
 
 std::vector<std::int32_t> zero_points(std::int64_t channels, CodeRange range) {
   return random_codes<std::int32_t>(channels, range.qmin, range.qmax, 7);
