@@ -27,7 +27,7 @@ from recipe_parts import W8A8
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tests"))
 from support.data_files import i64, write_split  # noqa: E402
 
-# 50,000 turns are what the program chooses by itself; 300,000 are libgomp's own default.
+# 10,000 turns are what the program chooses by itself; 300,000 are libgomp's own default.
 SETTINGS = {
     "program": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},

@@ -43,7 +43,7 @@ std::optional<int> threads_of_environment() {
 }
 
 // How often an idle thread looks for work before it sleeps; docs/design.md has the measurement.
-constexpr const char* kTurnsBeforeSleep = "50000";
+constexpr const char* kTurnsBeforeSleep = "10000";
 
 }  // namespace
 

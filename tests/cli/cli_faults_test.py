@@ -106,7 +106,7 @@ class Messages(Case):
         default = spin_count()
         if not default:
             self.skipTest("this OpenMP is not libgomp")
-        self.assertEqual(default, ["50000"])
+        self.assertEqual(default, ["10000"])
         self.assertEqual(spin_count(GOMP_SPINCOUNT="70"), ["70"])
         self.assertEqual(spin_count(OMP_WAIT_POLICY="passive"), ["0"])
         self.assertGreater(int(spin_count(OMP_WAIT_POLICY="active")[0]), 50000)
