@@ -17,8 +17,8 @@ TOP1_TOLERANCE = 0.5
 SEEDS = 20
 TESTS = ["device_tests", "quantized_layer_cuda_test", "qat_device_tests", "device_presets_tests",
          *(f"tests-{shard}" for shard in range(8))]
-STEPS = ["example", "cli", "with_libraries", "train-cnn", "train-resnet", "training_step_cudnn", *(tool + part for tool in ("memcheck", "racecheck", "initcheck", "synccheck")
-                             for part in ("", "-engine"))]
+STEPS = ["example", "cli", "with_libraries", "train-cnn", "train-resnet", "training_step_cudnn",
+         *(tool + part for tool in ("memcheck", "racecheck", "initcheck", "synccheck") for part in ("", "-engine"))]
 BANDWIDTH = ["fake_quantize forward, tensor", "fake_quantize backward, tensor",
              "observe + fake_quantize, current, tensor"]
 AGAINST_TORCH = {"f32": 1.5, "bf16": 2.5}

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
   // With a mask, x is not needed. The gradient of fake-quantize does not contain the scale.
   const bool needs_parameters = call.has_x || call.operation != QuantOperation::kFakeQuantize;
   const unsigned mask = call.mask != nullptr ? call.mask[span.first / kEight] : 0xFFU;
-  const auto is_masked = [&](int i) { return (mask >> i & 1U) != 0; };
+  const auto passes_mask = [&](int i) { return (mask >> i & 1U) != 0; };
   const auto result = [&](bool inside, T grad, const Affine<T>& p) {
     return on ? gradient(call.operation, inside, grad, p) : grad;
   };
@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
       Affine<T> p{};
       if (needs_parameters) p = call.parameters.at(sets.of(span.first));
 #pragma unroll
-      for (int i = 0; i < kEight; ++i) grad[i] = result(is_masked(i), grad[i], p);
+      for (int i = 0; i < kEight; ++i) grad[i] = result(passes_mask(i), grad[i], p);
     } else {
       sets.for_eight(span.first, [&](int i, std::int64_t set) {
-        grad[i] = result(is_masked(i), grad[i], call.parameters.at(set));
+        grad[i] = result(passes_mask(i), grad[i], call.parameters.at(set));
       });
     }
     call.grad_x.store_eight(span.first, grad);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
     const std::int64_t index = span.first + i;
     Affine<T> p{};
     if (needs_parameters) p = call.parameters.at(sets.of(index));
-    const bool inside = call.has_x ? is_inside(call.x.get(index), p) : is_masked(i);
+    const bool inside = call.has_x ? is_inside(call.x.get(index), p) : passes_mask(i);
     call.grad_x.set(index, result(inside, call.grad_y.get(index), p));
   }
 }
