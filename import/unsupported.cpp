@@ -15,7 +15,7 @@ std::string message(const std::string& source, const std::vector<UnsupportedNode
 }  // namespace
 
 std::string to_string(const UnsupportedNode& node) {
-  return printable(node.node) + " (" + printable(node.op) + "): " + node.reason;
+  return printable(node.node) + " (" + printable(node.op) + "): " + printable(node.reason, 1000);
 }
 
 UnsupportedGraph::UnsupportedGraph(const std::string& source, std::vector<UnsupportedNode> nodes)
