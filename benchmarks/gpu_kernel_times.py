@@ -51,8 +51,9 @@ def profiled_kernels(ncu, command, steps):
         with open(log) as file:
             rows = list(csv.reader(line for line in file if line.startswith('"')))
     columns = [rows[0].index(column) for column in ("Kernel Name", TIME, CLOCK)]
+    number = lambda text: float(text.replace(",", ""))
     # The second row has the units.
-    return [(name, float(time), float(clock)) for name, time, clock in ([row[c] for c in columns] for row in rows[2:])]
+    return [(name, number(time), number(clock)) for name, time, clock in ([row[c] for c in columns] for row in rows[2:])]
 
 
 def measure(ncu, program, model, mode, precision):

@@ -79,13 +79,12 @@ STEELYARD_HOST_DEVICE inline bool is_on(const std::uint8_t* flag) {
 
 // The gradient of one element from that of what an operation made of it.
 template <typename T>
-STEELYARD_HOST_DEVICE inline T gradient(QuantOperation operation, bool inside, T grad_y,
-                                        const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline T gradient(QuantOperation operation, bool inside, T grad_y, T scale) {
   switch (operation) {
     case QuantOperation::kQuantize:
-      return quantize_gradient(inside, grad_y, p.scale);
+      return quantize_gradient(inside, grad_y, scale);
     case QuantOperation::kDequantize:
-      return dequantize_gradient(grad_y, p.scale);
+      return dequantize_gradient(grad_y, scale);
     case QuantOperation::kFakeQuantize:
       break;
   }

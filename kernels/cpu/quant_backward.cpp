@@ -21,7 +21,7 @@ void gradient_run(std::int64_t n, const Params& given, const T* x, const T* grad
     STEELYARD_VECTORIZE
     for (std::int64_t i = 0; i < n; ++i) {
       const T grad = grad_y[i];
-      grad_x[i] = gradient(kOperation, is_inside(x[i], params[i]), grad, params[i]);
+      grad_x[i] = gradient(kOperation, is_inside(x[i], params[i]), grad, params[i].scale);
     }
   }
 }
@@ -33,7 +33,7 @@ void passed_run(std::int64_t n, const Params& given, const T* grad_y, T* grad_x)
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
     const T grad = grad_y[i];
-    grad_x[i] = gradient(kOperation, true, grad, params[i]);
+    grad_x[i] = gradient(kOperation, true, grad, params[i].scale);
   }
 }
 

@@ -2,6 +2,9 @@
 // looks up. Eight is a byte of mask, a 16-byte access of two-byte values, and two of floats.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+
 #include "steelyard/kernels/code_type.h"
 #include "steelyard/kernels/cuda/grid.h"
 #include "steelyard/kernels/quant_layout.h"
@@ -17,6 +20,15 @@ inline LaunchShape shape_for_eights(std::int64_t elements) {
   return {(elements + kPerBlock - 1) / kPerBlock, kThreads};
 }
 
+// The same for a kernel that takes its spans by for_each_span(): no more blocks than run at once.
+template <auto kKernel>
+LaunchShape shape_for_spans(std::int64_t elements) {
+  static const std::int64_t most = resident_blocks(kKernel, kThreads);
+  LaunchShape shape = shape_for_eights(elements);
+  shape.blocks = std::min(shape.blocks, most);
+  return shape;
+}
+
 // The thread's elements: [first, first + count), count 0 past the end.
 struct Span {
   std::int64_t first;
@@ -27,6 +39,30 @@ __device__ inline Span span_of(std::int64_t block, std::int64_t elements) {
   const std::int64_t first = (block * kThreads + threadIdx.x) * kEight;
   const std::int64_t left = elements - first;
   return {first, left >= kEight ? kEight : left > 0 ? static_cast<int>(left) : 0};
+}
+
+// f(span) for each of the thread's spans. All threads of a block get as many, at the end some
+// without elements.
+template <class F>
+__device__ void for_each_span(std::int64_t elements, const F& f) {
+  for (std::int64_t block = blockIdx.x; block * kThreads * kEight < elements; block += gridDim.x) {
+    f(span_of(block, elements));
+  }
+}
+
+// Where eights are `plain`, whole(first) for each of the thread's that is complete; rest(span) for
+// other spans. Not all threads of a block get as many.
+template <class Whole, class Rest>
+__device__ void for_each_eight(std::int64_t elements, bool plain, const Whole& whole,
+                               const Rest& rest) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads * kEight;
+  std::int64_t first = element_index() * kEight;
+  if (plain) {
+    for (; first + kEight <= elements; first += step) whole(first);
+  }
+  for (; first < elements; first += step) {
+    rest(Span{first, static_cast<int>(elements - first < kEight ? elements - first : kEight)});
+  }
 }
 
 // Logical index -> parameter set where sets are channels: [outer, channels, inner].
@@ -207,37 +243,40 @@ struct SetParameters {
   }
 };
 
-// The unclamped codes of eight values that share their parameters.
-template <typename T>
-__device__ void unclamped_codes(const T* x, const Affine<T>& p, T* codes) {
-  if (has_quick_codes(p.scale)) {
-    const T reciprocal = T(1) / p.scale;
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) codes[i] = quick_code(x[i], reciprocal, p);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) codes[i] = unclamped_code(x[i], p);
-  }
+// The only set's parameters, which a thread reads once; of no use where there are more.
+template <class S, typename T>
+__device__ Multiples<T> only_set(const S& sets, const SetParameters<T>& parameters) {
+  return sets.sets == 1 ? Multiples<T>(parameters.at(0)) : Multiples<T>();
 }
 
-// visit(unclamped codes, parameters of element i as a function) of eight values at `first`, whose
-// sets are known.
-template <class S, typename T, class Visit>
-__device__ void visit_codes_of_eight(const S& sets, const SetParameters<T>& parameters,
-                                     std::int64_t first, const T* x, const Visit& visit) {
-  T codes[kEight];
+// Those of the set of an element.
+template <class S, typename T>
+__device__ Multiples<T> set_of_element(const S& sets, const SetParameters<T>& parameters,
+                                       const Multiples<T>& only, std::int64_t index) {
+  return sets.sets == 1 ? only : Multiples<T>(parameters.at(sets.of(index)));
+}
+
+// each(i, multiple, parameters) of eight values at `first`, whose sets are known; the multiple of
+// NaN is 0. Returns how many are NaN.
+template <class S, typename T, class Each>
+__device__ unsigned each_multiple_of_eight(const S& sets, const SetParameters<T>& parameters,
+                                           const Multiples<T>& only, std::int64_t first,
+                                           const T (&x)[kEight], const Each& each) {
+  unsigned nan = 0;
   if (sets.eight_share) {
-    const Affine<T> p = parameters.at(sets.of(first));
-    unclamped_codes(x, p, codes);
-    visit(codes, [&](int) { return p; });
-    return;
+    const Multiples<T> p = set_of_element(sets, parameters, only, first);
+    T multiples[kEight];
+    nan = multiples_of(x, p, multiples);
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) each(i, multiples[i], p);
+  } else {
+    sets.for_eight(first, [&](int i, std::int64_t set) {
+      const Multiples<T> p(parameters.at(set));
+      each(i, p.of(x[i]), p);
+      nan += x[i] != x[i] ? 1U : 0U;
+    });
   }
-  Affine<T> of[kEight];
-  sets.for_eight(first, [&](int i, std::int64_t set) {
-    of[i] = parameters.at(set);
-    codes[i] = unclamped_code(x[i], of[i]);
-  });
-  visit(codes, [&](int i) { return of[i]; });
+  return nan;
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -68,6 +68,23 @@ struct Extremes {
     hi = finite && value > hi ? value : hi;
     skipped += finite ? 0U : 1U;
   }
+  // Asks only once whether all are finite: products with 0 are 0 then, and so is their sum.
+  __device__ void take_eight(const T (&values)[kEight]) {
+    T zero = 0, least = values[0], most = values[0];
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      zero = std::fma(values[i], T(0), zero);
+      least = std::fmin(least, values[i]);
+      most = std::fmax(most, values[i]);
+    }
+    if (zero == T(0)) {
+      lo = std::fmin(lo, least);
+      hi = std::fmax(hi, most);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) take(values[i]);
+  }
 };
 
 // Memory is touched only where it would change.
@@ -80,13 +97,11 @@ __device__ void fold(const Extremes<T>& part, std::int64_t set, const Seen<T>& s
   if (part.skipped != 0) atomicAdd(seen.skipped + set, part.skipped);
 }
 
-// Every thread of the warp calls it with the extremes of its elements, all of one set: lanes that
-// agree on the set meet first.
+// Every thread of the warp calls it with the extremes of elements of one set, or with none and set
+// -1: lanes that agree on the set meet first.
 template <typename T>
-__device__ void fold_by_warp(const Sets& sets, const Span& span, Extremes<T> part,
-                             const Seen<T>& seen) {
+__device__ void fold_by_warp(std::int64_t set, Extremes<T> part, const Seen<T>& seen) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
-  const std::int64_t set = span.count > 0 ? sets.of(span.first) : -1;
   const std::int64_t first = __shfl_sync(kAll, set, 0);
   if (__all_sync(kAll, set == first || set < 0) == 0) {
     if (set >= 0) fold(part, set, seen);
@@ -103,39 +118,66 @@ __device__ void fold_by_warp(const Sets& sets, const Span& span, Extremes<T> par
   if (threadIdx.x % 32 == 0 && set >= 0) fold(part, set, seen);
 }
 
-// Every thread of the warp calls it. `eight` holds the span's values where they were `loaded`
-// already. (A pointer that may be null would keep them out of registers.)
+// Gathers the extremes of a thread's spans. Every thread of a warp takes as many, then finishes.
 template <typename V>
-__device__ void observe_span(const ValueArray<V>& x, const Sets& sets, const Span& span,
-                             bool loaded, const ComputeType<V> (&eight)[kEight],
-                             const Seen<ComputeType<V>>& seen) {
+class Observer {
+ public:
   using T = ComputeType<V>;
-  Extremes<T> part;
-  if (loaded && sets.eight_share) {
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) part.take(eight[i]);
-  } else if (loaded) {
-    std::int64_t set = 0;
-    sets.for_eight(span.first, [&](int i, std::int64_t next) {
-      if (i > 0 && next != set) {
-        fold(part, set, seen);
-        part = Extremes<T>();
-      }
-      part.take(eight[i]);
-      set = next;
-    });
-    fold(part, set, seen);
-  } else {
+
+  __device__ Observer(const ValueArray<V>& x, const Sets& sets, const Seen<T>& seen)
+      : x_(x), sets_(sets), seen_(seen) {}
+
+  // `eight` holds the span's values where they were `loaded` already. (A pointer that may be null
+  // would keep them out of registers.)
+  __device__ void take(const Span& span, bool loaded, const T (&eight)[kEight]) {
+    if (sets_.sets == 1) {
+      take_shared(span, loaded, eight, only_);
+    } else if (sets_.eight_share) {
+      Extremes<T> part;
+      take_shared(span, loaded, eight, part);
+      fold_by_warp(span.count > 0 ? sets_.of(span.first) : -1, part, seen_);
+    } else if (loaded) {
+      Extremes<T> part;
+      std::int64_t set = 0;
+      sets_.for_eight(span.first, [&](int i, std::int64_t next) {
+        if (i > 0 && next != set) {
+          fold(part, set, seen_);
+          part = Extremes<T>();
+        }
+        part.take(eight[i]);
+        set = next;
+      });
+      fold(part, set, seen_);
+    } else {
 #pragma unroll 1
-    for (int i = 0; i < span.count; ++i) {
-      part.take(x.get(span.first + i));
-      if (sets.eight_share) continue;
-      fold(part, sets.of(span.first + i), seen);
-      part = Extremes<T>();
+      for (int i = 0; i < span.count; ++i) {
+        Extremes<T> part;
+        part.take(x_.get(span.first + i));
+        fold(part, sets_.of(span.first + i), seen_);
+      }
     }
   }
-  if (sets.eight_share) fold_by_warp(sets, span, part, seen);
-}
+  __device__ void finish() const {
+    if (sets_.sets == 1) fold_by_warp(0, only_, seen_);
+  }
+
+ private:
+  // Of a span in one set.
+  __device__ void take_shared(const Span& span, bool loaded, const T (&eight)[kEight],
+                              Extremes<T>& part) const {
+    if (loaded) {
+      part.take_eight(eight);
+      return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < span.count; ++i) part.take(x_.get(span.first + i));
+  }
+
+  const ValueArray<V>& x_;
+  const Sets& sets_;
+  const Seen<T>& seen_;
+  Extremes<T> only_;  // of the only set
+};
 
 template <typename T>
 __global__ void clear_kernel(Seen<T> seen, std::int64_t sets) {
@@ -151,11 +193,14 @@ __global__ void __launch_bounds__(kThreads)
     observe_kernel(ValueArray<V> x, std::int64_t elements, Sets sets, const std::uint8_t* observing,
                    Seen<ComputeType<V>> seen) {
   if (!is_on(observing)) return;
-  const Span span = span_of(blockIdx.x, elements);
-  ComputeType<V> values[kEight] = {};
-  const bool plain = x.wide && sets.eight_known() && span.count == kEight;
-  if (plain) x.load_eight(span.first, values);
-  observe_span(x, sets, span, plain, values, seen);
+  Observer<V> observer(x, sets, seen);
+  for_each_span(elements, [&](const Span& span) {
+    ComputeType<V> values[kEight] = {};
+    const bool plain = x.wide && sets.eight_known() && span.count == kEight;
+    if (plain) x.load_eight(span.first, values);
+    observer.take(span, plain, values);
+  });
+  observer.finish();
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -42,6 +42,18 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   check(cudaGetLastError(), "kernel launch", __FILE__, __LINE__);
 }
 
+// Blocks of the kernel that the current device runs at once.
+template <typename... Parameters>
+std::int64_t resident_blocks(void (*kernel)(Parameters...), int threads) {
+  int device = 0, multiprocessors = 0, blocks = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice", __FILE__, __LINE__);
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute", __FILE__, __LINE__);
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor", __FILE__, __LINE__);
+  return std::int64_t{multiprocessors} * blocks;
+}
+
 // The block's dynamic shared memory.
 template <typename T>
 __device__ inline T* shared_memory() {

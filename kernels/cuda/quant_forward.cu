@@ -22,7 +22,15 @@ __global__ void __launch_bounds__(kThreads) batch_kernel(TensorList<BatchTensor<
   const ListedRange at = listed_range(list);
   const BatchTensor<V>& tensor = list.tensors[at.tensor];
   const Span span = span_of(blockIdx.x - list.first_block[at.tensor], tensor.size);
-  if (span.count > 0) forward_span(tensor.call, tensor.sets, span);
+  if (span.count == 0) return;
+  const ForwardCall<V>& call = tensor.call;
+  const ChannelSets& sets = tensor.sets;
+  const ForwardState<ComputeType<V>> state = forward_state(call, sets);
+  if (span.count == kEight && quantizes_eights(call, sets)) {
+    load_and_quantize_eight(call, sets, state, span.first);
+  } else {
+    forward_other_span(call, sets, state, span);
+  }
 }
 
 }  // namespace
@@ -30,7 +38,8 @@ __global__ void __launch_bounds__(kThreads) batch_kernel(TensorList<BatchTensor<
 
 static void compute(const CudaQueue& queue, const QuantForward& k) {
   visit_value_type(k.problem.value_type, [&]<typename V>(V*) {
-    cuda::launch(cuda::forward_kernel<V>, cuda::shape_for_eights(k.problem.map.elements),
+    cuda::launch(cuda::forward_kernel<V>,
+                 cuda::shape_for_spans<cuda::forward_kernel<V>>(k.problem.map.elements),
                  cuda::stream_of(queue), cuda::forward_call<V>(k.problem, k.args),
                  cuda::make_sets(k.problem.map));
   });

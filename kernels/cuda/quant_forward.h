@@ -45,27 +45,40 @@ ForwardCall<V> forward_call(const QuantProblem& problem, const QuantArgs& args) 
           moving ? args.initialized : nullptr};
 }
 
-// True where a thread's elements are eight, lie ready for wide accesses, and their sets are known
-// without a division each. The code for the others takes them one by one, rolled up: unrolled it
-// was 26,000 instructions.
+// What a thread reads once for all its spans.
+template <typename T>
+struct ForwardState {
+  bool on;  // else values pass
+  Multiples<T> only;
+};
+
 template <typename V, typename S>
-__device__ bool is_plain(const ForwardCall<V>& call, const S& sets, const Span& span) {
-  return call.x.wide && call.y.wide && sets.eight_known() && span.count == kEight;
+__device__ ForwardState<ComputeType<V>> forward_state(const ForwardCall<V>& call, const S& sets) {
+  return {is_on(call.quantizing) && is_on(call.initialized), only_set(sets, call.parameters)};
+}
+
+// True where eight elements lie ready for wide accesses, and their sets are known without a
+// division each. The code for the others takes them one by one, rolled up: unrolled it was 26,000
+// instructions.
+template <typename V, typename S>
+__device__ bool has_plain_eights(const ForwardCall<V>& call, const S& sets) {
+  return call.x.wide && call.y.wide && sets.eight_known();
 }
 
 template <typename V, typename S>
-__device__ void dequantize_span(const ForwardCall<V>& call, const S& sets, const Span& span) {
+__device__ void dequantize_span(const ForwardCall<V>& call, const S& sets,
+                                const ForwardState<ComputeType<V>>& state, const Span& span) {
   using T = ComputeType<V>;
   const std::uint64_t word = load_codes(call.codes, call.bits, span);
-  const auto value = [&](int i, const Affine<T>& p) {
+  const auto value = [&](int i, const auto& p) {
     const auto field = static_cast<std::uint32_t>(word >> (i * call.bits));
     return dequantize_code(static_cast<T>(decode_code(field, call.bits, call.is_signed)),
                            p.zero_point, p.scale);
   };
-  if (is_plain(call, sets, span)) {
+  if (span.count == kEight && has_plain_eights(call, sets)) {
     T y[kEight];
     if (sets.eight_share) {
-      const Affine<T> p = call.parameters.at(sets.of(span.first));
+      const Multiples<T> p = set_of_element(sets, call.parameters, state.only, span.first);
 #pragma unroll
       for (int i = 0; i < kEight; ++i) y[i] = value(i, p);
     } else {
@@ -81,110 +94,142 @@ __device__ void dequantize_span(const ForwardCall<V>& call, const S& sets, const
   }
 }
 
-// Codes, mask and NaN of up to eight elements, gathered in registers.
-template <typename T>
-struct Quantized {
-  std::uint64_t codes = 0;
-  unsigned mask = 0;
-  unsigned nan = 0;
-
-  __device__ void take_mask(int i, T code, const Affine<T>& p) {
-    mask |= (code_is_inside(code, p) ? 1U : 0U) << i;
-  }
-  // The code of element i with the value x.
-  __device__ void take_code(int bits, int i, T x, T code, const Affine<T>& p) {
-    const std::uint32_t field = (1U << bits) - 1U;
-    const auto low = static_cast<std::uint32_t>(to_integer_code(code, p)) & field;
-    codes |= static_cast<std::uint64_t>(low) << (i * bits);
-    nan += x != x ? 1U : 0U;
-  }
-  template <typename V>
-  __device__ void store(const ForwardCall<V>& call, bool on, const Span& span) const {
-    if (call.operation != QuantOperation::kFakeQuantize) {
-      store_codes(codes, call.bits, span, call.codes);
-    }
-    if (call.mask != nullptr) {
-      call.mask[span.first / kEight] =
-          static_cast<std::uint8_t>(on ? mask : (1U << span.count) - 1U);
-    }
-    if (nan != 0 && call.nan_count != nullptr) atomicAdd(call.nan_count, nan);
-  }
-};
-
-// Quantizes or fake-quantizes eight values that is_plain() holds for. Where the quantizer is off,
-// values pass.
 template <typename V, typename S>
-__device__ void quantize_eight(const ForwardCall<V>& call, const S& sets, const Span& span,
-                               const ComputeType<V>* x) {
+__device__ bool quantizes_eights(const ForwardCall<V>& call, const S& sets) {
+  return call.operation != QuantOperation::kDequantize && has_plain_eights(call, sets);
+}
+
+// What is written for a span besides values: codes, mask, and the number of NaN.
+template <typename V>
+__device__ void store_span_codes(const ForwardCall<V>& call, const Span& span, std::uint64_t codes,
+                                 unsigned nan) {
+  store_codes(codes, call.bits, span, call.codes);
+  if (nan != 0 && call.nan_count != nullptr) atomicAdd(call.nan_count, nan);
+}
+template <typename V>
+__device__ void store_span_mask(const ForwardCall<V>& call, bool on, const Span& span,
+                                unsigned mask) {
+  if (call.mask == nullptr) return;
+  call.mask[span.first / kEight] = static_cast<std::uint8_t>(on ? mask : (1U << span.count) - 1U);
+}
+
+// The lowest bits of eight numbers, one after the other.
+template <typename T>
+__device__ std::uint64_t join_codes(const T (&numbers)[kEight], int bits) {
+  std::uint32_t codes[kEight];
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    codes[i] = static_cast<std::uint32_t>(bits_as<BitsOf<T>>(numbers[i]));
+  }
+  if (bits == 8) {
+    const auto join_four = [&](int i) {
+      return __byte_perm(__byte_perm(codes[i], codes[i + 1], 0x0040),
+                         __byte_perm(codes[i + 2], codes[i + 3], 0x0040), 0x5410);
+    };
+    return join_four(0) | static_cast<std::uint64_t>(join_four(4)) << 32;
+  }
+  std::uint64_t word = 0;
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    word |= static_cast<std::uint64_t>(codes[i] & ((1U << bits) - 1U)) << (i * bits);
+  }
+  return word;
+}
+
+// Quantizes or fake-quantizes eight values that has_plain_eights() holds for.
+template <typename V, typename S>
+__device__ void quantize_eight(const ForwardCall<V>& call, const S& sets,
+                               const ForwardState<ComputeType<V>>& state, std::int64_t first,
+                               const ComputeType<V> (&x)[kEight]) {
   using T = ComputeType<V>;
-  const bool on = is_on(call.quantizing) && is_on(call.initialized);
-  visit_codes_of_eight(
-      sets, call.parameters, span.first, x, [&](const T* codes, const auto& parameters_of) {
-        Quantized<T> quantized;
-        if (call.mask != nullptr) {
-#pragma unroll
-          for (int i = 0; i < kEight; ++i) quantized.take_mask(i, codes[i], parameters_of(i));
-        }
-        if (call.operation == QuantOperation::kFakeQuantize) {
-          T y[kEight];
-#pragma unroll
-          for (int i = 0; i < kEight; ++i) {
-            const Affine<T> p = parameters_of(i);
-            y[i] = on ? dequantize_code(clamp_code(codes[i], p), p.zero_point, p.scale) : x[i];
-          }
-          call.y.store_eight(span.first, y);
-        } else if (call.bits == 8) {  // where shifts are known
-#pragma unroll
-          for (int i = 0; i < kEight; ++i)
-            quantized.take_code(8, i, x[i], codes[i], parameters_of(i));
-        } else {
-#pragma unroll
-          for (int i = 0; i < kEight; ++i)
-            quantized.take_code(call.bits, i, x[i], codes[i], parameters_of(i));
-        }
-        quantized.store(call, on, span);
+  const Span span{first, kEight};
+  const bool fake = call.operation == QuantOperation::kFakeQuantize;
+  if (fake && !state.on) {
+    call.y.store_eight(first, x);
+    store_span_mask(call, false, span, 0);
+    return;
+  }
+  T multiples[kEight], clamped[kEight], results[kEight];
+  const unsigned nan = each_multiple_of_eight(
+      sets, call.parameters, state.only, first, x, [&](int i, T multiple, const Multiples<T>& p) {
+        multiples[i] = multiple;
+        clamped[i] = p.clamp(multiple);
+        // The real value, or a number whose lowest bits are the code: either is one rounding.
+        results[i] = std::fma(clamped[i], fake ? p.scale : T(1), fake ? T(0) : p.code_of_zero());
       });
+  if (call.mask != nullptr) {
+    unsigned mask = 0;
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      mask |= (is_unchanged(multiples[i], clamped[i]) ? 1U : 0U) << i;
+    }
+    store_span_mask(call, state.on, span, mask);
+  }
+  if (!fake) {
+    store_span_codes(call, span, join_codes(results, call.bits), nan);
+    return;
+  }
+  if (nan != 0) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) results[i] = x[i] == x[i] ? results[i] : x[i] + T(0);
+  }
+  call.y.store_eight(first, results);
 }
 
 // The same for any span.
 template <typename V, typename S>
-__device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets, const Span& span) {
+__device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets,
+                                    const ForwardState<ComputeType<V>>& state, const Span& span) {
   using T = ComputeType<V>;
-  const bool on = is_on(call.quantizing) && is_on(call.initialized);
-  Quantized<T> quantized;
+  const std::uint32_t field = (1U << call.bits) - 1U;
+  std::uint64_t codes = 0;
+  unsigned mask = 0, nan = 0;
 #pragma unroll 1
   for (int i = 0; i < span.count; ++i) {
     const std::int64_t index = span.first + i;
     const Affine<T> p = call.parameters.at(sets.of(index));
     const T x = call.x.get(index), code = unclamped_code(x, p);
-    quantized.take_mask(i, code, p);
+    mask |= (code_is_inside(code, p) ? 1U : 0U) << i;
     if (call.operation == QuantOperation::kFakeQuantize) {
-      call.y.set(index, on ? dequantize_code(clamp_code(code, p), p.zero_point, p.scale) : x);
+      call.y.set(index, state.on ? dequantize_code(clamp_code(code, p), p.zero_point, p.scale) : x);
     } else {
-      quantized.take_code(call.bits, i, x, code, p);
+      const auto low = static_cast<std::uint32_t>(to_integer_code(code, p)) & field;
+      codes |= static_cast<std::uint64_t>(low) << (i * call.bits);
+      nan += x != x ? 1U : 0U;
     }
   }
-  quantized.store(call, on, span);
+  if (call.operation != QuantOperation::kFakeQuantize) store_span_codes(call, span, codes, nan);
+  store_span_mask(call, state.on, span, mask);
+}
+
+// Spans that are no eights which quantize_eight() could take.
+template <typename V, typename S>
+__device__ void forward_other_span(const ForwardCall<V>& call, const S& sets,
+                                   const ForwardState<ComputeType<V>>& state, const Span& span) {
+  if (call.operation == QuantOperation::kDequantize) {
+    dequantize_span(call, sets, state, span);
+  } else {
+    quantize_one_by_one(call, sets, state, span);
+  }
 }
 
 template <typename V, typename S>
-__device__ void forward_span(const ForwardCall<V>& call, const S& sets, const Span& span) {
-  if (call.operation == QuantOperation::kDequantize) {
-    dequantize_span(call, sets, span);
-  } else if (is_plain(call, sets, span)) {
-    ComputeType<V> x[kEight];
-    call.x.load_eight(span.first, x);
-    quantize_eight(call, sets, span, x);
-  } else {
-    quantize_one_by_one(call, sets, span);
-  }
+__device__ void load_and_quantize_eight(const ForwardCall<V>& call, const S& sets,
+                                        const ForwardState<ComputeType<V>>& state,
+                                        std::int64_t first) {
+  ComputeType<V> x[kEight];
+  call.x.load_eight(first, x);
+  quantize_eight(call, sets, state, first, x);
 }
 
 // Quantizes one tensor with scales that are known.
 template <typename V>
 __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardCall<V> call, Sets sets) {
-  const Span span = span_of(blockIdx.x, call.elements);
-  if (span.count > 0) forward_span(call, sets, span);
+  const ForwardState<ComputeType<V>> state = forward_state(call, sets);
+  for_each_eight(
+      call.elements, quantizes_eights(call, sets),
+      [&](std::int64_t first) { load_and_quantize_eight(call, sets, state, first); },
+      [&](const Span& span) { forward_other_span(call, sets, state, span); });
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -19,16 +19,22 @@ template <typename V>
 __global__ void __launch_bounds__(kThreads)
     observe_and_forward_kernel(ForwardCall<V> call, Sets sets, const std::uint8_t* observing,
                                Seen<ComputeType<V>> seen) {
-  const Span span = span_of(blockIdx.x, call.elements);
-  ComputeType<V> values[kEight] = {};
-  const bool plain = is_plain(call, sets, span);
-  if (plain) call.x.load_eight(span.first, values);
-  if (is_on(observing)) observe_span(call.x, sets, span, plain, values, seen);
-  if (plain) {
-    quantize_eight(call, sets, span, values);
-  } else if (span.count > 0) {
-    quantize_one_by_one(call, sets, span);
-  }
+  using T = ComputeType<V>;
+  const ForwardState<T> state = forward_state(call, sets);
+  const bool observes = is_on(observing);
+  Observer<V> observer(call.x, sets, seen);
+  for_each_span(call.elements, [&](const Span& span) {
+    T values[kEight] = {};
+    const bool plain = span.count == kEight && quantizes_eights(call, sets);
+    if (plain) call.x.load_eight(span.first, values);
+    if (observes) observer.take(span, plain, values);
+    if (plain) {
+      quantize_eight(call, sets, state, span.first, values);
+    } else if (span.count > 0) {
+      quantize_one_by_one(call, sets, state, span);
+    }
+  });
+  if (observes) observer.finish();
 }
 
 // One thread, one set.
@@ -53,17 +59,19 @@ void forward_with_statistics(const QuantWithStatistics& k, cudaStream_t stream) 
   const Sets sets = make_sets(problem.map);
   const ForwardCall<V> call = forward_call<V>(problem, args);
   const Seen<T> seen = seen_in<T>(workspace, problem.map.sets);
-  const LaunchShape by_eights = shape_for_eights(problem.map.elements);
+  const std::int64_t n = problem.map.elements;
   const LaunchShape by_set{(problem.map.sets + kThreads - 1) / kThreads, kThreads};
   launch(clear_kernel<T>, by_set, stream, seen, problem.map.sets);
   if (problem.statistics == Statistics::kDelayed) {
-    launch(observe_and_forward_kernel<V>, by_eights, stream, call, sets, observing, seen);
+    launch(observe_and_forward_kernel<V>, shape_for_spans<observe_and_forward_kernel<V>>(n), stream,
+           call, sets, observing, seen);
     launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
     return;
   }
-  launch(observe_kernel<V>, by_eights, stream, call.x, problem.map.elements, sets, observing, seen);
+  launch(observe_kernel<V>, shape_for_spans<observe_kernel<V>>(n), stream, call.x, n, sets,
+         observing, seen);
   launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
-  launch(forward_kernel<V>, by_eights, stream, call, sets);
+  launch(forward_kernel<V>, shape_for_spans<forward_kernel<V>>(n), stream, call, sets);
 }
 
 }  // namespace

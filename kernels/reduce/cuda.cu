@@ -29,7 +29,8 @@ void compute(const CudaQueue& queue, const MinMax<T>& k) {
   const std::uint8_t* const observing = nullptr;
   cuda::launch(cuda::clear_kernel<T>, {cuda::blocks_for(channels), cuda::kThreads},
                cuda::stream_of(queue), seen, channels);
-  cuda::launch(cuda::observe_kernel<T>, cuda::shape_for_eights(k.layout.size()),
+  cuda::launch(cuda::observe_kernel<T>,
+               cuda::shape_for_spans<cuda::observe_kernel<T>>(k.layout.size()),
                cuda::stream_of(queue), cuda::value_array<T>(k.x, StrideMap()), k.layout.size(),
                cuda::make_sets(make_set_map(k.layout)), observing, seen);
   cuda::launch_elements(queue, finish_kernel<T>, channels, static_cast<const Key<T>*>(seen.lo),

@@ -1,6 +1,6 @@
 // Kernels that use every function of kernels/affine.h and kernels/quick_code.h; only their PTX is
-// looked at: the three fused multiply-adds that the quantized sum names, and the four of a quick
-// code, in float and in double.
+// looked at: the three fused multiply-adds that the quantized sum names, and the three of a quick
+// multiple, in float and in double.
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/quick_code.h"
 
@@ -13,7 +13,9 @@ __global__ void affine_values(const T* x, const T* scale, const std::int32_t* ze
   const Affine<T> p = make_affine(range, scale[i], zero_point[i]);
   y[i] = fake_quantize_value(x[i], p);
   passed[i] = is_inside(x[i], p) ? y[i] : T(0);
-  if (has_quick_codes(p.scale)) passed[i] += quick_code(x[i], T(1) / p.scale, p);
+  const Multiples<T> multiples(p);
+  const T quick = multiples.quick(x[i]);
+  if (multiples.is_sure(x[i], quick)) passed[i] += quick;
   codes[2 * i] = quantize_value(x[i], p);
   codes[2 * i + 1] = quantize_bias(x[i], p.scale);
 }

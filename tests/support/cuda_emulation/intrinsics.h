@@ -60,6 +60,18 @@ STEELYARD_EMULATED_ATOMIC(atomicInc, unsigned, old >= value ? 0 : old + 1)
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
+// Byte i of the result is the one that the i-th four bits of `selector` name: 0 to 3 of x, 4 to 7
+// of y.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const unsigned long long bytes = x | static_cast<unsigned long long>(y) << 32;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned byte = selector >> (4 * i) & 7U;
+    result |= static_cast<unsigned>(bytes >> (8 * byte) & 0xFFU) << (8 * i);
+  }
+  return result;
+}
+
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __popcll(unsigned long long x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
