@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Where a training step's time goes on a GPU: how long each of its kernels takes alone, by Nsight Compute.
 
-usage: benchmarks/gpu_kernel_times.py PROGRAM [--models cnn,mlp] [--modes float,qat] [--precisions tf32] [--out FILE]
+usage: benchmarks/gpu_kernel_times.py PROGRAM [--models cnn,mlp] [--modes float,qat] [--precisions float32] [--out FILE]
 PROGRAM is the built training_step_benchmark. A step is replayed from its CUDA graph, first as it is (the step's time),
 then with every kernel timed alone, one after the other, its clocks as they are. The rest of the step's time passes
 between kernels, unless some of them run at once.
@@ -36,9 +36,11 @@ def step_milliseconds(command):
 
 
 def short_name(kernel):
-    """The function's name without its template's arguments and parameters."""
-    name = re.sub(r"<.*|\(.*", "", kernel.replace("(anonymous namespace)::", "").replace("<unnamed>::", ""))
-    return name.split("::")[-1].removeprefix("void ")
+    """The function's name and, of its template's arguments, the first type that says what it computes."""
+    name = re.sub(r"[<(].*", "", re.sub(r"\(anonymous namespace\)::|<unnamed>::|^void ", "", kernel)).split("::")[-1]
+    types = [word for word in re.findall(r"\b[A-Z]\w*", kernel.partition(name)[2].rpartition("(")[0])
+             if word not in ("ChannelTerm", "RowChunks") and "steelyard" in kernel]
+    return f"{name}<{types[0]}>" if types else name
 
 
 def profiled_kernels(ncu, command, steps):
@@ -85,7 +87,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--models", default="cnn,mlp,resnet20")
     parser.add_argument("--modes", default="float_frozen_bn,qat")
-    parser.add_argument("--precisions", default="float32,tf32")
+    parser.add_argument("--precisions", default="tf32")
     parser.add_argument("--out")
     args = parser.parse_args()
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"

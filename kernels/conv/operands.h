@@ -3,6 +3,7 @@
 #pragma once
 
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cuda/neighbours.h"
 #include "steelyard/kernels/cuda/windows.h"
 
 namespace steelyard::kernels::cuda {
@@ -27,16 +28,20 @@ struct Activations {
   }
 };
 
-// Four neighbours of them.
-struct alignas(16) FourFloats {
-  float values[4];
-};
+// Four neighbours of them, which begin at a multiple of four bytes.
 template <typename Code>
 struct FourActivations {
   Activations<Code> all;
 
-  __device__ FourFloats operator()(std::int64_t i) const {
-    return {{all(4 * i), all(4 * i + 1), all(4 * i + 2), all(4 * i + 3)}};
+  __device__ Neighbours<float, 4> operator()(std::int64_t i) const {
+    const Neighbours<Code, 4> codes = load<4>(all.codes + 4 * i);
+    const float zero_point = static_cast<float>(*all.zero_point);
+    Neighbours<float, 4> values;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      values.of[n] = dequantize_code(static_cast<float>(codes.of[n]), zero_point, *all.scale);
+    }
+    return values;
   }
 };
 

@@ -29,19 +29,19 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Gradients of input elements from `first` on: the sums of the patches' elements that read them.
-// An image whose first patches were in an earlier range adds to what it has.
-template <typename T>
+// An image whose first patches were in an earlier range adds to what it has. Element as above.
+template <typename Element>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(std::int64_t n, ConvSizes c, std::int64_t first, PixelRange range,
-                  const T* patches, T* grad_x) {
+                  const Element* patches, Element* grad_x) {
   if (element_index() >= n) return;
   const std::int64_t i = first + element_index();
   const std::int64_t pixel = divide(i, c.s.in_channels);
   const std::int64_t group = divide(i - pixel * c.s.in_channels, c.channels);
   const std::int64_t channel = i - pixel * c.s.in_channels - group * c.channels;
-  const T* column = patches + group * c.taps * c.channels + channel;
+  const Element* column = patches + group * c.taps * c.channels + channel;
   const std::int64_t image = divide(pixel, c.s.in_h * c.s.in_w);
-  T sum = range.begin > image * c.out_h * c.out_w ? grad_x[i] : T(0);
+  Element sum = range.begin > image * c.out_h * c.out_w ? grad_x[i] : Element{};
   for_each_window(c, pixel, [&](std::int64_t output, std::int64_t tap) {
     if (output < range.begin || output >= range.end) return;
     sum += column[(output - range.begin) * c.columns + tap * c.channels];
@@ -79,11 +79,12 @@ void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& 
 template <typename Code>
 void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
                   const Activations<Code>& x, float* patches) {
-  if (c.channels % 4 != 0) {
+  if (c.channels % 4 != 0 || !begin_with_neighbours<4>(x.codes)) {
     return fill_patches<float, Activations<Code>>(queue, c, range, x, patches);
   }
-  fill_patches<FourFloats, FourActivations<Code>>(queue, with_wide_channels(c, 4), range, {x},
-                                                  reinterpret_cast<FourFloats*>(patches));
+  using Four = Neighbours<float, 4>;
+  fill_patches<Four, FourActivations<Code>>(queue, with_wide_channels(c, 4), range, {x},
+                                            reinterpret_cast<Four*>(patches));
 }
 
 // Output pixels whose patches are in memory together: whole images where one fits.
@@ -118,14 +119,25 @@ void for_each_patches(const CudaQueue& queue, const ConvSizes& c, const T* x, Bo
   for_each_patches<T>(queue, c, Values<T>{x}, body);
 }
 
-template <typename T>
-void gather(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range, const T* patches,
-            T* grad_x) {
+template <typename Element>
+void gather_elements(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
+                     const Element* patches, Element* grad_x) {
   const std::int64_t image_size = c.s.in_h * c.s.in_w * c.s.in_channels;
   const std::int64_t first = range.begin / c.image_pixels();
   const std::int64_t last = (range.end - 1) / c.image_pixels();
-  launch_elements(queue, gather_kernel<T>, (last - first + 1) * image_size, c, first * image_size,
-                  range, patches, grad_x);
+  launch_elements(queue, gather_kernel<Element>, (last - first + 1) * image_size, c,
+                  first * image_size, range, patches, grad_x);
+}
+
+template <typename T>
+void gather(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range, const T* patches,
+            T* grad_x) {
+  if (c.channels % 4 != 0 || !begin_with_neighbours<4>(grad_x)) {
+    return gather_elements<T>(queue, c, range, patches, grad_x);
+  }
+  using Four = Neighbours<T, 4>;
+  gather_elements<Four>(queue, with_wide_channels(c, 4), range,
+                        reinterpret_cast<const Four*>(patches), reinterpret_cast<Four*>(grad_x));
 }
 
 }  // namespace steelyard::kernels::cuda

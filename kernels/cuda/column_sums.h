@@ -96,6 +96,24 @@ __device__ inline bool is_last_chunk(const RowChunks& r, const RowsOfThread& min
   return is_last_block(r.chunks, arrivals + mine.batch * r.tiles + mine.tile);
 }
 
+// The partial sums of a column's chunks lane, lane + lanes(), ...; eight are on their way from
+// memory at a time.
+__device__ inline double sum_of_chunks(const RowChunks& r, const double* column, int lane) {
+  constexpr int kAtOnce = 8;
+  double sum = 0;
+  for (std::int64_t chunk = lane; chunk < r.chunks; chunk += kAtOnce * r.lanes()) {
+    double partial[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::int64_t at = chunk + i * r.lanes();
+      partial[i] = at < r.chunks ? column[at * r.columns] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) sum += partial[i];
+  }
+  return sum;
+}
+
 // Calls term(batch, row, column, sums) for every element; the term adds to N sums. Then
 // finish(rows, at, sums) has the sums of column `at` of all batches' columns. Partial sums lie at
 // [n, batch, chunk, column].
@@ -119,13 +137,9 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (!is_last_chunk(r, mine, arrivals)) return;
     for (int n = 0; n < N; ++n) {
-      sums.of[n] = 0;
-      if (!mine.has_column) continue;
       const double* column =
           partials + (n * r.batches + mine.batch) * r.chunks * r.columns + mine.column;
-      for (std::int64_t chunk = mine.lane; chunk < r.chunks; chunk += r.lanes()) {
-        sums.of[n] += column[chunk * r.columns];
-      }
+      sums.of[n] = mine.has_column ? sum_of_chunks(r, column, mine.lane) : 0;
     }
     sums = add_lanes(r, sums);
   }

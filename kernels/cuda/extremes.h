@@ -118,66 +118,43 @@ __device__ void fold_by_warp(std::int64_t set, Extremes<T> part, const Seen<T>& 
   if (threadIdx.x % 32 == 0 && set >= 0) fold(part, set, seen);
 }
 
-// Gathers the extremes of a thread's spans. Every thread of a warp takes as many, then finishes.
-template <typename V>
-class Observer {
- public:
-  using T = ComputeType<V>;
-
-  __device__ Observer(const ValueArray<V>& x, const Sets& sets, const Seen<T>& seen)
-      : x_(x), sets_(sets), seen_(seen) {}
-
-  // `eight` holds the span's values where they were `loaded` already. (A pointer that may be null
-  // would keep them out of registers.)
-  __device__ void take(const Span& span, bool loaded, const T (&eight)[kEight]) {
-    if (sets_.sets == 1) {
-      take_shared(span, loaded, eight, only_);
-    } else if (sets_.eight_share) {
-      Extremes<T> part;
-      take_shared(span, loaded, eight, part);
-      fold_by_warp(span.count > 0 ? sets_.of(span.first) : -1, part, seen_);
-    } else if (loaded) {
-      Extremes<T> part;
-      std::int64_t set = 0;
-      sets_.for_eight(span.first, [&](int i, std::int64_t next) {
-        if (i > 0 && next != set) {
-          fold(part, set, seen_);
-          part = Extremes<T>();
-        }
-        part.take(eight[i]);
-        set = next;
-      });
-      fold(part, set, seen_);
-    } else {
+// Takes a span of which all elements lie in one set, those that are `loaded` from `eight`.
+template <typename V, typename T>
+__device__ void take_span(const ValueArray<V>& x, const Span& span, bool loaded,
+                          const T (&eight)[kEight], Extremes<T>& part) {
+  if (loaded) {
+    part.take_eight(eight);
+    return;
+  }
 #pragma unroll 1
-      for (int i = 0; i < span.count; ++i) {
-        Extremes<T> part;
-        part.take(x_.get(span.first + i));
-        fold(part, sets_.of(span.first + i), seen_);
+  for (int i = 0; i < span.count; ++i) part.take(x.get(span.first + i));
+}
+
+// The same of several sets.
+template <typename V, typename T>
+__device__ void fold_span(const ValueArray<V>& x, const Sets& sets, const Span& span, bool loaded,
+                          const T (&eight)[kEight], const Seen<T>& seen) {
+  Extremes<T> part;
+  if (loaded) {
+    std::int64_t set = 0;
+    sets.for_eight(span.first, [&](int i, std::int64_t next) {
+      if (i > 0 && next != set) {
+        fold(part, set, seen);
+        part = Extremes<T>();
       }
-    }
+      part.take(eight[i]);
+      set = next;
+    });
+    fold(part, set, seen);
+    return;
   }
-  __device__ void finish() const {
-    if (sets_.sets == 1) fold_by_warp(0, only_, seen_);
-  }
-
- private:
-  // Of a span in one set.
-  __device__ void take_shared(const Span& span, bool loaded, const T (&eight)[kEight],
-                              Extremes<T>& part) const {
-    if (loaded) {
-      part.take_eight(eight);
-      return;
-    }
 #pragma unroll 1
-    for (int i = 0; i < span.count; ++i) part.take(x_.get(span.first + i));
+  for (int i = 0; i < span.count; ++i) {
+    part = Extremes<T>();
+    part.take(x.get(span.first + i));
+    fold(part, sets.of(span.first + i), seen);
   }
-
-  const ValueArray<V>& x_;
-  const Sets& sets_;
-  const Seen<T>& seen_;
-  Extremes<T> only_;  // of the only set
-};
+}
 
 template <typename T>
 __global__ void clear_kernel(Seen<T> seen, std::int64_t sets) {
@@ -193,14 +170,23 @@ __global__ void __launch_bounds__(kThreads)
     observe_kernel(ValueArray<V> x, std::int64_t elements, Sets sets, const std::uint8_t* observing,
                    Seen<ComputeType<V>> seen) {
   if (!is_on(observing)) return;
-  Observer<V> observer(x, sets, seen);
+  using T = ComputeType<V>;
+  Extremes<T> all;  // where there is one set
   for_each_span(elements, [&](const Span& span) {
-    ComputeType<V> values[kEight] = {};
+    T eight[kEight] = {};
     const bool plain = x.wide && sets.eight_known() && span.count == kEight;
-    if (plain) x.load_eight(span.first, values);
-    observer.take(span, plain, values);
+    if (plain) x.load_eight(span.first, eight);
+    if (sets.sets == 1) {
+      take_span(x, span, plain, eight, all);
+    } else if (sets.eight_share) {
+      Extremes<T> part;
+      take_span(x, span, plain, eight, part);
+      fold_by_warp(span.count > 0 ? sets.of(span.first) : -1, part, seen);
+    } else {
+      fold_span(x, sets, span, plain, eight, seen);
+    }
   });
-  observer.finish();
+  if (sets.sets == 1) fold_by_warp(0, all, seen);
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -14,29 +14,6 @@ namespace steelyard::kernels {
 namespace cuda {
 namespace {
 
-// Quantizes with the scale of earlier calls while it observes.
-template <typename V>
-__global__ void __launch_bounds__(kThreads)
-    observe_and_forward_kernel(ForwardCall<V> call, Sets sets, const std::uint8_t* observing,
-                               Seen<ComputeType<V>> seen) {
-  using T = ComputeType<V>;
-  const ForwardState<T> state = forward_state(call, sets);
-  const bool observes = is_on(observing);
-  Observer<V> observer(call.x, sets, seen);
-  for_each_span(call.elements, [&](const Span& span) {
-    T values[kEight] = {};
-    const bool plain = span.count == kEight && quantizes_eights(call, sets);
-    if (plain) call.x.load_eight(span.first, values);
-    if (observes) observer.take(span, plain, values);
-    if (plain) {
-      quantize_eight(call, sets, state, span.first, values);
-    } else if (span.count > 0) {
-      quantize_one_by_one(call, sets, state, span);
-    }
-  });
-  if (observes) observer.finish();
-}
-
 // One thread, one set.
 template <typename V>
 __global__ void update_kernel(QuantProblem problem, QuantArgs args, const std::uint8_t* observing,
@@ -62,16 +39,16 @@ void forward_with_statistics(const QuantWithStatistics& k, cudaStream_t stream) 
   const std::int64_t n = problem.map.elements;
   const LaunchShape by_set{(problem.map.sets + kThreads - 1) / kThreads, kThreads};
   launch(clear_kernel<T>, by_set, stream, seen, problem.map.sets);
-  if (problem.statistics == Statistics::kDelayed) {
-    launch(observe_and_forward_kernel<V>, shape_for_spans<observe_and_forward_kernel<V>>(n), stream,
-           call, sets, observing, seen);
-    launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
-    return;
-  }
   launch(observe_kernel<V>, shape_for_spans<observe_kernel<V>>(n), stream, call.x, n, sets,
          observing, seen);
-  launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
+  const auto update = [&] {
+    launch(update_kernel<V>, by_set, stream, problem, args, observing, seen);
+  };
+  // One kernel that did both took twice as long with one scale for all floats (H200).
+  const bool delayed = problem.statistics == Statistics::kDelayed;
+  if (!delayed) update();
   launch(forward_kernel<V>, shape_for_spans<forward_kernel<V>>(n), stream, call, sets);
+  if (delayed) update();
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// A thread for every element: forward of the output, backward of the input, which gathers from the
-// windows over it in their order.
+// A thread for every element, or for four neighbouring channels: forward of the output, backward of
+// the input, which gathers from the windows over it in their order.
 #include "steelyard/kernels/pool/pool.h"
 
+#include "steelyard/kernels/cuda/neighbours.h"
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/cuda/windows.h"
 
@@ -9,7 +10,7 @@ namespace steelyard::kernels {
 namespace cuda {
 namespace {
 
-// An element of an NHWC array.
+// An element of an NHWC array, or the first of several channels.
 struct Place {
   std::int64_t image, h, w, channel;
 };
@@ -58,68 +59,112 @@ __device__ inline void for_each_output(const ConvSizes& p, const Place& input, V
   }
 }
 
-template <typename T>
-__device__ void compute_element(std::int64_t i, const ConvSizes& p, const MaxPool<T>& k) {
+template <int n, typename T>
+__device__ void compute_channels(std::int64_t i, const ConvSizes& p, const MaxPool<T>& k) {
   const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
-  T best = T(0);
-  std::int64_t winner = -1;
+  Neighbours<T, n> best{};
+  Neighbours<std::uint16_t, n> winner{};
+  bool first = true;
   for_each_input(p, output, window_of(p.s, output.h, output.w),
                  [&](std::int64_t at, std::int64_t offset) {
-                   if (winner >= 0 && !wins(k.x[at], best)) return;
-                   best = k.x[at];
-                   winner = offset;
+                   const Neighbours<T, n> x = load<n>(k.x + at);
+#pragma unroll
+                   for (int c = 0; c < n; ++c) {
+                     if (!first && !wins(x.of[c], best.of[c])) continue;
+                     best.of[c] = x.of[c];
+                     winner.of[c] = static_cast<std::uint16_t>(offset);
+                   }
+                   first = false;
                  });
-  k.y[i] = best;
-  if (k.argmax != nullptr) k.argmax[i] = static_cast<std::uint16_t>(winner);
+  store(best, k.y + i);
+  if (k.argmax != nullptr) store(winner, k.argmax + i);
 }
 
-template <typename T>
-__device__ void compute_element(std::int64_t i, const ConvSizes& p, const MaxPoolBackward<T>& k) {
+template <int n, typename T>
+__device__ void compute_channels(std::int64_t i, const ConvSizes& p, const MaxPoolBackward<T>& k) {
   const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
-  T sum = 0;
+  Neighbours<T, n> sum{};
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
     const std::int64_t row = input.h + p.s.pad_h - oh * p.s.stride_h;
     const std::int64_t column = input.w + p.s.pad_w - ow * p.s.stride_w;
-    if (k.argmax[at] == row * p.s.kernel_w + column) sum += k.grad_y[at];
+    const auto argmax = load<n>(k.argmax + at);
+    const auto grad_y = load<n>(k.grad_y + at);
+#pragma unroll
+    for (int c = 0; c < n; ++c) {
+      if (argmax.of[c] == row * p.s.kernel_w + column) sum.of[c] += grad_y.of[c];
+    }
   });
-  k.grad_x[i] = sum;
+  store(sum, k.grad_x + i);
 }
 
-template <typename Code>
-__device__ void compute_element(std::int64_t i, const ConvSizes& p,
-                                const IntegerWindowSums<Code>& k) {
+template <int n, typename Code>
+__device__ void compute_channels(std::int64_t i, const ConvSizes& p,
+                                 const IntegerWindowSums<Code>& k) {
   const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
   const std::int32_t zero = *k.zero_point;
-  std::int32_t sum = 0;
-  for_each_input(p, output, window_of(p.s, output.h, output.w),
-                 [&](std::int64_t at, std::int64_t) { sum += k.x[at] - zero; });
-  k.sums[i] = sum;
+  Neighbours<std::int32_t, n> sum{};
+  for_each_input(p, output, window_of(p.s, output.h, output.w), [&](std::int64_t at, std::int64_t) {
+    const Neighbours<Code, n> x = load<n>(k.x + at);
+#pragma unroll
+    for (int c = 0; c < n; ++c) sum.of[c] += x.of[c] - zero;
+  });
+  store(sum, k.sums + i);
 }
 
-template <typename T>
-__device__ void compute_element(std::int64_t i, const ConvSizes& p, const AveragePool<T>& k) {
+template <int n, typename T>
+__device__ void compute_channels(std::int64_t i, const ConvSizes& p, const AveragePool<T>& k) {
   const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
   const Window window = window_of(p.s, output.h, output.w);
-  T sum = 0;
-  for_each_input(p, output, window, [&](std::int64_t at, std::int64_t) { sum += k.x[at]; });
-  k.y[i] = sum * average_factor<T>(p.s, window, k.count_include_pad);
+  const T factor = average_factor<T>(p.s, window, k.count_include_pad);
+  Neighbours<T, n> sum{};
+  for_each_input(p, output, window,
+                 [&](std::int64_t at, std::int64_t) { sum += load<n>(k.x + at); });
+#pragma unroll
+  for (int c = 0; c < n; ++c) sum.of[c] *= factor;
+  store(sum, k.y + i);
 }
 
-template <typename T>
-__device__ void compute_element(std::int64_t i, const ConvSizes& p,
-                                const AveragePoolBackward<T>& k) {
+template <int n, typename T>
+__device__ void compute_channels(std::int64_t i, const ConvSizes& p,
+                                 const AveragePoolBackward<T>& k) {
   const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
-  T sum = 0;
+  Neighbours<T, n> sum{};
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
-    sum += k.grad_y[at] * average_factor<T>(p.s, window_of(p.s, oh, ow), k.count_include_pad);
+    const T factor = average_factor<T>(p.s, window_of(p.s, oh, ow), k.count_include_pad);
+    const Neighbours<T, n> grad_y = load<n>(k.grad_y + at);
+#pragma unroll
+    for (int c = 0; c < n; ++c) sum.of[c] += grad_y.of[c] * factor;
   });
-  k.grad_x[i] = sum;
+  store(sum, k.grad_x + i);
 }
 
-template <class K>
-__global__ void __launch_bounds__(kThreads) window_kernel(std::int64_t n, ConvSizes p, K k) {
-  const std::int64_t i = element_index();
-  if (i < n) compute_element(i, p, k);
+// Of `n` elements each.
+template <int n, class K>
+__global__ void __launch_bounds__(kThreads) window_kernel(std::int64_t parts, ConvSizes p, K k) {
+  const std::int64_t part = element_index();
+  if (part < parts) compute_channels<n>(part * n, p, k);
+}
+
+// Whether n channels can be read and written at once.
+template <int n, typename T>
+bool takes_neighbours(const MaxPool<T>& k) {
+  return begin_with_neighbours<n>(k.x, k.y, k.argmax);
+}
+template <int n, typename T>
+bool takes_neighbours(const MaxPoolBackward<T>& k) {
+  return begin_with_neighbours<n>(k.argmax, k.grad_y, k.grad_x);
+}
+template <int n, typename Code>
+bool takes_neighbours(const IntegerWindowSums<Code>& k) {
+  return begin_with_neighbours<n>(k.x, k.sums);
+}
+template <int n, typename T>
+bool takes_neighbours(const AveragePool<T>& k) {
+  return begin_with_neighbours<n>(k.x, k.y);
+}
+template <int n, typename T>
+bool takes_neighbours(const AveragePoolBackward<T>& k) {
+  return begin_with_neighbours<n>(k.grad_y, k.grad_x);
 }
 
 // The batches are the images, the rows their pixels.
@@ -152,7 +197,13 @@ requires requires(const K& k) { k.shape; }
 void compute(const CudaQueue& queue, const K& k) {
   std::int64_t elements = k.shape.output_size();
   if constexpr (requires { k.grad_x; }) elements = k.shape.input_size();
-  cuda::launch_elements(queue, cuda::window_kernel<K>, elements, cuda::sizes_of(k.shape), k);
+  const cuda::ConvSizes sizes = cuda::sizes_of(k.shape);
+  constexpr int kAtOnce = 4;
+  if (k.shape.in_channels % kAtOnce == 0 && cuda::takes_neighbours<kAtOnce>(k)) {
+    cuda::launch_elements(queue, cuda::window_kernel<kAtOnce, K>, elements / kAtOnce, sizes, k);
+  } else {
+    cuda::launch_elements(queue, cuda::window_kernel<1, K>, elements, sizes, k);
+  }
 }
 
 template <typename T>

@@ -197,6 +197,7 @@ std::string to_json_text(const StepTiming& timing) {
 }
 
 StepTiming load_step_timing(const std::filesystem::path& file) {
+  const std::string begin = printable(file.string()) + ": not what `steelyard profile` writes: ";
   try {
     const Json json = Json::parse(read_file(file, kMostBytes));
     StepTiming timing{.run = json.at("run").get<std::string>(),
@@ -223,9 +224,9 @@ StepTiming load_step_timing(const std::filesystem::path& file) {
     for (const Json& layer : json.at("layers")) timing.layers.push_back(layer_in(layer));
     return timing;
   } catch (const Json::exception& error) {
-    throw InputError(file.string() + ": " + error.what());
+    throw InputError(begin + printable(error.what()));
   } catch (const std::invalid_argument& error) {
-    throw InputError(file.string() + ": " + error.what());
+    throw InputError(begin + printable(error.what()));
   }
 }
 

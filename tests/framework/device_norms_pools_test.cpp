@@ -121,6 +121,7 @@ std::vector<DeviceCase> cases() {
       layer_norm_case("layer_norm_no_rows", {0, 5}),
       max_pool_case("max_pool", {2, 6, 8, 5}, {}),
       max_pool_case("max_pool_overlapping", {2, 7, 9, 33}, kOverlapping),
+      max_pool_case("max_pool_overlapping_four_channels_at_once", {2, 7, 9, 12}, kOverlapping),
       max_pool_case("max_pool_uneven", {1, 7, 9, 3}, kUneven),
       max_pool_case("max_pool_empty", {0, 4, 4, 3}, {}),
       avg_pool_case("avg_pool", {2, 6, 8, 5}, {}, true),
@@ -202,17 +203,21 @@ void expect_equal_max_pools(const Tensor& x) {
 }
 
 TEST_F(PoolKernelsOnCuda, MaximaOfCodesAndTheirWinnersAreTheCpus) {
-  const Tensor x = scaled(random_tensor({2, 9, 7, 11}, 1), 8.0, 0.0);  // many equals
-  expect_equal_max_pools<std::int8_t>(x.to(DType::kI8));
-  expect_equal_max_pools<std::uint8_t>(scaled(x, 1.0, 8.0).to(DType::kU8));
+  for (const std::int64_t channels : {11, 12}) {
+    const Tensor x = scaled(random_tensor({2, 9, 7, channels}, 1), 8.0, 0.0);  // many equals
+    expect_equal_max_pools<std::int8_t>(x.to(DType::kI8));
+    expect_equal_max_pools<std::uint8_t>(scaled(x, 1.0, 8.0).to(DType::kU8));
+  }
 }
 
 TEST_F(PoolKernelsOnCuda, TheFirstNanWinsAMaximum) {
-  Tensor x = random_tensor({1, 9, 9, 3}, 1, DType::kF32);
-  for (std::int64_t i = 0; i < x.size(); i += 7) {
-    x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+  for (const std::int64_t channels : {3, 4}) {
+    Tensor x = random_tensor({1, 9, 9, channels}, 1, DType::kF32);
+    for (std::int64_t i = 0; i < x.size(); i += 7) {
+      x.data<float>()[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+    expect_equal_max_pools<float>(x);
   }
-  expect_equal_max_pools<float>(x);
 }
 
 }  // namespace

@@ -92,6 +92,62 @@ TEST(QuantEdge, ArraysMayBeginAnywhere) {
   }
 }
 
+// More elements than the threads of a large GPU have at once, eight each.
+TEST(QuantEdge, ThreadsGoOnInLargeArrays) {
+  constexpr std::int64_t kSize = (std::int64_t{7} << 19) + 3;
+  std::vector<float> values(kSize), gradients(kSize);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0.001F * static_cast<float>(i * 7919 % 4001) - 1.5F;
+    gradients[i] = static_cast<float>(i % 97) - 48.0F;
+  }
+  values[kSize - 1] = -3.25F;  // the extremes: in the last span and in a thread's later one
+  values[kSize / 2] = 4.5F;
+  QuantDescriptor d = fake_quantize({kSize});
+  d.statistics = Statistics::kCurrent;
+  d.averaging_constant = 1;
+  const QuantPlan forward = QuantPlan::select(d, test::device());
+  const OnDevice x = OnDevice::of(values), y = OnDevice::of(values);
+  const OnDevice scale = OnDevice::of(std::vector<float>{1}),
+                 lo = OnDevice::of(std::vector<float>{0}), hi = OnDevice::of(std::vector<float>{0});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{0});
+  const OnDevice initialized(std::vector<std::uint8_t>(1, 1));
+  const OnDevice workspace(std::vector<std::uint8_t>(forward.workspace_bytes(), 0));
+  QuantArgs args;
+  args.x = x.get();
+  args.y = y.get();
+  args.scale = scale.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  args.range_lo = lo.get();
+  args.range_hi = hi.get();
+  args.initialized = initialized.get<std::uint8_t>();
+  forward.run(nullptr, workspace.get(), args);
+  EXPECT_EQ(lo.host<float>()[0], -3.25F);
+  EXPECT_EQ(hi.host<float>()[0], 4.5F);
+  const Affine<float> p =
+      make_affine(d.range, scale.host<float>()[0], zero_point.host<std::int32_t>()[0]);
+  const std::vector<float> result = y.host<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(result[i], fake_quantize_value(values[i], p)) << "element " << i;
+  }
+
+  QuantDescriptor backward = fake_quantize({kSize});
+  backward.direction = QuantDirection::kBackward;
+  const OnDevice grad_y = OnDevice::of(gradients), grad_x = OnDevice::of(gradients);
+  const OnDevice narrow = OnDevice::of(std::vector<float>{0.005F});
+  args = {};
+  args.x = x.get();
+  args.grad_y = grad_y.get();
+  args.grad_x = grad_x.get();
+  args.scale = narrow.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  QuantPlan::select(backward, test::device()).run(nullptr, nullptr, args);
+  const Affine<float> clips = make_affine(d.range, 0.005F, zero_point.host<std::int32_t>()[0]);
+  const std::vector<float> passed = grad_x.host<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(passed[i], is_inside(values[i], clips) ? gradients[i] : 0.0F) << "element " << i;
+  }
+}
+
 TEST(QuantEdge, NoParameterSetsNeedNoArrays) {
   for (const Statistics statistics :
        {Statistics::kGiven, Statistics::kDynamic, Statistics::kCurrent, Statistics::kDelayed}) {

@@ -332,7 +332,9 @@ TEST(StepTimes, AreReadAsTheyWereWritten) {
        {std::string("{"), std::string("[]"), with(text, "\"steps\": 1", "\"steps\": 1.5"),
         with(text, "\"layers\"", "\"leyers\""), with(text, "\"rates\"", "\"retes\""),
         with(text, "\"kernels\"", "\"kernel\"")}) {
-    EXPECT_THAT(rejection([&] { with_text(bad); }), HasSubstr("profile.json: ")) << bad;
+    EXPECT_THAT(rejection([&] { with_text(bad); }),
+                HasSubstr("profile.json: not what `steelyard profile` writes: "))
+        << bad;
   }
 }
 
