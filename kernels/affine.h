@@ -1,5 +1,5 @@
 // The arithmetic of affine quantization, host and device: every rounding to a code is here, except
-// that of a softmax of codes (kernels/softmax) and a faster way to the same bits (quick_code.h).
+// that of a softmax of codes (kernels/softmax) and a faster way to the same bits (multiples.h).
 //
 // A real x has the code  q = clamp(rint(x / s) + z, qmin, qmax)  and a code stands for  (q - z) *
 // s. Codes stay in floating point until they are clamped, because x / s may fit no integer and NaN

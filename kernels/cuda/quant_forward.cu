@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) batch_kernel(TensorList<BatchTensor<
   const ChannelSets& sets = tensor.sets;
   const ForwardState<ComputeType<V>> state = forward_state(call, sets);
   if (span.count == kEight && quantizes_eights(call, sets)) {
-    load_and_quantize_eight(call, sets, state, span.first);
+    quantize_eight(call, sets, state, span.first);
   } else {
     forward_other_span(call, sets, state, span);
   }

@@ -136,13 +136,14 @@ __device__ std::uint64_t join_codes(const T (&numbers)[kEight], int bits) {
   return word;
 }
 
-// Quantizes or fake-quantizes eight values that has_plain_eights() holds for.
+// Quantizes or fake-quantizes the eight values at `first`, where quantizes_eights().
 template <typename V, typename S>
 __device__ void quantize_eight(const ForwardCall<V>& call, const S& sets,
-                               const ForwardState<ComputeType<V>>& state, std::int64_t first,
-                               const ComputeType<V> (&x)[kEight]) {
+                               const ForwardState<ComputeType<V>>& state, std::int64_t first) {
   using T = ComputeType<V>;
   const Span span{first, kEight};
+  T x[kEight];
+  call.x.load_eight(first, x);
   const bool fake = call.operation == QuantOperation::kFakeQuantize;
   if (fake && !state.on) {
     call.y.store_eight(first, x);
@@ -213,22 +214,13 @@ __device__ void forward_other_span(const ForwardCall<V>& call, const S& sets,
   }
 }
 
-template <typename V, typename S>
-__device__ void load_and_quantize_eight(const ForwardCall<V>& call, const S& sets,
-                                        const ForwardState<ComputeType<V>>& state,
-                                        std::int64_t first) {
-  ComputeType<V> x[kEight];
-  call.x.load_eight(first, x);
-  quantize_eight(call, sets, state, first, x);
-}
-
 // Quantizes one tensor with scales that are known.
 template <typename V>
 __global__ void __launch_bounds__(kThreads) forward_kernel(ForwardCall<V> call, Sets sets) {
   const ForwardState<ComputeType<V>> state = forward_state(call, sets);
   for_each_eight(
       call.elements, quantizes_eights(call, sets),
-      [&](std::int64_t first) { load_and_quantize_eight(call, sets, state, first); },
+      [&](std::int64_t first) { quantize_eight(call, sets, state, first); },
       [&](const Span& span) { forward_other_span(call, sets, state, span); });
 }
 

@@ -1,8 +1,8 @@
-// Kernels that use every function of kernels/affine.h and kernels/quick_code.h; only their PTX is
+// Kernels that use every function of kernels/affine.h and kernels/multiples.h; only their PTX is
 // looked at: the three fused multiply-adds that the quantized sum names, and the three of a quick
 // multiple, in float and in double.
 #include "steelyard/kernels/affine.h"
-#include "steelyard/kernels/quick_code.h"
+#include "steelyard/kernels/multiples.h"
 
 namespace steelyard::kernels {
 

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "steelyard/kernels/quick_code.h"
+#include "steelyard/kernels/multiples.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -21,7 +21,7 @@ QuantDescriptor fake_quantize(std::vector<std::int64_t> shape) {
   return d;
 }
 
-// Scales with and without quick codes (quick_code.h); values at ties and beside them.
+// Scales with and without quick multiples (multiples.h); values at ties and beside them.
 template <typename T>
 void check_scale(T scale) {
   constexpr std::int32_t kZeroPoint = 20;
