@@ -247,6 +247,16 @@ void require_finite(const Tensor& samples, const std::string& what) {
                    (position.empty() ? "" : " at " + shape_string(position)));
 }
 
+void require_finite_samples(const Dataset& dataset) {
+  if (!dataset.source || dataset.dtype() != DType::kF32) return;
+  const SampleSource& source = *dataset.source;
+  in_parallel(source.size(), [&](std::int64_t i) {
+    if (source.in_memory(i) != nullptr) return;
+    std::vector<float> sample(static_cast<std::size_t>(sample_values(source)));
+    source.read(i, nullptr, sample.data());
+  });
+}
+
 void require_target_for_each(const Dataset& dataset, const std::string& source) {
   const Tensor& y = dataset.targets;
   if (y.defined() && y.rank() >= 1 && y.dim(0) == dataset.size()) return;

@@ -315,6 +315,7 @@ void Run::resume(Trainer& trainer, Checkpoint checkpoint, bool other_data) {
 
 std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                                             const std::vector<TrainerCallback*>& watchers) {
+  on_all_ranks(*ranks_, [&] { require_finite_samples(experiment_.test()); });
   std::optional<Checkpoint> checkpoint = last_checkpoint();
   experiment_.move_to(device_);
   const auto optimizer = experiment_.make_optimizer();

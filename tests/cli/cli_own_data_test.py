@@ -453,6 +453,21 @@ class OwnArrays(OwnData):
                 note = f"note: samples [{', '.join(map(str, shape))}] are read as [height, width, channels], with {shape[2]} channels;"
                 self.assertEqual(note in result.stderr, first, result.stderr)
 
+    def test_what_is_not_finite_stops_before_the_first_step(self):
+        recipe = self.own_recipe("data: {dataset: arrays, path: values.npz, batch_size: 4, validation: 0, normalize: none}\n",
+                                 "model: {layers: [{type: Linear, out_features: 2}]}\n", SGD)
+        for bad_part in ("train", "test"):
+            with zipfile.ZipFile(self.path("values.npz"), "w") as archive:
+                for part in ("train", "test"):
+                    values = [float(i % 7) for i in range(24)]
+                    if part == bad_part:
+                        values[13] = float("inf")
+                    archive.writestr(f"x_{part}.npy", npy("<f4", (8, 3), struct.pack("<24f", *values)))
+                    archive.writestr(f"y_{part}.npy", npy("|u1", (8,), bytes((0, 1) * 4)))
+            self.fail_with(2, f"values.npz: x_{bad_part}.npy: sample 4: expected finite values, got inf at [1]",
+                           arguments=["train", recipe, "--run-dir", "run"])
+            self.assertFalse(os.path.exists(self.path("run", "metrics.jsonl")))
+
     def test_texts_of_numbers(self):
         generator = random.Random(5)
         with zipfile.ZipFile(self.path("texts.npz"), "w") as archive:
