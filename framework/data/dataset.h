@@ -66,8 +66,8 @@ void require_same_samples(const DatasetSplits& splits, const std::string& source
 // an f32 value is not finite; other dtypes pass.
 void require_finite(const Tensor& samples, const std::string& what);
 
-// Reads every sample of a source of floats once, so that one which is not finite, or cannot be read,
-// is an InputError now; samples in memory were asked before, and images are not read.
+// Reads every sample of a source of floats once, so that one which is not finite, or cannot be
+// read, is an InputError now; samples in memory were asked before, and images are not read.
 void require_finite_samples(const Dataset& dataset);
 
 // The samples at `indices`, in that order: copied, or read from the same source.

@@ -164,8 +164,9 @@ class Reporter {
 
   void read_timing() {
     const std::filesystem::path file = folder_ / run_files::kProfile;
-    if (!path_exists(file)) return;
-    attempt("time of a step", [&] { report_.timing = load_step_timing(file); });
+    attempt("time of a step", [&] {
+      if (path_exists(file)) report_.timing = load_step_timing(file);
+    });
   }
 
   void read_history() {

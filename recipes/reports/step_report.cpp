@@ -211,6 +211,17 @@ StepTiming load_step_timing(const std::filesystem::path& file) {
                       .watched_seconds = json.at("watched_seconds").get<double>(),
                       .page_faults = json.at("page_faults").get<double>(),
                       .peak_bytes = integer_of<std::int64_t>(json.at("peak_bytes"))};
+    const auto expect_from = [](double least, const char* key, double value) {
+      constexpr double kMost = 1e12;  // longer than any run
+      if (value >= least && value <= kMost) return;
+      throw std::invalid_argument(
+          fmt::format("{}: expected a number from {} to {}, got {}", key, least, kMost, value));
+    };
+    expect_from(1, "steps", static_cast<double>(timing.steps));
+    expect_from(1, "threads", timing.threads);
+    expect_from(0, "seconds", timing.seconds);
+    expect_from(0, "data_seconds", timing.data_seconds);
+    expect_from(0, "watched_seconds", timing.watched_seconds);
     if (json.contains("batches")) {  // not in files of earlier versions
       const Json& batches = json.at("batches");
       timing.batches = {.seconds = batches.at("seconds").get<double>(),

@@ -226,7 +226,8 @@ TEST(QuantGuarantees, AnswersOfAPlanFollowItsDescriptor) {
 
 // One plan, run by several threads at once on arrays of their own.
 TEST(QuantGuarantees, OnePlanServesSeveralThreads) {
-  if (test::device() != DeviceType::kCpu) GTEST_SKIP() << "threads of the host use a plan: tested on the CPU";
+  if (test::device() != DeviceType::kCpu)
+    GTEST_SKIP() << "threads of the host use a plan: tested on the CPU";
   for (const QuantDescriptor& d : kinds()) {
     if (d.value_type != ValueType::kF32) continue;
     const QuantPlan plan = QuantPlan::select(d, DeviceType::kCpu);

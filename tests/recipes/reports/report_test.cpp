@@ -330,6 +330,8 @@ TEST(StepTimes, AreReadAsTheyWereWritten) {
   EXPECT_EQ(step_bars(with_text(text)), step_bars(timing));
   for (const std::string& bad :
        {std::string("{"), std::string("[]"), with(text, "\"steps\": 1", "\"steps\": 1.5"),
+        with(text, "\"steps\": 1", "\"steps\": 0"),
+        with(text, "\"watched_seconds\": ", "\"watched_seconds\": -"),
         with(text, "\"layers\"", "\"leyers\""), with(text, "\"rates\"", "\"retes\""),
         with(text, "\"kernels\"", "\"kernel\"")}) {
     EXPECT_THAT(rejection([&] { with_text(bad); }),
