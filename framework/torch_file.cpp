@@ -317,12 +317,13 @@ NamedTensor named_tensor(Archive& archive, const std::string& file, const Pickle
 }  // namespace
 
 TorchFile read_torch_file(const std::filesystem::path& path) {
+  constexpr std::size_t kMostOfMessage = 1000;
   const std::string name = printable(path.string());
   Archive archive = [&] {
     try {
       return Archive(path);
     } catch (const InputError& error) {
-      const std::string what = error.what();
+      const std::string what = printable(error.what(), kMostOfMessage);
       throw InputError(what.starts_with(name) ? what : name + ": " + what);
     }
   }();
@@ -347,7 +348,7 @@ TorchFile read_torch_file(const std::filesystem::path& path) {
     }
     return file;
   } catch (const InputError& error) {
-    throw InputError(name + ": " + error.what());
+    throw InputError(name + ": " + printable(error.what(), kMostOfMessage));
   }
 }
 

@@ -11,7 +11,7 @@
 namespace steelyard::qat {
 namespace {
 
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 48;  // sums of all bins stay in 64 bits
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 59;  // more than any run counts
 constexpr int kLargestExponent = 150;                         // of bin widths, and of their inverse
 
 template <typename T, typename F>
@@ -49,8 +49,15 @@ void check_tensor(const Tensor& tensor, const std::string& name) {
   if (tensor.dtype() == DType::kF32) return check_floats<float>(tensor, name);
   if (tensor.dtype() == DType::kF64) return check_floats<double>(tensor, name);
   if (tensor.dtype() == DType::kI64) {
+    std::int64_t left = kMostCounted;  // bins may be joined
     each_value<std::int64_t>(
-        tensor, [](std::int64_t v) { return v >= 0 && v <= kMostCounted; }, "a count");
+        tensor,
+        [&left](std::int64_t v) {
+          if (v < 0 || v > left) return false;
+          left -= v;
+          return true;
+        },
+        "a count, all together at most 2^59");
   }
   if (name == "observer_exponent") {
     each_value<std::int32_t>(

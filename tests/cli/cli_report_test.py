@@ -203,6 +203,9 @@ class Report(WithRuns):
         with open(self.path("float", "profile.json"), "w") as file:
             file.write('{"run": 1}')
         self.assertIn("missing: time of a step: float/profile.json: ", self.page("float")[1])
+        os.remove(self.path("float", "profile.json"))
+        os.symlink("profile.json", self.path("float", "profile.json"))
+        self.assertIn("missing: time of a step: float/profile.json: ", self.page("float")[1])
         self.assertNotIn("Time of a step", self.page("float")[0].words())
 
     def test_default_place(self):

@@ -76,7 +76,7 @@ TEST(SavedState, IsRefusedWhereNoQuantizerHasIt) {
       {"0.observer_min", {kNan, -kInfinity}, "expected a lower end"},
       {"1.observer_max", {kNan, kInfinity}, "expected an upper end"},
       {"2.observer_lo", {kNan, -kInfinity}, "expected a lower end"},
-      {"3.observer_counts", {-1, 1e18}, "expected a count"},
+      {"3.observer_counts", {-1, 1e18, 0x1p58}, "expected a count, all together at most 2^59"},
       {"3.observer_exponent", {-2147483648.0, -151, 151}, "expected the exponent"},
       {"4.observer_first_hi", {kNan, kInfinity}, "expected an upper end"},
       {"4.observer_steps", {-1}, "expected a count"}};
