@@ -47,8 +47,9 @@ def profiled_kernels(ncu, command, steps):
     """(name, nanoseconds, hertz) of every kernel that the program runs with so many replays of its step."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log.csv")
-        subprocess.run([ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", log, "--metrics", f"{TIME},{CLOCK}", "--clock-control",
-                        "none", "--cache-control", "none", *command, "--steps", str(steps)],
+        subprocess.run([ncu, "--csv", "--page", "raw", "--print-units", "base", "--log-file", log, "--metrics",
+                        f"{TIME},{CLOCK}", "--clock-control", "none", "--cache-control", "none", *command, "--steps",
+                        str(steps)],
                        input="go\n" if steps else "", text=True, check=True, stdout=subprocess.DEVNULL)
         with open(log) as file:
             rows = list(csv.reader(line for line in file if line.startswith('"')))
@@ -95,10 +96,11 @@ def main():
     for case in itertools.product(*(names.split(",") for names in (args.models, args.modes, args.precisions))):
         results.append(measure(ncu, args.program, *case))
         print_result(results[-1])
-    if args.out:
-        with open(args.out, "w") as file:
-            json.dump({"machine": gpu_name(), "date": datetime.date.today().isoformat(), "results": results}, file, indent=1)
-            file.write("\n")
+        if args.out:  # after each: the next may be stopped
+            with open(args.out, "w") as file:
+                json.dump({"machine": gpu_name(), "date": datetime.date.today().isoformat(), "results": results}, file,
+                          indent=1)
+                file.write("\n")
 
 
 main()

@@ -30,7 +30,7 @@ struct Multiples {
   T least;  // the code range
   T most;
   T reciprocal;  // for quick()
-  T sure;
+  T sure;        // for is_sure(): distances below it tell what a division would give
 
   Multiples() = default;
   STEELYARD_HOST_DEVICE explicit Multiples(const Affine<T>& p)

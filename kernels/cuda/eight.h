@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "steelyard/kernels/code_type.h"
 #include "steelyard/kernels/cuda/grid.h"
@@ -20,7 +19,8 @@ inline LaunchShape shape_for_eights(std::int64_t elements) {
   return {(elements + kPerBlock - 1) / kPerBlock, kThreads};
 }
 
-// The same for a kernel that takes its spans by for_each_span(): no more blocks than run at once.
+// The same for a kernel that goes on by for_each_span() or for_each_eight(): no more blocks than
+// run at once, on the first device that is asked.
 template <auto kKernel>
 LaunchShape shape_for_spans(std::int64_t elements) {
   static const std::int64_t most = resident_blocks(kKernel, kThreads);

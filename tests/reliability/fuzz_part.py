@@ -100,7 +100,8 @@ class Target:
             # libFuzzer's limit is on the clock, which goes on while others have the processor.
             if "libFuzzer: timeout" in done.stderr and not any(map(self.is_slow, inputs)):
                 return
-            self.result["findings"].append({"why": why[:3] or [done.stderr[-500:]], "inputs": inputs})
+            self.result["findings"].append({"why": why[:3] or [done.stderr[-500:]],
+                                            "inputs": [os.path.relpath(path, ROOT) for path in inputs]})
 
 
 def fuzz(arguments):
