@@ -8,8 +8,9 @@
 
 #include "steelyard/kernels/affine.h"
 
-// Before a loop whose indexes the compiler has to know, for arrays in registers.
-#ifdef __CUDACC__
+// Before a loop whose indexes the compiler has to know, for arrays in registers: for the GPU alone,
+// as nvcc shows the pragma to the host compiler too, which warns.
+#ifdef __CUDA_ARCH__
 #define STEELYARD_UNROLLED _Pragma("unroll")
 #else
 #define STEELYARD_UNROLLED
