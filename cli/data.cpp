@@ -5,6 +5,7 @@
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/recipes/reports/contact_sheet.h"
 #include "steelyard/recipes/reports/data_report.h"
@@ -19,6 +20,10 @@ struct Options : RecipeArguments {
 };
 
 ExitCode show_data(const Options& options) {
+  if (!options.sheet.empty() && !options.sheet.ends_with(".png")) {
+    throw InputError("--sheet: expected a name that ends in .png, got '" +
+                     printable(options.sheet) + "'");
+  }
   const Registries registries;
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);

@@ -8,6 +8,7 @@
 
 #include "cli/python.h"
 #include "cli/run_output.h"
+#include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
@@ -247,7 +248,7 @@ ExitCode verify_larger(const Options& options, const std::optional<deploy::OnnxR
   return worst;
 }
 
-ExitCode verify_run(const Options& options) {
+ExitCode compare_all(const Options& options) {
   const auto runtime = chosen_runtime(options);
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
@@ -275,6 +276,11 @@ ExitCode verify_run(const Options& options) {
   ExitCode onnx = verify_onnx(options, runtime, run, interpreter.graph(), result);
   if (onnx == kDone) onnx = verify_larger(options, runtime, run);
   return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
+}
+
+ExitCode verify_run(const Options& options) {
+  const ExitCode code = compare_all(options);
+  return code == kDone ? code : report("failed", shown(options.run) + ": not verified", code);
 }
 
 }  // namespace

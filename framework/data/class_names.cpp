@@ -91,7 +91,8 @@ std::vector<std::string> read_names(const std::filesystem::path& path, bool char
     }
     const auto [earlier, is_new] = lines.emplace(name, line);
     if (!is_new) {
-      fail("the name of line " + std::to_string(earlier->second) + ", '" + printable(name) + "'");
+      fail("line " + std::to_string(earlier->second) + " has the name '" + printable(name) +
+           "' already");
     }
     if (std::ssize(names) == kMaxClasses) {
       fail("expected at most " + std::to_string(kMaxClasses) + " names");

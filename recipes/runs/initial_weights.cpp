@@ -98,6 +98,9 @@ std::string advice(const std::vector<NamedTensor>& tensors, const std::vector<Na
   for (const NamedTensor& t : state) own.emplace(t.name, t.tensor.shape());
   std::set<std::string> layers;
   for (const NamedTensor& t : tensors) {
+    if (t.name.find("_quantizer.") != std::string::npos) {
+      return "; these are the weights of a quantized model, those of a float one are needed";
+    }
     const auto found = own.find(t.name);
     if (found != own.end() && found->second != t.tensor.shape()) {
       layers.insert(t.name.substr(0, t.name.rfind('.')));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
@@ -44,6 +45,18 @@ TargetOptions target_options(const Recipe& recipe, bool names_are_known,
   return options;
 }
 
+// Where the recipe has the key that the message begins with ("data.test: ..."), else where it says
+// which dataset.
+const std::string& place_of(const std::string& message, const YamlNode& data, bool has_path) {
+  constexpr std::string_view kTable = "data.";
+  if (message.starts_with(kTable)) {
+    const std::string_view keys = std::string_view(message).substr(kTable.size());
+    const YamlNode* named = data.find(keys.substr(0, keys.find_first_of(".: ")));
+    if (named != nullptr) return named->place;
+  }
+  return data.find(has_path ? "path" : "dataset")->place;
+}
+
 }  // namespace
 
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets, DatasetParts parts,
@@ -69,7 +82,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .names = trained_on ? std::optional(trained_on->names) : std::nullopt});
   } catch (const InputError& error) {
     const YamlNode& table = *recipe.resolved.find("data");
-    fail_at(table.find(known && data.path ? "path" : "dataset")->place, error.what());
+    fail_at(place_of(error.what(), table, known && data.path), error.what());
   }
 }
 

@@ -344,6 +344,10 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     }
     open_log(log, options_, experiment_, trainer.step(), trainer.epochs_done());
   });
+  if (trainer.epochs_done() >= options.epochs) {
+    options_.note("the run is finished already (train.epochs: " + std::to_string(options.epochs) +
+                  ")");
+  }
   return with_divergence_logged(log, first_rank(), [&]() -> std::optional<Metrics> {
     if (const auto& batches = experiment_.recipe().calibrate_batches; batches && !resumed) {
       experiment_.calibrate(*batches);

@@ -152,7 +152,7 @@ class OtherData(Recorded):
         after = json.loads(metadata_of(os.path.join(run, "last.safetensors"))["data"])
         self.assertNotEqual(after.pop("sha256"), record.pop("sha256"))
         self.assertEqual(after, record)
-        self.assertEqual(self.resume(recipe, "run", *STEPS).stderr, "")
+        self.assertEqual(self.resume(recipe, "run", *STEPS).stderr, "note: the run is finished already (train.epochs: 2)\n")
 
     def test_what_does_not_go_on_with_other_data(self):
         recipe = self.recipe(LAYERS + SHORT)
@@ -275,6 +275,8 @@ class Longer(Recorded):
         self.assertEqual((self.summary("run")["epochs"], self.summary("run")["steps"]), (4, 36))
         self.succeed("eval", "run")
         self.fail_with(2, "train.epochs ('4', given '2')", arguments=["train", recipe, "--run-dir", "run", "--resume"])
+        again = self.resume(recipe, "run", "--set", "train.epochs=4")
+        self.assertEqual(again.stderr, "note: the run is finished already (train.epochs: 4)\n")
 
     def test_a_cosine_goes_on_on_the_longer_curve(self):
         recipe = self.recipe(LAYERS + SHORT)
@@ -368,6 +370,9 @@ class Validates(Recorded):
         write_safetensors(self.path("init.safetensors"), {"stranger": ("F32", [1], bytes(4))})
         refused(2, "init.safetensors: tensors do not fit the model: missing: ", "unexpected: stranger",
                 more=["--set", "init.checkpoint=init.safetensors"])
+        self.trained("quantized", body=LAYERS + SHORT + QUANTIZE)
+        refused(2, "; these are the weights of a quantized model, those of a float one are needed",
+                more=["--set", "init.checkpoint=quantized/last.safetensors"])
         refused(2, "gone.safetensors", more=["--set", "train.distill={checkpoint: gone.safetensors}"])
         refused(4, "cuda:99", "is not available: ", more=["--device", "cuda:99"])
         refused(4, "cuda:99", "is not available: ", more=["--set", "device=cuda:99"])

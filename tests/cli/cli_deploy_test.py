@@ -330,6 +330,7 @@ class Deploy(Case):
         def mismatch(*more):
             result = self.run_program("verify", "a", *more)
             self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
+            self.assertEqual(result.stderr, "failed: a: not verified\n")
             return result.stdout
 
         other = "was exported from another checkpoint than a/last.safetensors: export again"

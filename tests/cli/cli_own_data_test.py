@@ -209,6 +209,10 @@ class OwnImages(OwnData):
         recipe = self.own_recipe(IMAGES, CNN, SGD)
         noted = self.run_program("validate", recipe, "--set", "data.table={target: [x]}")
         self.assertIn("note: data.table has no effect: the dataset is no table\n", noted.stderr)
+        self.fail_with(2, "error: --set data.test: the dataset has a test set of its own",
+                       arguments=["validate", recipe, "--set", "data.test=3"])
+        self.fail_with(2, "error: --sheet: expected a name that ends in .png, got 'sheet.jpg'",
+                       arguments=["data", recipe, "--sheet", "sheet.jpg"])
         text = self.succeed("data", recipe, "--sheet", "sheet.png")
         self.assertIn("train: 33 samples u8 [8, 9, 3], 6 of them for validation\ntest:  13 samples", text)
         self.assertRegex(text, r"\nimages before transforms: \d+ to \d\d pixels high, \d+ to \d\d wide\nmean: 0\.\d+, ")

@@ -32,11 +32,11 @@ class Quickstart(unittest.TestCase):
             os.chmod(full, 0o755)
         shutil.copy(SCRIPT, os.path.join(self.folder, "scripts"))
 
-    def run_script(self, status):
+    def run_script(self, status, *arguments):
         with open(os.path.join(self.folder, "status"), "w") as file:
             file.write(str(status))
         path = os.path.join(self.folder, "bin") + ":" + os.environ["PATH"]
-        return subprocess.run([os.path.join(self.folder, "scripts", "quickstart")], text=True, capture_output=True,
+        return subprocess.run([os.path.join(self.folder, "scripts", "quickstart"), *arguments], text=True, capture_output=True,
                               env={**os.environ, "PATH": path}, timeout=60)
 
     def calls(self):
@@ -44,6 +44,13 @@ class Quickstart(unittest.TestCase):
             words = [line.split()[0] for line in file]
         os.remove(os.path.join(self.folder, "calls"))
         return words
+
+    def test_help_runs_nothing(self):
+        asked = self.run_script(0, "--help")
+        self.assertEqual(asked.returncode, 0)
+        self.assertIn("trains a float model on Fashion-MNIST", asked.stdout)
+        self.assertEqual(self.run_script(0, "fast").returncode, 2)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "calls")))
 
     def test_table_and_status(self):
         for status in (3, 1, 0):

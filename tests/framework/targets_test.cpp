@@ -139,7 +139,7 @@ TEST(ReadNames, AreThoseOfTheLines) {
             Names{"first"});
   for (const auto& [text, characters, problem] :
        {std::tuple("a\n\nb\n", false, "names.txt:2: expected a name, got ''"),
-        std::tuple("a\nb\na\n", false, "names.txt:3: the name of line 1, 'a'"),
+        std::tuple("a\nb\na\n", false, "names.txt:3: line 1 has the name 'a' already"),
         std::tuple("a\nbc\n", true, "names.txt:2: expected one character, got 'bc'"),
         std::tuple("a\tb\n", false, "names.txt:1: expected a name, got "),
         std::tuple("\xFF\n", false, "names.txt:1: the name '\\xff' is not UTF-8"),
