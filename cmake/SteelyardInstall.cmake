@@ -50,6 +50,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cm
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
               ${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/FindCUDAToolkit.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindCUDNN.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindRE2.cmake
