@@ -18,7 +18,8 @@ struct OnnxRuntime {
 };
 
 // The first Python that has it: only `python` is tried if it is given, else $STEELYARD_PYTHON, the
-// environment that scripts/python_env makes (relative to the current folder), and python3.
+// environment that scripts/python_env makes (in the current folder, then in that of the program's
+// build), and python3.
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python = "");
 
 // What to tell the user if there is none.
