@@ -20,7 +20,6 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
-#include <tuple>
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/cuda_queue.h"
@@ -196,24 +195,26 @@ template <class... Lists>
 using JoinedKernels = decltype((Lists() + ...));
 
 // `template struct CpuKernels<List>;` emits run() of the list's kernels where kernels/cpu/run.h
-// defines it, CudaKernels those of a GPU: an address that is taken needs a function.
+// defines it, CudaKernels those of a GPU: an address that is taken needs a function. The addresses
+// are cast, as a tuple of hundreds takes the compiler most of a minute.
 template <class List>
 struct CpuKernels;
 template <class... K>
 struct CpuKernels<KernelList<K...>> {
-  static const std::tuple<void (*)(const K&)...> table;
+  static void (*const functions[])();
 };
 template <class... K>
-const std::tuple<void (*)(const K&)...> CpuKernels<KernelList<K...>>::table{&run<K>...};
+void (*const CpuKernels<KernelList<K...>>::functions[])() = {
+    reinterpret_cast<void (*)()>(static_cast<void (*)(const K&)>(run<K>))...};
 
 template <class List>
 struct CudaKernels;
 template <class... K>
 struct CudaKernels<KernelList<K...>> {
-  static const std::tuple<void (*)(const CudaQueue&, const K&)...> table;
+  static void (*const functions[])();
 };
 template <class... K>
-const std::tuple<void (*)(const CudaQueue&, const K&)...> CudaKernels<KernelList<K...>>::table{
-    &run<K>...};
+void (*const CudaKernels<KernelList<K...>>::functions[])() = {
+    reinterpret_cast<void (*)()>(static_cast<void (*)(const CudaQueue&, const K&)>(run<K>))...};
 
 }  // namespace steelyard::kernels

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <tuple>
 
 #include "steelyard/kernels/run.h"
 

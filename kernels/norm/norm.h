@@ -2,6 +2,8 @@
 // Source: Ioffe and Szegedy, "Batch Normalization", 2015.
 #pragma once
 
+#include <tuple>
+
 #include "steelyard/kernels/norm/formulas.h"
 #include "steelyard/kernels/run.h"
 

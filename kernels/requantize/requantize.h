@@ -5,6 +5,8 @@
 // of ActivateCodes and DropCodes int32_t too (kernels/wide_codes).
 #pragma once
 
+#include <tuple>
+
 #include "steelyard/kernels/quantizer_state/formulas.h"
 #include "steelyard/kernels/requantize/formulas.h"
 #include "steelyard/kernels/run.h"

@@ -11,8 +11,10 @@ _LAUNCHERS = re.compile("OMPI_|PMIX?_|SLURM_|RANK$|WORLD_SIZE$")
 
 
 def environment(**more):
-    """Without the variables of a launcher that started the tests."""
-    return {**{k: v for k, v in os.environ.items() if not _LAUNCHERS.match(k)}, **more}
+    """Without the variables of a launcher that started the tests, and without hwloc's search for displays: it asks the
+    network for "localhost" where /etc/hosts has no such line, up to 5 s each time that MPI starts."""
+    own = {k: v for k, v in os.environ.items() if not _LAUNCHERS.match(k)}
+    return {**own, "HWLOC_COMPONENTS": "-gl", **more}
 
 
 def command(ranks, *program):
