@@ -76,8 +76,7 @@ Verb add_inspect(CLI::App& app) {
       "inspect", "List the tensors and metadata of a file, or print the network of a run");
   verb->add_option("file", *path,
                    "A checkpoint, safetensors or PyTorch file; with --graph an exported "
-                   "model.safetensors or "
-                   "a run's folder")
+                   "model.safetensors or a run's folder")
       ->required();
   verb->add_flag("--graph", *graph, "Print the deployed network, operation by operation");
   return [path, graph] { return *graph ? print_graph(*path) : list_tensors(*path); };
