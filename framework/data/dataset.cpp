@@ -42,11 +42,12 @@ Tensor select_rows(const Tensor& tensor, std::span<const std::int64_t> rows) {
   return out;
 }
 
-// Calls `visit` with the values of every sample, in order.
+// Calls `visit` with the values of every sample from `begin` to `end`, in order.
 template <typename T, typename Visit>
-void visit_samples(const SampleSource& source, const Visit& visit) {
+void visit_samples(const SampleSource& source, std::int64_t begin, std::int64_t end,
+                   const Visit& visit) {
   std::vector<T> values(static_cast<std::size_t>(sample_values(source)));
-  for (std::int64_t i = 0; i < source.size(); ++i) {
+  for (std::int64_t i = begin; i < end; ++i) {
     const auto* sample = static_cast<const T*>(source.in_memory(i));
     if (sample == nullptr) source.read(i, nullptr, values.data());
     visit(std::span<const T>(sample == nullptr ? values.data() : sample, values.size()));
@@ -54,15 +55,14 @@ void visit_samples(const SampleSource& source, const Visit& visit) {
 }
 
 // Sum over the channel of (value - center)^power.
-template <typename T>
 std::vector<double> channel_sums(const SampleSource& source, const std::vector<double>& center,
-                                 double scale, int power) {
+                                 int power) {
   const std::size_t channels = center.size();
   std::vector<double> sums(channels, 0.0);
-  visit_samples<T>(source, [&](std::span<const T> values) {
+  visit_samples<float>(source, 0, source.size(), [&](std::span<const float> values) {
     for (std::size_t i = 0; i < values.size(); i += channels) {
       for (std::size_t c = 0; c < channels; ++c) {
-        const double d = static_cast<double>(values[i + c]) * scale - center[c];
+        const double d = static_cast<double>(values[i + c]) - center[c];
         sums[c] += power == 1 ? d : d * d;
       }
     }
@@ -71,12 +71,11 @@ std::vector<double> channel_sums(const SampleSource& source, const std::vector<d
 }
 
 // Whether a channel holds one value only: its computed deviation is rounding error, not zero.
-template <typename T>
 std::vector<bool> constant_channels(const SampleSource& source) {
   const auto channels = static_cast<std::size_t>(source.shape().back());
   std::vector<bool> constant(channels, true);
-  std::vector<T> first;
-  visit_samples<T>(source, [&](std::span<const T> values) {
+  std::vector<float> first;
+  visit_samples<float>(source, 0, source.size(), [&](std::span<const float> values) {
     if (first.empty()) first.assign(values.begin(), values.begin() + std::ssize(constant));
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (values[i] != first[i % channels]) constant[i % channels] = false;
@@ -85,19 +84,18 @@ std::vector<bool> constant_channels(const SampleSource& source) {
   return constant;
 }
 
-template <typename T>
-Normalization normalization_of(const SampleSource& source, double scale) {
+Normalization normalization_of_floats(const SampleSource& source) {
   const auto channels = static_cast<std::size_t>(source.shape().back());
   const double count =
       static_cast<double>(source.size() * sample_values(source)) / static_cast<double>(channels);
-  std::vector<double> mean = channel_sums<T>(source, std::vector<double>(channels, 0.0), scale, 1);
+  std::vector<double> mean = channel_sums(source, std::vector<double>(channels, 0.0), 1);
   for (double& m : mean) m /= count;
-  const std::vector<double> squares = channel_sums<T>(source, mean, scale, 2);
+  const std::vector<double> squares = channel_sums(source, mean, 2);
   std::vector<bool> constant(channels, false);
   for (std::size_t c = 0; c < channels; ++c) {
     // Of a constant channel only rounding errors add up.
     if (squares[c] / count > 1e-10 * (1 + mean[c] * mean[c])) continue;
-    constant = constant_channels<T>(source);
+    constant = constant_channels(source);
     break;
   }
   Normalization result;
@@ -126,12 +124,15 @@ std::vector<ByteCounts> byte_counts(const SampleSource& source) {
   const std::int64_t parts = std::min<std::int64_t>(source.size(), kernels::num_threads());
   in_parallel(parts, [&](std::int64_t part) {
     std::vector<ByteCounts> own(channels);
-    std::vector<std::uint8_t> values(static_cast<std::size_t>(sample_values(source)));
-    const std::int64_t end = source.size() * (part + 1) / parts;
-    for (std::int64_t i = source.size() * part / parts; i < end; ++i) {
-      source.read(i, nullptr, values.data());
-      for (std::size_t v = 0; v < values.size(); ++v) ++own[v % channels][values[v]];
-    }
+    visit_samples<std::uint8_t>(source, source.size() * part / parts,
+                                source.size() * (part + 1) / parts,
+                                [&](std::span<const std::uint8_t> values) {
+                                  for (std::size_t i = 0; i < values.size(); i += channels) {
+                                    for (std::size_t c = 0; c < channels; ++c) {
+                                      ++own[c][values[i + c]];
+                                    }
+                                  }
+                                });
     const std::lock_guard lock(mutex);
     for (std::size_t c = 0; c < channels; ++c) {
       for (std::size_t v = 0; v < own[c].size(); ++v) counts[c][v] += own[c][v];
@@ -359,9 +360,8 @@ Normalization compute_normalization(const Dataset& dataset) {
     throw std::invalid_argument("[compute_normalization] expected inputs with channels");
   }
   const std::shared_ptr<const SampleSource> source = samples_of(dataset);
-  if (source->dtype() == DType::kF32) return normalization_of<float>(*source, 1.0);
-  if (dataset.source) return normalization_of_bytes(*source);
-  return normalization_of<std::uint8_t>(*source, 1.0 / 255.0);
+  return source->dtype() == DType::kF32 ? normalization_of_floats(*source)
+                                        : normalization_of_bytes(*source);
 }
 
 }  // namespace steelyard
