@@ -192,6 +192,7 @@ struct Graph {
   // The digest of the checkpoint's model from which it was made, written to files; may be empty.
   std::string model_sha256;
 };
+inline constexpr const char* kModelKey = "model_sha256";  // in the metadata of files
 
 const char* op_name(Op op);
 

@@ -29,7 +29,6 @@ constexpr const char* kVersionKey = "graph_version";
 // operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes; 9 with
 // sin and the operations after it. The newest is in op_info.h.
 constexpr const char* kGraphKey = "graph";
-constexpr const char* kModelKey = "model_sha256";
 
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);

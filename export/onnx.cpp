@@ -17,7 +17,6 @@
 namespace steelyard::deploy {
 namespace {
 
-constexpr const char* kModelKey = "model_sha256";
 // TensorProto.DataType of ONNX 1.16 and later; Debian's onnx.proto is older.
 constexpr int kOnnxInt4 = 22;
 

@@ -98,6 +98,12 @@ class Tensor {
   DType dtype_ = DType::kF32;
 };
 
+// data(), or null of a tensor that is not defined.
+template <typename T>
+T* data_or_null(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<T>() : nullptr;
+}
+
 // Calls f with a value of the tensor's floating C++ type: visit_floating(t, "op", [&](auto zero)
 // { using T = decltype(zero); ... }). Throws naming `op` for other dtypes.
 template <typename F>

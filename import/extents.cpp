@@ -14,6 +14,11 @@ std::int64_t fixed(const Extent& extent) {
   return extent.value;
 }
 
+std::int64_t channels_of(const ExtentShape& shape) {
+  if (shape.size() < 2) refuse("expected channels, got " + to_string(shape));
+  return fixed(shape[1]);
+}
+
 Extent elements(const ExtentShape& shape) {
   Extent product{1};
   std::int64_t of_others = 1;  // than 0: strides are products of some of them

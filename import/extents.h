@@ -11,6 +11,7 @@ namespace steelyard::imports {
 
 // The sizes without the batch's. None may depend on it.
 std::int64_t fixed(const Extent& extent);
+std::int64_t channels_of(const ExtentShape& shape);
 // The sizes for a Reshape module: -1 for what depends on the batch.
 Shape open_sizes(const ExtentShape& shape);
 // The elements, a multiple of the batch's size where one dimension is.

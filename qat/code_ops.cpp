@@ -28,9 +28,7 @@ void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t co
                               std::to_string(count));
 }
 
-std::uint8_t* bits_of(const Tensor& mask) {
-  return mask.defined() ? mask.data<std::uint8_t>() : nullptr;
-}
+std::uint8_t* bits_of(const Tensor& mask) { return data_or_null<std::uint8_t>(mask); }
 
 struct Averaging {
   const char* name;  // of the recorded operation

@@ -23,7 +23,7 @@ Tensor in_blocks(const Tensor& values, const kernels::Blocks& blocks) {
 
 void write_codes(const Tensor& values, const kernels::ChannelLayout& layout,
                  const QuantizedValue& to, const Tensor& mask) {
-  std::uint8_t* const bits = mask.defined() ? mask.data<std::uint8_t>() : nullptr;
+  std::uint8_t* const bits = data_or_null<std::uint8_t>(mask);
   visit_codes(to.codes.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;
     if (to.block[0] > 0) {

@@ -227,8 +227,8 @@ std::optional<RangeObservation> FakeQuantize::observe_range() {
   QParamTensors qparams = empty_qparams();
   return RangeObservation{range_rule(),
                           {running->state.lo.data<float>(), running->state.hi.data<float>(),
-                           running->steps.defined() ? running->steps.data<std::int64_t>() : nullptr,
-                           qparams_.scale.data<float>(), qparams_.zero_point.data<std::int32_t>(),
+                           data_or_null<std::int64_t>(running->steps), qparams_.scale.data<float>(),
+                           qparams_.zero_point.data<std::int32_t>(),
                            zero_range().data<std::uint8_t>(), non_finite().data<std::int64_t>(),
                            qparams.scale.data<float>(), qparams.zero_point.data<std::int32_t>()},
                           qparams};

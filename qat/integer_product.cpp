@@ -100,14 +100,13 @@ Tensor IntegerProductFunction::weight_codes() const {
   const auto& [scale, zero_point] = weight_qparams_;
   const std::int64_t scales = scale.size();
   const Tensor codes = Tensor::empty(kept.shape(), DType::kI8, kept.device());
-  run(kept.device(),
-      kernels::Quantize<float, std::int8_t>{
-          .layout = {1, scales, scales == 0 ? 0 : kept.size() / scales},
-          .range = weight_range_,
-          .x = kept.data<float>(),
-          .scale = scale.data<float>(),
-          .zero_point = zero_point.defined() ? zero_point.data<std::int32_t>() : nullptr,
-          .codes = codes.data<std::int8_t>()});
+  run(kept.device(), kernels::Quantize<float, std::int8_t>{
+                         .layout = {1, scales, scales == 0 ? 0 : kept.size() / scales},
+                         .range = weight_range_,
+                         .x = kept.data<float>(),
+                         .scale = scale.data<float>(),
+                         .zero_point = data_or_null<std::int32_t>(zero_point),
+                         .codes = codes.data<std::int8_t>()});
   return codes;
 }
 

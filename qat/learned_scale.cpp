@@ -171,14 +171,13 @@ class LearnedQuantizerFunction : public Function {
 
 void LearnedScale::begin(kernels::CodeRange range, const QParamTensors& from) const {
   const Tensor offsets = offset();
-  run(from.scale.device(),
-      kernels::BeginLatents{.n = from.scale.size(),
-                            .range = range,
-                            .scale = from.scale.data<float>(),
-                            .zero_point = from.zero_point.data<std::int32_t>(),
-                            .initial = latents_.initial.data<float>(),
-                            .latent = scale().data<float>(),
-                            .offset = offsets.defined() ? offsets.data<float>() : nullptr});
+  run(from.scale.device(), kernels::BeginLatents{.n = from.scale.size(),
+                                                 .range = range,
+                                                 .scale = from.scale.data<float>(),
+                                                 .zero_point = from.zero_point.data<std::int32_t>(),
+                                                 .initial = latents_.initial.data<float>(),
+                                                 .latent = scale().data<float>(),
+                                                 .offset = data_or_null<float>(offsets)});
 }
 
 void LearnedScale::follow(kernels::CodeRange range, const QParamTensors& to,
@@ -192,7 +191,7 @@ void LearnedScale::follow(kernels::CodeRange range, const QParamTensors& to,
           .latent = scale().data<float>(),
           .initial = latents_.initial.data<float>(),
           .floor = latents_.floor.data<float>(),
-          .offset = offsets.defined() ? offsets.data<float>() : nullptr,
+          .offset = data_or_null<float>(offsets),
           .scale = to.scale.data<float>(),
           .zero_point = to.zero_point.data<std::int32_t>(),
           .non_finite = non_finite.data<std::int64_t>(),

@@ -46,11 +46,6 @@ Moments batch_moments(const Tensor& x) {
   return moments;
 }
 
-template <typename T>
-const T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
-
 // With these, y = (product - hidden_mean) * ratio + beta.
 struct HiddenNorm {
   Tensor ratio;

@@ -202,7 +202,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
             .scale = x.qparams.scale.data<float>(),
             .zero_point = x.qparams.zero_point.data<std::int32_t>(),
             .grad_y = grad_y,
-            .mask = weight_mask.defined() ? weight_mask.data<std::uint8_t>() : nullptr,
+            .mask = data_or_null<std::uint8_t>(weight_mask),
             .grad_w = grad_weight.data<float>()};
         if constexpr (std::is_same_v<decltype(grad_y), const float*>) {
           run(grad.device(), kernel);

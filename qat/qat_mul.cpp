@@ -31,7 +31,7 @@ Tensor product(const QuantizedValue& a, const QuantizedValue& b, const Tensor& s
                                        .at_a = ops::broadcast_index(kName, a.codes.shape(), shape),
                                        .b = codes_of<B>(b),
                                        .at_b = ops::broadcast_index(kName, b.codes.shape(), shape),
-                                       .scale = scale.defined() ? scale.data<float>() : nullptr,
+                                       .scale = data_or_null<float>(scale),
                                        .y = y.data<float>()});
     });
   });

@@ -8,15 +8,6 @@
 #include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
-namespace {
-
-template <typename T>
-T* data_or_null(const Tensor& tensor) {
-  return tensor.defined() ? tensor.data<T>() : nullptr;
-}
-
-}  // namespace
-
 std::shared_ptr<FakeQuantize> WeightQuantizer::clone() const {
   auto copy = std::make_shared<WeightQuantizer>(config(), channels());
   copy_state_to(*copy);

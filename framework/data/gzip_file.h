@@ -12,6 +12,9 @@ struct z_stream_s;  // of zlib
 
 namespace steelyard {
 
+// No deflate stream expands by more (zlib's technical notes): bounds what a file claims.
+inline constexpr std::uint64_t kDeflateRatio = 1032;
+
 // Plain files are passed on as they are. Unlike gzread(), nothing after a gzip stream but another
 // one is passed over. (https://www.rfc-editor.org/rfc/rfc1952)
 class GzipFile {

@@ -20,8 +20,6 @@ namespace {
 constexpr std::uint32_t kImagesMagic = 0x803;
 constexpr std::uint32_t kLabelsMagic = 0x801;
 constexpr std::int64_t kClasses = 10;
-// No deflate stream expands by more (zlib's technical notes: 1032:1): bounds what a header claims.
-constexpr std::uint64_t kDeflateRatio = 1032;
 
 // A file whose contents must be there, and end where they should.
 class IdxFile {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/import/element_types.h"
 #include "steelyard/import/folds/folds.h"
 
 namespace steelyard::imports {
@@ -36,13 +37,6 @@ namespace {
 
 // --- types of elements
 
-// TensorProto.DataType.
-constexpr std::int64_t kFloat = 1, kBool = 9, kHalf = 10, kDouble = 11, kBrainFloat = 16;
-
-bool is_floating_type(std::int64_t type) {
-  return type == kFloat || type == kHalf || type == kDouble || type == kBrainFloat;
-}
-
 Constant of_truths(Shape shape, std::vector<Extent> truths) {
   return {.shape = std::move(shape), .integers = std::move(truths)};
 }
@@ -70,8 +64,9 @@ Constant to_floats(const Constant& x, std::int64_t type) {
     if (e.of_batch) refuse("the batch's size as a float is not supported");
     y.reals.push_back(static_cast<float>(e.value));
   }
-  if ((type != kHalf && type != kBrainFloat) || y.reals.empty()) return y;
-  const DType narrow = type == kHalf ? DType::kF16 : DType::kBF16;
+  const bool half = type == element_type::kFloat16;
+  if ((!half && type != element_type::kBFloat16) || y.reals.empty()) return y;
+  const DType narrow = half ? DType::kF16 : DType::kBF16;
   const Tensor rounded = Tensor::from(y.reals, x.shape).to(narrow).to(DType::kF32);
   y.reals.assign(rounded.span<float>().begin(), rounded.span<float>().end());
   return y;
@@ -79,9 +74,9 @@ Constant to_floats(const Constant& x, std::int64_t type) {
 
 Constant cast(const OnnxNode& node, const FoldInputs& in) {
   const Constant& x = required(in, 0);
-  const std::int64_t to = node.integer("to", kFloat);
-  if (to == kBool) return to_booleans(x);
-  return is_floating_type(to) ? to_floats(x, to) : to_integers(x);
+  const std::int64_t to = node.integer("to", element_type::kFloat);
+  if (to == element_type::kBool) return to_booleans(x);
+  return element_type::is_floating(to) ? to_floats(x, to) : to_integers(x);
 }
 
 // --- arithmetic

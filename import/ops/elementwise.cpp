@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/import/element_types.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
@@ -76,10 +77,9 @@ void clip(Translator& t) {
 
 // Floats of every width are float32 here.
 void cast(Translator& t) {
-  constexpr std::int64_t kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kFloat16 = 10, kDouble = 11,
-                         kBFloat16 = 16;
+  using namespace element_type;
   const std::int64_t to = t.node().integer("to", 0);
-  const bool to_float = to == kFloat || to == kFloat16 || to == kDouble || to == kBFloat16;
+  const bool to_float = is_floating(to);
   Value value = t.input(0);
   if (value.compared && to_float) return t.give(as_numbers(t, *value.compared));
   const bool is_truth = value.compared || value.one_hot != 0;

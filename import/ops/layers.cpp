@@ -6,11 +6,6 @@
 namespace steelyard::imports {
 namespace {
 
-std::int64_t channels_of(const ExtentShape& shape) {
-  if (shape.size() < 2) refuse("expected channels, got " + to_string(shape));
-  return fixed(shape[1]);
-}
-
 ExtentShape with_last(const ExtentShape& shape, Extent last) {
   ExtentShape result(shape.begin(), shape.end() - 1);
   result.push_back(last);

@@ -10,11 +10,6 @@ double epsilon(const Translator& t, float otherwise = 1e-5F) {
   return eps;
 }
 
-std::int64_t channels_of(const ExtentShape& shape) {
-  if (shape.size() < 2) refuse("expected channels, got " + to_string(shape));
-  return fixed(shape[1]);
-}
-
 Constant filled(std::int64_t count, float value) {
   return {.shape = {count},
           .floating = true,
@@ -59,12 +54,12 @@ void group_norm(Translator& t) {
   if (in.size() < 3) refuse("expected [N, C, ...], got " + to_string(in));
   if (groups < 1 || channels % groups != 0) refuse("groups that do not divide the channels");
   const Constant &scale = t.constant(1, "scale"), &bias = t.constant(2, "bias");
-  using List = std::vector<std::int64_t>;
   ExtentShape held;
   for (const std::size_t axis : held_order(in.size(), true)) held.push_back(in[axis]);
   Shape parts = open_sizes(held);
   parts.back() = groups;
   parts.push_back(channels / groups);
+  using List = std::vector<std::int64_t>;
   List order;
   for (std::size_t i = 0; i < parts.size(); ++i) order.push_back(static_cast<std::int64_t>(i));
   std::swap(order.back(), order[order.size() - 2]);

@@ -13,8 +13,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
-
 Metrics metrics_in(const Json& json) {
   Metrics metrics{.loss = json.at("loss").get<double>()};
   if (json.contains("top1")) metrics.top1 = json.at("top1").get<double>();

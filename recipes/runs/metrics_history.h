@@ -31,6 +31,8 @@ struct Divergence {
   std::string what;
 };
 
+inline constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;  // of one file
+
 struct MetricsHistory {
   std::vector<StepMetrics> steps;
   std::vector<EpochMetrics> epochs;

@@ -16,7 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;
 constexpr std::int64_t kStepsPerLine = 10;
 
 double now() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "steelyard/framework/data/gzip_file.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/machine_memory.h"
 #include "steelyard/framework/memory_error.h"
@@ -177,7 +178,6 @@ std::uint64_t begin_of(const InputFile& file, const ZipMember& member) {
 }
 
 void require_readable(const ZipMember& member) {
-  constexpr std::uint64_t kDeflateRatio = 1032;  // no deflate stream expands by more
   if (member.method != kStored && member.method != kDeflated) {
     throw InputError(member.name + " is packed by method " + std::to_string(member.method) +
                      ", which is not read");
