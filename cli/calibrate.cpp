@@ -11,7 +11,7 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options : RecipeArguments {
+struct CalibrateArguments : RecipeArguments {
   std::string run_dir;
 };
 
@@ -31,7 +31,7 @@ std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
       layers.size(), changed, weights, ratios / static_cast<double>(layers.size()));
 }
 
-ExitCode calibrate(const Options& options) {
+ExitCode calibrate(const CalibrateArguments& options) {
   Recipe recipe = load_recipe(options.recipe, options.all_overrides(), builtin_registries().models);
   require_calibratable(recipe);
   const std::string folder =
@@ -54,7 +54,7 @@ ExitCode calibrate(const Options& options) {
 }  // namespace
 
 Verb add_calibrate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateArguments>();
   CLI::App* verb = app.add_subcommand(
       "calibrate", "Quantize trained weights without training: measure ranges on a few batches");
   options->add_recipe(*verb, "calibrate.batches=64",

@@ -15,11 +15,11 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options : RecipeArguments {
+struct DataArguments : RecipeArguments {
   std::string sheet;
 };
 
-ExitCode show_data(const Options& options) {
+ExitCode show_data(const DataArguments& options) {
   if (!options.sheet.empty() && !options.sheet.ends_with(".png")) {
     throw InputError("--sheet: expected a name that ends in .png, got '" +
                      printable(options.sheet) + "'");
@@ -41,7 +41,7 @@ ExitCode show_data(const Options& options) {
 }  // namespace
 
 Verb add_data(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DataArguments>();
   CLI::App* verb = app.add_subcommand(
       "data", "Describe a recipe's data: classes, sizes, mean and standard deviation, duplicates");
   options->add_recipe(*verb, "data.path=flowers");

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct EvalArguments {
   std::string run;
   std::string checkpoint = "last";
   std::string format = "text";
@@ -73,7 +73,7 @@ Json to_json(const std::filesystem::path& checkpoint, const Experiment& experime
 }
 
 // Ranks share the batches; the first one prints.
-ExitCode evaluate_as_rank(const Options& options, comm::Communicator& ranks) {
+ExitCode evaluate_as_rank(const EvalArguments& options, comm::Communicator& ranks) {
   const Registries registries;
   LoadedRun run;
   on_all_ranks(
@@ -98,7 +98,7 @@ ExitCode evaluate_as_rank(const Options& options, comm::Communicator& ranks) {
   return kDone;
 }
 
-ExitCode evaluate_run(const Options& options) {
+ExitCode evaluate_run(const EvalArguments& options) {
   const comm::RankState state;
   return as_ranks("eval", state, [&](comm::Ranks& ranks) {
     return evaluate_as_rank(options, ranks.communicator());
@@ -108,7 +108,7 @@ ExitCode evaluate_run(const Options& options) {
 }  // namespace
 
 Verb add_eval(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalArguments>();
   CLI::App* verb = app.add_subcommand("eval", "Loss and metrics of a run on its test set");
   verb->footer("Several processes, started by mpirun or srun, share the samples.");
   verb->add_option("run", options->run, "The run's folder")->required();

@@ -13,7 +13,7 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
+struct ExportArguments {
   std::string run;
   std::string checkpoint = "last";
   std::vector<std::string> formats;
@@ -22,7 +22,7 @@ struct Options {
   bool no_int4 = false;
 };
 
-ExitCode export_run(const Options& options) {
+ExitCode export_run(const ExportArguments& options) {
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
   print_notes(run.notes);
@@ -47,7 +47,7 @@ ExitCode export_run(const Options& options) {
 }  // namespace
 
 Verb add_export(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportArguments>();
   const std::vector<std::string> formats = deploy::format_names();
   const std::vector<std::string> profiles = all_words<qat::Profile>();
   CLI::App* verb = app.add_subcommand("export", "Export a run as safetensors, ONNX or a C header");

@@ -23,7 +23,7 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
+struct ImportArguments {
   std::string file;
   std::string architecture;  // of a file of weights alone
   std::string recipe;
@@ -74,7 +74,7 @@ std::string samples_text(const imports::SampleSpec& sample) {
 }
 
 // The network as it would be imported, or why it is not.
-ExitCode show_network(const Options& options) {
+ExitCode show_network(const ImportArguments& options) {
   imports::OnnxModel model = imports::read_onnx(options.file);
   fmt::print("{}: operation set {}, by {}\n", shown(options.file), model.opset,
              model.producer.empty() ? "an unnamed producer" : shown(model.producer));
@@ -122,7 +122,7 @@ void require_data(YamlNode document, const std::vector<std::string>& overrides) 
 }
 
 // A recipe with the file as its model.
-Recipe recipe_of(const Options& options) {
+Recipe recipe_of(const ImportArguments& options) {
   const bool given = !options.recipe.empty();
   YamlNode document;
   if (given) {
@@ -154,7 +154,7 @@ Recipe recipe_of(const Options& options) {
 }
 
 // A file of weights alone does not say of which network they are.
-void require_network(const Options& options) {
+void require_network(const ImportArguments& options) {
   const std::string kind = kind_of(InputFile(options.file));
   const bool weights_alone =
       kind == kTorchKind ||
@@ -170,7 +170,7 @@ void require_network(const Options& options) {
   }
 }
 
-ExitCode import_model(const Options& options) {
+ExitCode import_model(const ImportArguments& options) {
   require_network(options);
   if (options.dry_run) return show_network(options);
   if (!options.samples.empty()) {
@@ -190,7 +190,7 @@ ExitCode import_model(const Options& options) {
 }  // namespace
 
 Verb add_import(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ImportArguments>();
   CLI::App* verb = app.add_subcommand("import",
                                       "Make a float run of a model that was trained elsewhere, to "
                                       "evaluate, calibrate, fine-tune and "

@@ -28,7 +28,7 @@ namespace {
 constexpr std::int64_t kBatch = 256;
 constexpr std::int64_t kWholeFile = INT64_MAX;
 
-struct Options {
+struct PredictArguments {
   std::string model;
   std::string file;
   std::string with;
@@ -158,7 +158,7 @@ void require_own_export(const std::string& run, const std::filesystem::path& pat
                    printable(run) + " has now: export again");
 }
 
-Predictor make_predictor(const Options& options) {
+Predictor make_predictor(const PredictArguments& options) {
   if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
       throw InputError(printable(options.model) + ": is not a run's folder, which --with " +
@@ -225,7 +225,7 @@ std::vector<std::string> output_names(const Predictor& predictor) {
   return predictor.form.table ? predictor.form.table->target : std::vector<std::string>();
 }
 
-ExitCode predict(const Options& options) {
+ExitCode predict(const PredictArguments& options) {
   if (!options.python.empty() && options.with != "onnx") {
     throw InputError("predict: --python is for --with onnx");
   }
@@ -259,7 +259,7 @@ ExitCode predict(const Options& options) {
 }  // namespace
 
 Verb add_predict(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PredictArguments>();
   CLI::App* verb = app.add_subcommand(
       "predict", "Class and probability of every image, row or sample in a file or folder");
   verb->add_option("run", options->model, "The run's folder, or an exported model.safetensors")

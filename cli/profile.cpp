@@ -15,13 +15,13 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options : RecipeArguments {
+struct ProfileArguments : RecipeArguments {
   std::int64_t steps = 20;
   bool json = false;
 };
 
 // Of a folder that holds a run: its own recipe, going on from its last checkpoint.
-Run run_to_time(const Options& options, const Registries& registries) {
+Run run_to_time(const ProfileArguments& options, const Registries& registries) {
   const std::vector<std::string> overrides = options.all_overrides();
   if (!is_folder(options.recipe)) {
     return Run(options.recipe, {.overrides = overrides, .note = print_note}, registries);
@@ -33,7 +33,7 @@ Run run_to_time(const Options& options, const Registries& registries) {
              registries);
 }
 
-ExitCode profile(const Options& options) {
+ExitCode profile(const ProfileArguments& options) {
   const Registries registries;
   Run run = run_to_time(options, registries);
   print_notes(run.experiment().notes());
@@ -50,7 +50,7 @@ ExitCode profile(const Options& options) {
 }  // namespace
 
 Verb add_profile(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProfileArguments>();
   CLI::App* verb =
       app.add_subcommand("profile", "Time the steps of a training run, by layer and kind of work");
   verb->footer(

@@ -12,13 +12,13 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options {
+struct ReportArguments {
   std::string run;
   ReportOptions report;
   std::string out;
 };
 
-ExitCode report(const Options& options) {
+ExitCode report(const ReportArguments& options) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
@@ -41,7 +41,7 @@ ExitCode report(const Options& options) {
 }  // namespace
 
 Verb add_report(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportArguments>();
   CLI::App* verb = app.add_subcommand(
       "report", "Write one HTML page about a run: curves, layers, histograms, sizes, accuracies");
   verb->add_option("run", options->run, "The run's folder")->required();

@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Unit = WidthBudget::Unit;
 
-struct Options {
+struct SensitivityArguments {
   std::string run;
   SensitivityOptions measure;
   bool json = false;
@@ -37,7 +37,7 @@ struct Options {
   std::string out;
 };
 
-WidthBudget budget_of(const Options& options) {
+WidthBudget budget_of(const SensitivityArguments& options) {
   switch (*options.unit) {
     case Unit::kBitsPerWeight:
       return {*options.unit, options.budget_bits};
@@ -159,7 +159,7 @@ void show_progress(std::int64_t done, std::int64_t all) {
 }
 
 // Checks before minutes of measuring.
-void require_writable(const Options& options, const Registries& registries) {
+void require_writable(const SensitivityArguments& options, const Registries& registries) {
   const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
   if (!folder.empty() && !is_folder(folder)) {
     throw InputError("--out: there is no folder " + folder.string());
@@ -169,7 +169,8 @@ void require_writable(const Options& options, const Registries& registries) {
 }
 
 // Chooses widths, writes the recipe and says what was chosen.
-Json choose(const Options& options, const Sensitivity& measured, const Registries& registries) {
+Json choose(const SensitivityArguments& options, const Sensitivity& measured,
+            const Registries& registries) {
   const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
   const Recipe run = recipe_of_run(options.run, registries.models);
   const auto write = [&](const std::vector<std::string>& overrides) {
@@ -186,7 +187,7 @@ Json choose(const Options& options, const Sensitivity& measured, const Registrie
   return to_json(plan, options.out);
 }
 
-void require_options_of_budget(const Options& options) {
+void require_options_of_budget(const SensitivityArguments& options) {
   if (options.unit && options.out.empty()) {
     throw InputError("a budget needs --out, the recipe to write");
   }
@@ -199,7 +200,7 @@ void require_options_of_budget(const Options& options) {
   }
 }
 
-void print_and_choose(const Options& options, const Sensitivity& measured,
+void print_and_choose(const SensitivityArguments& options, const Sensitivity& measured,
                       const Registries& registries) {
   print_notes(measured.notes);
   Json json = to_json(measured);
@@ -219,7 +220,7 @@ void print_and_choose(const Options& options, const Sensitivity& measured,
 }
 
 // Ranks share the measurements; the first one prints and writes.
-ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
+ExitCode measure_as_rank(const SensitivityArguments& options, comm::Communicator& ranks) {
   const Registries registries;
   if (options.unit) on_first_rank(ranks, [&] { require_writable(options, registries); });
   SensitivityOptions measure = options.measure;
@@ -234,7 +235,7 @@ ExitCode measure_as_rank(const Options& options, comm::Communicator& ranks) {
   return kDone;
 }
 
-ExitCode sensitivity(const Options& options) {
+ExitCode sensitivity(const SensitivityArguments& options) {
   const comm::RankState state;
   return as_ranks("sensitivity", state, [&](comm::Ranks& ranks) {
     on_all_ranks(ranks.communicator(), [&] { require_options_of_budget(options); });
@@ -251,7 +252,7 @@ CLI::Validator positive_number() {
           "POSITIVE"};
 }
 
-void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
+void add_budgets(CLI::App& verb, const std::shared_ptr<SensitivityArguments>& options) {
   std::vector<CLI::Option*> budgets{
       verb.add_option("--budget-bits", options->budget_bits,
                       "Choose widths: at most this many bits a weight, as a mean")
@@ -282,7 +283,7 @@ void add_budgets(CLI::App& verb, const std::shared_ptr<Options>& options) {
 }  // namespace
 
 Verb add_sensitivity(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SensitivityArguments>();
   CLI::App* verb = app.add_subcommand(
       "sensitivity",
       "Measure what quantizing each layer alone costs, at each width; with a budget, write a "

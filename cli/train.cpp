@@ -25,7 +25,7 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options : RecipeArguments {
+struct TrainArguments : RecipeArguments {
   std::string run_dir;
   std::optional<std::string> seed;
   bool resume = false;
@@ -124,7 +124,7 @@ void open_logs(const std::filesystem::path& folder, comm::RankState& state,
   });
 }
 
-std::vector<std::string> overrides_of(const Options& options) {
+std::vector<std::string> overrides_of(const TrainArguments& options) {
   std::vector<std::string> overrides = options.all_overrides();
   if (options.seed) overrides.push_back("--seed=" + *options.seed);
   return overrides;
@@ -147,7 +147,7 @@ ExitCode run_to_the_end(Run& run, RankProgress& rank_progress) {
 }
 
 // Trains alone or as one of several ranks.
-ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ranks& ranks) {
+ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, comm::Ranks& ranks) {
   comm::Communicator& all = ranks.communicator();
   if (all.size() > 1) handle_signals();  // one that ended by itself would be lost to the others
   const auto note = [&](const std::string& text) {
@@ -184,7 +184,7 @@ ExitCode train_as_rank(const Options& options, comm::RankState& state, comm::Ran
   return run_to_the_end(*run, rank_progress);
 }
 
-ExitCode train(const Options& options) {
+ExitCode train(const TrainArguments& options) {
   comm::RankState state;
   state.set_draws_lines(isatty(STDOUT_FILENO) != 0);
   return as_ranks("train", state,
@@ -194,7 +194,7 @@ ExitCode train(const Options& options) {
 }  // namespace
 
 Verb add_train(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainArguments>();
   CLI::App* verb = app.add_subcommand("train", "Train, fine-tune or continue a run");
   verb->footer(
       "Several processes: mpirun -n N, or srun, with a recipe of train.shards >= N "

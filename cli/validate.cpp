@@ -12,11 +12,11 @@
 namespace steelyard::cli {
 namespace {
 
-struct Options : RecipeArguments {
+struct ValidateArguments : RecipeArguments {
   bool print_resolved = false;
 };
 
-ExitCode validate(const Options& options) {
+ExitCode validate(const ValidateArguments& options) {
   const Registries registries;
   Recipe recipe = load_recipe(options.recipe, options.all_overrides(), registries.models);
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
@@ -38,7 +38,7 @@ ExitCode validate(const Options& options) {
 }  // namespace
 
 Verb add_validate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ValidateArguments>();
   CLI::App* verb = app.add_subcommand(
       "validate", "Check recipe, dataset, model, targets, checkpoints and device without training");
   options->add_recipe(*verb, "train.epochs=3");

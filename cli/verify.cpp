@@ -29,7 +29,7 @@ constexpr const char* kSaturationAdvice =
     "session.x64quantprecision = \"1\", or if weights are trained with 7 bits (num_bits: 7 or "
     "export.reduce_range: true)";
 
-struct Options {
+struct VerifyArguments {
   std::string run;
   std::string checkpoint = "last";
   std::string model;
@@ -40,7 +40,7 @@ struct Options {
 // Whether `path` was exported from the checkpoint. Prints a message if not. Files of older versions
 // do not tell.
 bool is_of_checkpoint(const std::filesystem::path& path, const std::string& model_sha256,
-                      const Options& options, const LoadedRun& run) {
+                      const VerifyArguments& options, const LoadedRun& run) {
   if (model_sha256.empty() || model_sha256 == run.model_sha256) return true;
   fmt::print("{} was exported from another checkpoint than {}: export again", shown(path),
              run.checkpoint.string());
@@ -53,7 +53,7 @@ bool is_of_checkpoint(const std::filesystem::path& path, const std::string& mode
 
 // The exported model if there is one, else the model as it would be exported. Nothing if the export
 // is of another checkpoint.
-std::optional<deploy::Graph> model_to_check(const Options& options, const LoadedRun& run) {
+std::optional<deploy::Graph> model_to_check(const VerifyArguments& options, const LoadedRun& run) {
   const std::filesystem::path path =
       options.model.empty()
           ? export_path(std::filesystem::path(options.run) / "export", "safetensors")
@@ -84,13 +84,13 @@ bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
   return exact;
 }
 
-std::filesystem::path onnx_path(const Options& options) {
+std::filesystem::path onnx_path(const VerifyArguments& options) {
   const std::filesystem::path run = options.run, model = options.model;
   return export_path(options.model.empty() ? run / "export" : model.parent_path(), "onnx");
 }
 
 // Finds a Python for the ONNX file, if there is a file.
-std::optional<deploy::OnnxRuntime> chosen_runtime(const Options& options) {
+std::optional<deploy::OnnxRuntime> chosen_runtime(const VerifyArguments& options) {
   if (options.python.empty() && !path_exists(onnx_path(options))) return std::nullopt;
   return runtime_in(options.python);
 }
@@ -154,9 +154,9 @@ class OnnxCheck {
 };
 
 // Runs RUN/export/model.onnx, if both the file and ONNX Runtime exist.
-ExitCode verify_onnx(const Options& options, const std::optional<deploy::OnnxRuntime>& runtime,
-                     const LoadedRun& run, const deploy::Graph& graph,
-                     const deploy::Verification& result) {
+ExitCode verify_onnx(const VerifyArguments& options,
+                     const std::optional<deploy::OnnxRuntime>& runtime, const LoadedRun& run,
+                     const deploy::Graph& graph, const deploy::Verification& result) {
   const std::filesystem::path path = onnx_path(options);
   if (!path_exists(path)) {
     fmt::print("ONNX: skipped, no {}\n", shown(path));
@@ -216,7 +216,7 @@ Dataset enlarged(const Dataset& dataset, const deploy::Graph& graph) {
 
 // The same for samples of other sizes.
 ExitCode verify_at(const deploy::Graph& graph, const std::optional<deploy::OnnxRuntime>& runtime,
-                   const Options& options, const LoadedRun& run) {
+                   const VerifyArguments& options, const LoadedRun& run) {
   constexpr std::int64_t kSamples = 16;
   Experiment& experiment = *run.experiment;
   const deploy::Interpreter interpreter(graph);
@@ -237,8 +237,8 @@ ExitCode verify_at(const deploy::Graph& graph, const std::optional<deploy::OnnxR
 }
 
 // Where the ONNX file takes samples of any size: the same at twice the sizes, and at the next ones.
-ExitCode verify_larger(const Options& options, const std::optional<deploy::OnnxRuntime>& runtime,
-                       const LoadedRun& run) {
+ExitCode verify_larger(const VerifyArguments& options,
+                       const std::optional<deploy::OnnxRuntime>& runtime, const LoadedRun& run) {
   const std::filesystem::path path = onnx_path(options);
   if (!path_exists(path) || !deploy::onnx_has_free_sizes(path)) return kDone;
   ExitCode worst = kDone;
@@ -248,7 +248,7 @@ ExitCode verify_larger(const Options& options, const std::optional<deploy::OnnxR
   return worst;
 }
 
-ExitCode compare_all(const Options& options) {
+ExitCode compare_all(const VerifyArguments& options) {
   const auto runtime = chosen_runtime(options);
   const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
@@ -278,7 +278,7 @@ ExitCode compare_all(const Options& options) {
   return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 
-ExitCode verify_run(const Options& options) {
+ExitCode verify_run(const VerifyArguments& options) {
   const ExitCode code = compare_all(options);
   return code == kDone ? code : report("failed", shown(options.run) + ": not verified", code);
 }
@@ -286,7 +286,7 @@ ExitCode verify_run(const Options& options) {
 }  // namespace
 
 Verb add_verify(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyArguments>();
   CLI::App* verb = app.add_subcommand(
       "verify", "Compare the deployed model with the trained one, tensor by tensor");
   verb->add_option("run", options->run, "The run's folder")->required();

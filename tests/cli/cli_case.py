@@ -12,6 +12,7 @@ import unittest
 from support.data_files import write_gradients
 
 PROGRAM = os.environ["STEELYARD"]
+EMULATES_A_GPU = os.path.basename(PROGRAM) == "steelyard_emulated"
 
 
 def write_images(folder, seed):
@@ -132,3 +133,24 @@ class Case(unittest.TestCase):
             line.pop("seconds", None)
             line.pop("rank_seconds", None)
         return lines
+
+    def resumes(self, name, body, steps=(5, 18, 40, 54)):
+        """Trains a whole run, and from the checkpoints of some steps to the same bits, metrics and summary; gives the
+        recipe. On the emulated GPU, where a step takes long, from the middle one of them: that is enough to miss what
+        was not moved to the device again, and on which side of a change a run stops is the same for every device."""
+        recipe = self.recipe(body)
+        more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
+        self.train(recipe, name, *more)
+        expected = self.sha(name, "last.safetensors")
+        for step in steps[len(steps) // 2:][:1] if EMULATES_A_GPU else steps:
+            run = f"{name}-from-{step}"
+            os.makedirs(self.path(run))
+            for file in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
+                shutil.copy(self.path(name, file), self.path(run))
+            shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
+            self.train(recipe, run, *more, "--resume")
+            self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")
+            self.assertEqual(self.metrics(run), self.metrics(name), f"{name} resumed from step {step}")
+            for figures in ("final", "best"):
+                self.assertEqual(self.summary(run)[figures], self.summary(name)[figures])
+        return recipe

@@ -239,7 +239,7 @@ class CapturedSteps(DeviceCase):
         self.train(recipe, "eager", *keep, "--set", "train.cuda_graph=off")
         self.train(recipe, "cpu", *keep, "--device", "cpu")
         self.assertEqual(self.summary("whole")["captured_steps"], 4 * 7)
-        for step in (5, 10, 25):
+        for step in (10, 25):
             self.assertEqual(self.sha("whole", f"step-{step}.safetensors"), self.sha("eager", f"step-{step}.safetensors"))
             for first, then in (("whole", "cuda"), ("cpu", "cuda"), ("whole", "cpu")):
                 rest = f"{first}-{then}-{step}"

@@ -22,25 +22,6 @@ def floats(tensor):
 
 
 class Helpers(Case):
-    def resumes(self, name, body, steps=(5, 18, 40, 54)):
-        """Trains whole, then from some steps' checkpoints to the same bits and the same metrics."""
-        recipe = self.recipe(body)
-        more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
-        self.train(recipe, name, *more)
-        expected = self.sha(name, "last.safetensors")
-        for step in steps:
-            run = f"{name}-from-{step}"
-            os.makedirs(self.path(run))
-            for file in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
-                shutil.copy(self.path(name, file), self.path(run))
-            shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-            self.train(recipe, run, *more, "--resume")
-            self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")
-            self.assertEqual(self.metrics(run), self.metrics(name), f"{name} resumed from step {step}")
-            for figures in ("final", "best"):
-                self.assertEqual(self.summary(run)[figures], self.summary(name)[figures])
-        return recipe
-
     def rejected(self, body, *fragments, more=()):
         self.fail_with(2, *fragments, arguments=["train", self.recipe(body), *more])
 

@@ -283,27 +283,14 @@ class Resume:
     body = None
 
     def test_steps_around_every_change(self):
-        recipe = self.recipe(self.body)
-        more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
-        self.train(recipe, "whole", *more)
+        recipe = self.resumes("whole", self.body, steps=(1, 8, 9, 10, 35, 36, 37, 53, 54))
         expected = self.sha("whole", "last.safetensors")
         self.assertEqual(self.summary("whole")["checkpoint_sha256"], expected)
         self.assertEqual(self.summary("whole")["steps"], 54)
-        self.train(recipe, "again", *more)
+        self.train(recipe, "again")
         self.assertEqual(self.sha("again", "last.safetensors"), expected)
-        self.train(recipe, "other", *more, "--seed", "4")
+        self.train(recipe, "other", "--seed", "4")
         self.assertNotEqual(self.sha("other", "last.safetensors"), expected)
-        for step in (1, 8, 9, 10, 35, 36, 37, 53, 54):
-            run = f"from-{step}"
-            os.makedirs(self.path(run))
-            for name in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
-                shutil.copy(self.path("whole", name), self.path(run))
-            shutil.copy(self.path("whole", f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-            self.train(recipe, run, *more, "--resume")
-            self.assertEqual(self.sha(run, "last.safetensors"), expected, f"resumed from step {step}")
-            self.assertEqual(self.metrics(run), self.metrics("whole"), f"resumed from step {step}")
-            self.assertEqual(self.summary(run)["best"], self.summary("whole")["best"])
-            shutil.rmtree(self.path(run))
 
 
 class ResumeFloat(Resume, Case):
@@ -313,52 +300,38 @@ class ResumeFloat(Resume, Case):
 class ResumeSome(Case):
     """From some steps' checkpoints to the same bits, in variants of one recipe."""
 
-    def check(self, name, body):
-        recipe = self.recipe(body)
-        more = ["--set", "train.checkpoint_every_steps=1", "--set", "train.keep_step_checkpoints=true"]
-        self.train(recipe, name, *more)
-        expected = self.sha(name, "last.safetensors")
-        for step in (5, 18, 40, 54):
-            run = f"{name}-from-{step}"
-            os.makedirs(self.path(run))
-            for kept in ("recipe.yaml", "best.safetensors"):
-                shutil.copy(self.path(name, kept), self.path(run))
-            shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-            self.train(recipe, run, *more, "--resume")
-            self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")
-
     def test_norms_folded_in_every_step_and_measured_anew(self):
         of_percentiles = QUANTIZE.replace("moving_average", "moving_percentile, percentile: 99, averaging_constant: 0.1")
         for mode in ("none", "batch_corrected", "one_convolution"):
             quantize = of_percentiles if mode == "none" else QUANTIZE
-            self.check(mode, LAYERS + SGD + quantize + f"  bn_fold: {mode}\n"
-                       "schedule: {freeze_bn: {epoch: 4}, reestimate_bn: {batches: 4}}\n")
+            self.resumes(mode, LAYERS + SGD + quantize + f"  bn_fold: {mode}\n"
+                         "schedule: {freeze_bn: {epoch: 4}, reestimate_bn: {batches: 4}}\n")
 
     def test_learned_scales(self):
         for method in ("lsq", "lsq_plus"):
-            self.check(method, LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
-                       f"  algorithm: {{method: {method}, scale_lr: 0.5}}\n"
-                       "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n")
+            self.resumes(method, LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
+                         f"  algorithm: {{method: {method}, scale_lr: 0.5}}\n"
+                         "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n")
             self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
 
     def test_learned_clipping(self):
-        self.check("pact", LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 4") +
-                   "  algorithm: {method: pact}\n")
+        self.resumes("pact", LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 4") +
+                     "  algorithm: {method: pact}\n")
         self.assertRegex(self.succeed("verify", "pact"), r"0 of \d+ codes differ")
 
     def test_stages(self):
         for method in ("ste", "lsq"):
-            self.check(method, LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
-                       f"  algorithm: {{method: {method}}}\n"
-                       "schedule: {fake_quant: {from: 0, activations_from: 1}, freeze_observers: {epoch: 4},\n"
-                       "           bits: [{until: 2, weights: 8, activations: 6}, {until: 3, weights: 4}]}\n")
+            self.resumes(method, LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
+                         f"  algorithm: {{method: {method}}}\n"
+                         "schedule: {fake_quant: {from: 0, activations_from: 1}, freeze_observers: {epoch: 4},\n"
+                         "           bits: [{until: 2, weights: 8, activations: 6}, {until: 3, weights: 4}]}\n")
             self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
 
     def test_weights_in_groups(self):
-        self.check("groups", LAYERS + SGD +
-                   "quantize:\n  groups:\n    - targets: [Linear]\n"
-                   "      weights: {num_bits: 4, strategy: group, group_size: 4}\n"
-                   "  algorithm: {method: lsq}\n")
+        self.resumes("groups", LAYERS + SGD +
+                     "quantize:\n  groups:\n    - targets: [Linear]\n"
+                     "      weights: {num_bits: 4, strategy: group, group_size: 4}\n"
+                     "  algorithm: {method: lsq}\n")
         self.assertIn("top-1", self.succeed("verify", "groups"))
 
 

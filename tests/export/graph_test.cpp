@@ -28,18 +28,18 @@ Graph a_graph() {
   return graph;
 }
 
-struct Damage {
+struct GraphDamage {
   const char* name;
   std::function<void(Graph&)> change;
   const char* message;
 };
 
-void PrintTo(const Damage& damage, std::ostream* out) { *out << damage.name; }
+void PrintTo(const GraphDamage& damage, std::ostream* out) { *out << damage.name; }
 
 Node& conv1(Graph& graph) { return graph.nodes[1]; }
 Quantization& conv1_codes(Graph& graph) { return *graph.values[conv1(graph).output].quantization; }
 
-std::vector<Damage> damages() {
+std::vector<GraphDamage> graph_damages() {
   return {{"scale_zero", [](Graph& g) { conv1_codes(g).scale = 0; }, "a finite scale above 0"},
           {"scale_nan", [](Graph& g) { conv1_codes(g).scale = NAN; }, "a finite scale above 0"},
           {"zero_point", [](Graph& g) { conv1_codes(g).zero_point = 256; }, "do not fit u8"},
@@ -95,7 +95,7 @@ std::vector<Damage> damages() {
           {"output", [](Graph& g) { g.output = 1000; }, "not one of its values"}};
 }
 
-class Validate : public ::testing::TestWithParam<Damage> {};
+class Validate : public ::testing::TestWithParam<GraphDamage> {};
 
 TEST_P(Validate, NamesWhatDoesNotFit) {
   Graph graph = a_graph();
@@ -105,7 +105,7 @@ TEST_P(Validate, NamesWhatDoesNotFit) {
   EXPECT_NE(message.find(GetParam().message), std::string::npos) << message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Damages, Validate, ::testing::ValuesIn(damages()),
+INSTANTIATE_TEST_SUITE_P(Damages, Validate, ::testing::ValuesIn(graph_damages()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Validate, NamesJoinsThatDoNotFit) {

@@ -13,15 +13,15 @@ using testing::images;
 using testing::quantized_model;
 using testing::w8a8;
 
-struct Case {
+struct InterpreterCase {
   const char* name;
   std::shared_ptr<Module> (*network)(Rng&);
   qat::QuantizeConfig config;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const InterpreterCase& c, std::ostream* out) { *out << c.name; }
 
-std::vector<Case> cases() {
+std::vector<InterpreterCase> cases() {
   return {{"every_layer", testing::every_layer, w8a8()},
           {"every_layer_w4", testing::every_layer, w8a8(4)},
           {"every_layer_w2", testing::every_layer, w8a8(2)},
@@ -67,7 +67,7 @@ Dataset dataset_of(const Tensor& inputs) {
   return {inputs, targets, 5};
 }
 
-class Interpreting : public ::testing::TestWithParam<Case> {};
+class Interpreting : public ::testing::TestWithParam<InterpreterCase> {};
 
 TEST_P(Interpreting, GivesTrainingsCodesWithBothEngines) {
   Rng rng(2);

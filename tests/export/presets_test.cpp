@@ -13,20 +13,20 @@ namespace {
 
 using testing::message_of;
 
-struct Case {
+struct Preset {
   const char* name;
   const char* preset;
   std::vector<std::string> overrides;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Preset& c, std::ostream* out) { *out << c.name; }
 
 const std::vector<std::string> kOrt{};
 const std::vector<std::string> kW4{"quantize.groups.0.weights.num_bits=4"};
 const std::vector<std::string> kTensorrt{"export.profile=tensorrt",
                                          "quantize.groups.0.activations.symmetric=true"};
 
-Experiment make_experiment(const Case& c) {
+Experiment make_experiment(const Preset& c) {
   std::vector<std::string> overrides = c.overrides;
   overrides.emplace_back("data.batch_size=64");
   const Registries registries;
@@ -45,7 +45,7 @@ void observe(Experiment& experiment) {
   }
 }
 
-class Presets : public ::testing::TestWithParam<Case> {};
+class Presets : public ::testing::TestWithParam<Preset> {};
 
 TEST_P(Presets, DeployWhatTheyTrain) {
   Experiment experiment = make_experiment(GetParam());
@@ -55,37 +55,37 @@ TEST_P(Presets, DeployWhatTheyTrain) {
   EXPECT_EQ(graph.preprocessing.normalization.mean.size(), 1U);
   for (const auto engine : {deploy::Engine::kReference, deploy::Engine::kFast}) {
     const deploy::Verification result = deploy::verify(
-        experiment.model(), deploy::Interpreter(graph, engine), experiment.test(), 150, 64);
-    EXPECT_EQ(result.samples, 150);
+        experiment.model(), deploy::Interpreter(graph, engine), experiment.test(), 70, 32);
+    EXPECT_EQ(result.samples, 70);
     for (const auto& value : result.values) EXPECT_EQ(value.differing, 0) << value.name;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, Presets,
-    ::testing::Values(Case{"mlp", "fashion-mnist-mlp-w8a8", kOrt},
-                      Case{"mlp_w4a8", "fashion-mnist-mlp-w8a8", kW4},
-                      Case{"mlp_tensorrt", "fashion-mnist-mlp-w8a8", kTensorrt},
-                      Case{"cnn", "fashion-mnist-cnn-w8a8", kOrt},
-                      Case{"cnn_w4a8", "fashion-mnist-cnn-w8a8", kW4},
-                      Case{"cnn_tensorrt", "fashion-mnist-cnn-w8a8", kTensorrt},
-                      Case{"resnet", "fashion-mnist-resnet-w8a8", kOrt},
-                      Case{"resnet_w4a8", "fashion-mnist-resnet-w8a8", kW4},
-                      Case{"resnet_tensorrt", "fashion-mnist-resnet-w8a8", kTensorrt},
-                      Case{"cnn_w4a4_lsq", "fashion-mnist-cnn-w4a4-lsq", kOrt},
-                      Case{"cnn_w4a8_progressive", "fashion-mnist-cnn-w4a8-progressive", kOrt},
-                      Case{"mobilenet", "fashion-mnist-mobilenet-w8a8", kOrt},
-                      Case{"mobilenet_w4a8", "fashion-mnist-mobilenet-w8a8", kW4},
-                      Case{"mobilenet_tensorrt", "fashion-mnist-mobilenet-w8a8", kTensorrt}),
+    ::testing::Values(Preset{"mlp", "fashion-mnist-mlp-w8a8", kOrt},
+                      Preset{"mlp_w4a8", "fashion-mnist-mlp-w8a8", kW4},
+                      Preset{"mlp_tensorrt", "fashion-mnist-mlp-w8a8", kTensorrt},
+                      Preset{"cnn", "fashion-mnist-cnn-w8a8", kOrt},
+                      Preset{"cnn_w4a8", "fashion-mnist-cnn-w8a8", kW4},
+                      Preset{"cnn_tensorrt", "fashion-mnist-cnn-w8a8", kTensorrt},
+                      Preset{"resnet", "fashion-mnist-resnet-w8a8", kOrt},
+                      Preset{"resnet_w4a8", "fashion-mnist-resnet-w8a8", kW4},
+                      Preset{"resnet_tensorrt", "fashion-mnist-resnet-w8a8", kTensorrt},
+                      Preset{"cnn_w4a4_lsq", "fashion-mnist-cnn-w4a4-lsq", kOrt},
+                      Preset{"cnn_w4a8_progressive", "fashion-mnist-cnn-w4a8-progressive", kOrt},
+                      Preset{"mobilenet", "fashion-mnist-mobilenet-w8a8", kOrt},
+                      Preset{"mobilenet_w4a8", "fashion-mnist-mobilenet-w8a8", kW4},
+                      Preset{"mobilenet_tensorrt", "fashion-mnist-mobilenet-w8a8", kTensorrt}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(DeployedGraph, RefusesWhatIsNotReady) {
-  const auto message = [](const Case& c, const auto& prepare) {
+  const auto message = [](const Preset& c, const auto& prepare) {
     Experiment experiment = make_experiment(c);
     prepare(experiment);
     return message_of<InputError>([&] { deployed_graph(experiment); });
   };
-  const Case mlp{"mlp", "fashion-mnist-mlp-w8a8", kOrt};
+  const Preset mlp{"mlp", "fashion-mnist-mlp-w8a8", kOrt};
   EXPECT_EQ(message(mlp, [](Experiment&) {}),
             "export: the quantizer fc1.weight_quantizer never observed anything");
   EXPECT_NE(message(mlp,

@@ -105,7 +105,7 @@ DeviceCase network_case() {
 const Pool2dGeometry kOverlapping{.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1}};
 const Pool2dGeometry kUneven{.kernel = {3, 2}, .stride = {1, 3}, .padding = {1, 0}};
 
-std::vector<DeviceCase> cases() {
+std::vector<DeviceCase> norm_and_pool_cases() {
   return {
       batch_norm_case("batch_norm", {4, 5, 5, 16}, true),
       batch_norm_case("batch_norm_33_channels", {3, 50, 33}, true),
@@ -143,7 +143,8 @@ std::vector<DeviceCase> cases() {
 using NormsAndPoolsOnCuda = OnCuda;
 TEST_P(NormsAndPoolsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
 TEST_P(NormsAndPoolsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
-INSTANTIATE_TEST_SUITE_P(Ops, NormsAndPoolsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
+INSTANTIATE_TEST_SUITE_P(Ops, NormsAndPoolsOnCuda, ::testing::ValuesIn(norm_and_pool_cases()),
+                         device_case_name);
 
 using NormKernelsOnCuda = WithCudaDevice;
 

@@ -40,38 +40,39 @@ Tensor labels_below(std::int64_t n, std::int64_t limit) {
 }
 
 // Losses of rows that take one warp, several and the whole block, with odd sizes.
-void add_losses(std::vector<DeviceCase>& cases) {
+void add_losses(std::vector<DeviceCase>& op_cases) {
   for (const auto& [rows, classes] :
        std::vector<std::array<std::int64_t, 2>>{{1, 1}, {37, 10}, {3, 33}, {5, 1000}, {300, 7}}) {
     const Tensor logits = spread_tensor({rows, classes});
     const Tensor labels = labels_below(rows, classes);
     for (const double smoothing : {0.0, 0.1}) {
-      cases.push_back({"cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
-                         return cross_entropy(v[0], place(labels), smoothing);
-                       }});
+      op_cases.push_back({"cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                            return cross_entropy(v[0], place(labels), smoothing);
+                          }});
     }
-    cases.push_back(
+    op_cases.push_back(
         {"distillation", {random_tensor({rows, classes}, 3)}, [=](const Vs& v, const Place& place) {
            const Tensor teacher = random_tensor({rows, classes}, 4, v[0].dtype());
            return distillation_loss(v[0], place(teacher), 2.5);
          }});
   }
   for (const std::int64_t n : {1, 300, 2048, 5001}) {
-    cases.push_back({"mse", {random_tensor({n}, 1)}, [=](const Vs& v, const Place& place) {
-                       return mse_loss(v[0], place(random_tensor({n}, 2, v[0].dtype())));
-                     }});
-    cases.push_back({"huber", {random_tensor({n}, 1)}, [=](const Vs& v, const Place& place) {
-                       return huber_loss(v[0], place(random_tensor({n}, 2, v[0].dtype())), 0.4);
-                     }});
+    op_cases.push_back({"mse", {random_tensor({n}, 1)}, [=](const Vs& v, const Place& place) {
+                          return mse_loss(v[0], place(random_tensor({n}, 2, v[0].dtype())));
+                        }});
+    op_cases.push_back({"huber", {random_tensor({n}, 1)}, [=](const Vs& v, const Place& place) {
+                          return huber_loss(v[0], place(random_tensor({n}, 2, v[0].dtype())), 0.4);
+                        }});
   }
-  cases.push_back({"mix_losses", {random_tensor({4, 3}, 1)}, [](const Vs& v, const Place& place) {
-                     const Variable hard = cross_entropy(v[0], place(labels_below(4, 3)));
-                     const Tensor teacher = random_tensor({4, 3}, 4, v[0].dtype());
-                     return mix_losses(hard, distillation_loss(v[0], place(teacher)), 0.3);
-                   }});
+  op_cases.push_back(
+      {"mix_losses", {random_tensor({4, 3}, 1)}, [](const Vs& v, const Place& place) {
+         const Variable hard = cross_entropy(v[0], place(labels_below(4, 3)));
+         const Tensor teacher = random_tensor({4, 3}, 4, v[0].dtype());
+         return mix_losses(hard, distillation_loss(v[0], place(teacher)), 0.3);
+       }});
 }
 
-void add_task_losses(std::vector<DeviceCase>& cases) {
+void add_task_losses(std::vector<DeviceCase>& op_cases) {
   for (const auto& [rows, classes] : std::vector<std::array<std::int64_t, 2>>{{1, 2}, {70, 9}}) {
     const Tensor labels = labels_below(rows, classes);
     const Tensor weights = random_tensor({classes}, 3);
@@ -82,64 +83,64 @@ void add_task_losses(std::vector<DeviceCase>& cases) {
       return marks.to(dtype);
     };
     const Tensor logits = spread_tensor({rows, classes});
-    cases.push_back({"weighted_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
-                       return cross_entropy(v[0], place(labels), 0.1, {place(weights)});
-                     }});
-    cases.push_back({"soft_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
-                       return cross_entropy(v[0], place(halves(v[0].dtype())), 0.1);
-                     }});
-    cases.push_back({"binary_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
-                       return binary_cross_entropy(v[0], place(halves(v[0].dtype())),
-                                                   place(weights));
-                     }});
-    cases.push_back({"cosine", {logits}, [=](const Vs& v, const Place& place) {
-                       return cosine_loss(v[0], place(halves(v[0].dtype())));
-                     }});
+    op_cases.push_back({"weighted_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                          return cross_entropy(v[0], place(labels), 0.1, {place(weights)});
+                        }});
+    op_cases.push_back({"soft_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                          return cross_entropy(v[0], place(halves(v[0].dtype())), 0.1);
+                        }});
+    op_cases.push_back({"binary_cross_entropy", {logits}, [=](const Vs& v, const Place& place) {
+                          return binary_cross_entropy(v[0], place(halves(v[0].dtype())),
+                                                      place(weights));
+                        }});
+    op_cases.push_back({"cosine", {logits}, [=](const Vs& v, const Place& place) {
+                          return cosine_loss(v[0], place(halves(v[0].dtype())));
+                        }});
   }
-  cases.push_back({"ctc", {random_tensor({70, 6, 4}, 1)}, [](const Vs& v, const Place& place) {
-                     Tensor texts = labels_below(140, 3).reshape({70, 2});
-                     for (std::int64_t& character : texts.span<std::int64_t>()) ++character;
-                     texts.data<std::int64_t>()[1] = -1;
-                     return ctc_loss(v[0], place(texts));
-                   }});
+  op_cases.push_back({"ctc", {random_tensor({70, 6, 4}, 1)}, [](const Vs& v, const Place& place) {
+                        Tensor texts = labels_below(140, 3).reshape({70, 2});
+                        for (std::int64_t& character : texts.span<std::int64_t>()) ++character;
+                        texts.data<std::int64_t>()[1] = -1;
+                        return ctc_loss(v[0], place(texts));
+                      }});
 }
 
-void add_layouts(std::vector<DeviceCase>& cases) {
+void add_layouts(std::vector<DeviceCase>& op_cases) {
   for (const Shape& shape : std::vector<Shape>{
            {2, 5, 7, 3}, {3, 1, 1, 4}, {2, 33, 2, 40}, {0, 2, 2, 3}, {1, 9, 9, 65}}) {
-    cases.push_back({"flatten", {random_tensor(shape, 1)}, [](const Vs& v, const Place&) {
-                       return flatten(v[0]);
-                     }});
+    op_cases.push_back({"flatten", {random_tensor(shape, 1)}, [](const Vs& v, const Place&) {
+                          return flatten(v[0]);
+                        }});
   }
-  cases.push_back({"concat",
-                   {random_tensor({3, 17, 5}, 1), random_tensor({3, 17, 0}, 2),
-                    random_tensor({3, 17, 8}, 3), random_tensor({3, 17, 1}, 4)},
-                   [](const Vs& v, const Place&) { return concat(v); }});
-  cases.push_back({"concat_empty",
-                   {random_tensor({0, 2}, 1), random_tensor({0, 3}, 2)},
-                   [](const Vs& v, const Place&) { return concat(v); }});
+  op_cases.push_back({"concat",
+                      {random_tensor({3, 17, 5}, 1), random_tensor({3, 17, 0}, 2),
+                       random_tensor({3, 17, 8}, 3), random_tensor({3, 17, 1}, 4)},
+                      [](const Vs& v, const Place&) { return concat(v); }});
+  op_cases.push_back({"concat_empty",
+                      {random_tensor({0, 2}, 1), random_tensor({0, 3}, 2)},
+                      [](const Vs& v, const Place&) { return concat(v); }});
 }
 
-void add_lookups(std::vector<DeviceCase>& cases) {
+void add_lookups(std::vector<DeviceCase>& op_cases) {
   for (const auto& [count, width] :
        std::vector<std::array<std::int64_t, 2>>{{0, 4}, {1, 1}, {90, 5}, {130, 40}}) {
-    cases.push_back({"embedding",
-                     {random_tensor({7, width}, 1)},
-                     [count = count](const Vs& v, const Place& place) {
-                       // The last row is never used, the others often.
-                       return embedding(place(labels_below(count, 6)), v[0]);
-                     }});
+    op_cases.push_back({"embedding",
+                        {random_tensor({7, width}, 1)},
+                        [count = count](const Vs& v, const Place& place) {
+                          // The last row is never used, the others often.
+                          return embedding(place(labels_below(count, 6)), v[0]);
+                        }});
   }
   for (const std::int64_t n : {0, 1, 8, 1003}) {
-    cases.push_back({"dropout", {random_tensor({n}, 1)}, [](const Vs& v, const Place&) {
-                       Rng rng(5, 7);
-                       rng.next_u32();
-                       return dropout(v[0], 0.3, rng);
-                     }});
+    op_cases.push_back({"dropout", {random_tensor({n}, 1)}, [](const Vs& v, const Place&) {
+                          Rng rng(5, 7);
+                          rng.next_u32();
+                          return dropout(v[0], 0.3, rng);
+                        }});
   }
 }
 
-void add_functions(std::vector<DeviceCase>& cases) {
+void add_functions(std::vector<DeviceCase>& op_cases) {
   using Unary = Variable (*)(const Variable&);
   for (const auto& [name, f] :
        std::vector<std::pair<const char*, Unary>>{{"sqrt", sqrt},
@@ -157,64 +158,64 @@ void add_functions(std::vector<DeviceCase>& cases) {
                                                   {"round", round},
                                                   {"tanh_gelu", tanh_gelu}}) {
     for (const std::int64_t n : {1, 1003}) {
-      cases.push_back({name, {random_tensor({n}, 1)}, [f = f](const Vs& v, const Place&) {
-                         return f(v[0] + 1.5);
-                       }});
+      op_cases.push_back({name, {random_tensor({n}, 1)}, [f = f](const Vs& v, const Place&) {
+                            return f(v[0] + 1.5);
+                          }});
     }
   }
-  cases.push_back({"elu", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
-                     return elu(v[0], 0.75);
-                   }});
-  cases.push_back({"pow", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
-                     return pow(v[0] + 1.5, -0.75);
-                   }});
+  op_cases.push_back({"elu", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
+                        return elu(v[0], 0.75);
+                      }});
+  op_cases.push_back({"pow", {random_tensor({1003}, 1)}, [](const Vs& v, const Place&) {
+                        return pow(v[0] + 1.5, -0.75);
+                      }});
   for (const auto& [a, b] : std::vector<std::array<Shape, 2>>{{Shape{37, 29}, Shape{37, 29}},
                                                               {Shape{3, 1, 70}, Shape{41, 1}}}) {
-    cases.push_back({"maximum",
-                     {spread_tensor(a), spread_tensor(b)},  // some are equal
-                     [](const Vs& v, const Place&) { return maximum(v[0], v[1]); }});
-    cases.push_back({"minimum",
-                     {spread_tensor(a), random_tensor(b, 2)},
-                     [](const Vs& v, const Place&) { return minimum(v[0], v[1]); }});
+    op_cases.push_back({"maximum",
+                        {spread_tensor(a), spread_tensor(b)},  // some are equal
+                        [](const Vs& v, const Place&) { return maximum(v[0], v[1]); }});
+    op_cases.push_back({"minimum",
+                        {spread_tensor(a), random_tensor(b, 2)},
+                        [](const Vs& v, const Place&) { return minimum(v[0], v[1]); }});
   }
-  cases.push_back({"div_no_nan",
-                   {random_tensor({40}, 1), spread_tensor({30, 40})},
-                   [](const Vs& v, const Place&) { return divide_no_nan(v[0], relu(v[1])); }});
-  cases.push_back({"amax", {spread_tensor({5, 33, 7})}, [](const Vs& v, const Place&) {
-                     return amax(v[0] * v[0], {0, 2});
-                   }});
-  cases.push_back({"amin", {random_tensor({70, 40}, 1)}, [](const Vs& v, const Place&) {
-                     return amin(v[0], {-1}, ReducedAxes::kKeep);
-                   }});
+  op_cases.push_back({"div_no_nan",
+                      {random_tensor({40}, 1), spread_tensor({30, 40})},
+                      [](const Vs& v, const Place&) { return divide_no_nan(v[0], relu(v[1])); }});
+  op_cases.push_back({"amax", {spread_tensor({5, 33, 7})}, [](const Vs& v, const Place&) {
+                        return amax(v[0] * v[0], {0, 2});
+                      }});
+  op_cases.push_back({"amin", {random_tensor({70, 40}, 1)}, [](const Vs& v, const Place&) {
+                        return amin(v[0], {-1}, ReducedAxes::kKeep);
+                      }});
   for (const Comparison comparison : {Comparison::kGreater, Comparison::kEqual}) {
-    cases.push_back({comparison == Comparison::kEqual ? "where_equal" : "where_greater",
-                     {random_tensor({5, 33, 7}, 1), random_tensor({33, 1}, 2)},
-                     [comparison](const Vs& v, const Place& place) {
-                       const Variable x(place(labels_below(7, 5)).to(v[0].dtype()));
-                       return choose(comparison, x, constant(3, x), v[0], v[1]);
-                     }});
+    op_cases.push_back({comparison == Comparison::kEqual ? "where_equal" : "where_greater",
+                        {random_tensor({5, 33, 7}, 1), random_tensor({33, 1}, 2)},
+                        [comparison](const Vs& v, const Place& place) {
+                          const Variable x(place(labels_below(7, 5)).to(v[0].dtype()));
+                          return choose(comparison, x, constant(3, x), v[0], v[1]);
+                        }});
   }
-  cases.push_back({"expand", {random_tensor({3, 1, 40}, 1)}, [](const Vs& v, const Place&) {
-                     return expand(v[0], {2, 3, 33, 40});
-                   }});
-  cases.push_back(
+  op_cases.push_back({"expand", {random_tensor({3, 1, 40}, 1)}, [](const Vs& v, const Place&) {
+                        return expand(v[0], {2, 3, 33, 40});
+                      }});
+  op_cases.push_back(
       {"lstm",
        {random_tensor({5, 7, 11}, 1), random_tensor({36, 11}, 2), random_tensor({36, 9}, 3),
         random_tensor({36}, 4), random_tensor({9}, 5), random_tensor({9}, 6)},
        [](const Vs& v, const Place&) {
          return lstm(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true, .final_cell = true});
        }});
-  cases.push_back({"input_part", {random_tensor({37, 12, 5}, 1)}, [](const Vs& v, const Place&) {
-                     return input_part(v[0], {.first = 7, .shape = {4, 11}});
-                   }});
-  cases.push_back(
+  op_cases.push_back({"input_part", {random_tensor({37, 12, 5}, 1)}, [](const Vs& v, const Place&) {
+                        return input_part(v[0], {.first = 7, .shape = {4, 11}});
+                      }});
+  op_cases.push_back(
       {"embedding_of_floats", {random_tensor({7, 40}, 1)}, [](const Vs& v, const Place& place) {
          const Tensor rows = labels_below(130, 6).to(v[0].dtype());
          return embedding(Variable(place(rows)), v[0]);
        }});
 }
 
-std::vector<DeviceCase> cases() {
+std::vector<DeviceCase> op_cases() {
   std::vector<DeviceCase> all{
       {"add",
        {random_tensor({37, 29}, 1), random_tensor({37, 29}, 2)},
@@ -303,7 +304,7 @@ std::vector<DeviceCase> cases() {
 using OpsOnCuda = OnCuda;
 TEST_P(OpsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
 TEST_P(OpsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
-INSTANTIATE_TEST_SUITE_P(Ops, OpsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
+INSTANTIATE_TEST_SUITE_P(Ops, OpsOnCuda, ::testing::ValuesIn(op_cases()), device_case_name);
 
 using LossOnCuda = WithCudaDevice;
 

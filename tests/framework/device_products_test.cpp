@@ -197,7 +197,7 @@ DeviceCase conv_case(const std::string& name, const Shape& x, const Shape& w,
           }};
 }
 
-std::vector<DeviceCase> cases() {
+std::vector<DeviceCase> product_cases() {
   const Conv2dGeometry same{.padding = {1, 1}};
   const Conv2dGeometry uneven{.stride = {2, 3}, .padding = {2, 1}, .dilation = {1, 2}};
   const auto grouped = [](Conv2dGeometry geometry, std::int64_t groups) {
@@ -233,7 +233,8 @@ std::vector<DeviceCase> cases() {
 using ProductsOnCuda = OnCuda;
 TEST_P(ProductsOnCuda, MatchTheCpuInDouble) { expect_close(DType::kF64); }
 TEST_P(ProductsOnCuda, MatchTheCpuInFloat) { expect_close(DType::kF32); }
-INSTANTIATE_TEST_SUITE_P(Ops, ProductsOnCuda, ::testing::ValuesIn(cases()), device_case_name);
+INSTANTIATE_TEST_SUITE_P(Ops, ProductsOnCuda, ::testing::ValuesIn(product_cases()),
+                         device_case_name);
 
 struct ConvResults {
   Tensor y, grad_x, grad_w;

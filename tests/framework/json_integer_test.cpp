@@ -9,10 +9,10 @@ namespace steelyard {
 namespace {
 
 using Json = nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Property;
-using testing::Throws;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Property;
+using ::testing::Throws;
 
 template <typename F>
 void expect_refused(const F& f, const std::string& what) {

@@ -7,12 +7,14 @@
 
 #include "steelyard/framework/ops/arithmetic.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/tensors.h"
 
 namespace steelyard {
 namespace {
 
 using ::testing::ElementsAre;
 using testing::message_of;
+using testing::names_of;
 
 // Adds its parameter.
 class Shift : public Module {
@@ -45,13 +47,6 @@ class Chain : public Module {
   std::string type_name() const override { return "Chain"; }
 };
 
-template <typename Named>
-std::vector<std::string> names(const std::vector<Named>& all) {
-  std::vector<std::string> list;
-  for (const auto& one : all) list.push_back(one.name);
-  return list;
-}
-
 using Children = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
 
 // layer.a, layer.b (below an unnamed slot) and head.
@@ -70,11 +65,11 @@ double run(Module& module, double x) {
 
 TEST(Module, PathsFollowSlotsAndSkipUnnamedOnes) {
   const auto model = nested();
-  EXPECT_THAT(names(model->named_parameters()),
+  EXPECT_THAT(names_of(model->named_parameters()),
               ElementsAre("layer.a.shift", "layer.b.shift", "head.shift"));
-  EXPECT_THAT(names(model->named_buffers("net")),
+  EXPECT_THAT(names_of(model->named_buffers("net")),
               ElementsAre("net.layer.a.calls", "net.layer.b.calls", "net.head.calls"));
-  EXPECT_THAT(names(model->named_modules()),
+  EXPECT_THAT(names_of(model->named_modules()),
               ElementsAre("", "layer", "layer", "layer.a", "layer.b", "head"));
 }
 

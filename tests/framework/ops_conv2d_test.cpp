@@ -18,7 +18,7 @@ using testing::message_of;
 using testing::random_leaf;
 using testing::random_tensor;
 
-struct Case {
+struct ConvCase {
   std::string name;
   Shape x;
   Shape w;
@@ -26,8 +26,8 @@ struct Case {
   bool bias = true;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all{
+const std::vector<ConvCase>& cases() {
+  static const std::vector<ConvCase> all{
       {"pointwise", {2, 3, 4, 3}, {5, 3, 1, 1}, {}},
       {"three_by_three", {2, 5, 4, 3}, {4, 3, 3, 3}, {.padding = {1, 1}}},
       {"no_bias", {1, 4, 4, 2}, {3, 2, 3, 3}, {}, false},
@@ -77,7 +77,7 @@ Tensor reference(const Tensor& x, const Tensor& w, const Tensor& bias, const Con
   return y;
 }
 
-class Conv2dOp : public ::testing::TestWithParam<Case> {
+class Conv2dOp : public ::testing::TestWithParam<ConvCase> {
  protected:
   Variable x(DType dtype) const { return Variable(random_tensor(GetParam().x, 1, dtype), true); }
   Variable w(DType dtype) const { return Variable(random_tensor(GetParam().w, 2, dtype), true); }

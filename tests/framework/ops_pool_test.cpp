@@ -21,7 +21,7 @@ using testing::random_leaf;
 using testing::random_tensor;
 using testing::spread_tensor;
 
-struct Case {
+struct PoolCase {
   std::string name;
   Shape x;
   Pool2dGeometry geometry;
@@ -64,7 +64,7 @@ Tensor pooled(const Tensor& x, const Pool2dGeometry& g, const F& reduce) {
   return y;
 }
 
-class PoolOp : public ::testing::TestWithParam<Case> {
+class PoolOp : public ::testing::TestWithParam<PoolCase> {
  protected:
   double area() const {
     const auto& k = GetParam().geometry.kernel;
@@ -106,12 +106,12 @@ TEST_P(PoolOp, F32AgreesWithF64) {
 
 INSTANTIATE_TEST_SUITE_P(
     Geometries, PoolOp,
-    ::testing::Values(Case{"two_by_two", {2, 4, 6, 3}, {}},
-                      Case{"overlapping", {1, 5, 5, 2}, {{3, 3}, {1, 1}, {0, 0}}},
-                      Case{"padded", {2, 5, 4, 2}, {{3, 3}, {2, 2}, {1, 1}}},
-                      Case{"gaps", {1, 7, 7, 1}, {{2, 2}, {3, 3}, {0, 0}}},
-                      Case{"rectangular", {1, 4, 6, 3}, {{3, 2}, {1, 2}, {1, 0}}},
-                      Case{"ragged", {1, 5, 7, 2}, {{2, 2}, {2, 2}, {1, 1}}}),
+    ::testing::Values(PoolCase{"two_by_two", {2, 4, 6, 3}, {}},
+                      PoolCase{"overlapping", {1, 5, 5, 2}, {{3, 3}, {1, 1}, {0, 0}}},
+                      PoolCase{"padded", {2, 5, 4, 2}, {{3, 3}, {2, 2}, {1, 1}}},
+                      PoolCase{"gaps", {1, 7, 7, 1}, {{2, 2}, {3, 3}, {0, 0}}},
+                      PoolCase{"rectangular", {1, 4, 6, 3}, {{3, 2}, {1, 2}, {1, 0}}},
+                      PoolCase{"ragged", {1, 5, 7, 2}, {{2, 2}, {2, 2}, {1, 1}}}),
     [](const auto& param) { return param.param.name; });
 
 TEST(MaxPool2d, NegativeInputsBeatThePadding) {

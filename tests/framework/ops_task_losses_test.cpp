@@ -214,19 +214,19 @@ TEST(Losses, SayWhatTargetsTheyNeed) {
   const Dataset marks{Tensor::zeros({2, 3}), Tensor::zeros({2, 4}), 4};
   const Dataset texts{Tensor::zeros({2, 3}), Tensor::zeros({2, 4}, DType::kI64), 4};
   const Dataset numbers{Tensor::zeros({2, 3}), Tensor::zeros({2, 4}), 0};
-  using Type = Loss::Type;
-  const auto error = [](Type type, const Dataset& dataset) {
+  const auto error = [](Loss::Type type, const Dataset& dataset) {
     return message_of<InputError>([&] { validate_loss({.type = type}, dataset); });
   };
-  EXPECT_NO_THROW(validate_loss({.type = Type::kCrossEntropy}, classes));
-  EXPECT_NO_THROW(validate_loss({.type = Type::kBinaryCrossEntropy}, marks));
-  EXPECT_NO_THROW(validate_loss({.type = Type::kCtc}, texts));
-  EXPECT_NO_THROW(validate_loss({.type = Type::kCosine}, numbers));
-  EXPECT_EQ(error(Type::kBinaryCrossEntropy, numbers),
+  EXPECT_NO_THROW(validate_loss({.type = Loss::Type::kCrossEntropy}, classes));
+  EXPECT_NO_THROW(validate_loss({.type = Loss::Type::kBinaryCrossEntropy}, marks));
+  EXPECT_NO_THROW(validate_loss({.type = Loss::Type::kCtc}, texts));
+  EXPECT_NO_THROW(validate_loss({.type = Loss::Type::kCosine}, numbers));
+  EXPECT_EQ(error(Loss::Type::kBinaryCrossEntropy, numbers),
             "the loss binary_cross_entropy needs a mark for each class, the dataset has floats");
-  EXPECT_EQ(error(Type::kCrossEntropy, marks),
+  EXPECT_EQ(error(Loss::Type::kCrossEntropy, marks),
             "the loss cross_entropy needs class labels, the dataset has marks of several classes");
-  EXPECT_EQ(error(Type::kCtc, classes), "the loss ctc needs texts, the dataset has class labels");
+  EXPECT_EQ(error(Loss::Type::kCtc, classes),
+            "the loss ctc needs texts, the dataset has class labels");
 }
 
 }  // namespace

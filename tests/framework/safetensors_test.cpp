@@ -174,8 +174,8 @@ TEST_P(SafetensorsRejects, WithItsReason) {
   EXPECT_NE(message.find(GetParam().message), std::string::npos) << message;
 }
 
-std::string tensor(const std::string& shape, const std::string& offsets,
-                   const std::string& dtype = "F32") {
+std::string tensor_json(const std::string& shape, const std::string& offsets,
+                        const std::string& dtype = "F32") {
   return R"({"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
 }
 std::string one(const std::string& info) { return R"({"a":)" + info + "}"; }
@@ -198,12 +198,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"bad_utf8", "{\"\xFF\":1}", "", "not valid JSON"},
         BadHeader{"lone_surrogate", R"({"\uD800":1})", "", "not valid JSON"},
         BadHeader{"duplicate_tensor",
-                  R"({"a":)" + tensor("[1]", "[0,4]") + R"(,"a":)" + tensor("[1]", "[4,8]") + "}",
+                  R"({"a":)" + tensor_json("[1]", "[0,4]") + R"(,"a":)" +
+                      tensor_json("[1]", "[4,8]") + "}",
                   kFour + kFour, "duplicate name 'a'"},
-        BadHeader{
-            "duplicate_escaped",
-            R"({"a":)" + tensor("[1]", "[0,4]") + R"(,"\u0061":)" + tensor("[1]", "[4,8]") + "}",
-            kFour + kFour, "duplicate name 'a'"},
+        BadHeader{"duplicate_escaped",
+                  R"({"a":)" + tensor_json("[1]", "[0,4]") + R"(,"\u0061":)" +
+                      tensor_json("[1]", "[4,8]") + "}",
+                  kFour + kFour, "duplicate name 'a'"},
         BadHeader{"duplicate_metadata_object", R"({"__metadata__":{},"__metadata__":{}})", "",
                   "duplicate name '__metadata__'"},
         BadHeader{"duplicate_metadata", R"({"__metadata__":{"k":"1","k":"2"}})", "",
@@ -220,41 +221,47 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"missing_field", one(R"({"dtype":"F32","shape":[1]})"), kFour,
                   "missing field 'data_offsets'"},
         BadHeader{"null_tensor", one("null"), "", "got null"},
-        BadHeader{"null_shape", one(tensor("null", "[0,4]")), kFour, "unexpected null in 'shape'"},
-        BadHeader{"true_shape", one(tensor("[true]", "[0,4]")), kFour, "unexpected a boolean"},
-        BadHeader{"nested_shape", one(tensor("[[1]]", "[0,4]")), kFour, "unexpected an array"},
+        BadHeader{"null_shape", one(tensor_json("null", "[0,4]")), kFour,
+                  "unexpected null in 'shape'"},
+        BadHeader{"true_shape", one(tensor_json("[true]", "[0,4]")), kFour, "unexpected a boolean"},
+        BadHeader{"nested_shape", one(tensor_json("[[1]]", "[0,4]")), kFour, "unexpected an array"},
         BadHeader{"deep", one(std::string(100'000, '[')), "", "got an array"},
-        BadHeader{"negative_dimension", one(tensor("[-1]", "[0,4]")), kFour, "unexpected -1"},
-        BadHeader{"float_dimension", one(tensor("[1.0]", "[0,4]")), kFour, "unexpected 1.0"},
-        BadHeader{"huge_number", one(tensor("[1e999]", "[0,4]")), kFour, "not valid JSON"},
-        BadHeader{"dimension_64_bits", one(tensor("[9223372036854775808]", "[0,4]")), kFour,
+        BadHeader{"negative_dimension", one(tensor_json("[-1]", "[0,4]")), kFour, "unexpected -1"},
+        BadHeader{"float_dimension", one(tensor_json("[1.0]", "[0,4]")), kFour, "unexpected 1.0"},
+        BadHeader{"huge_number", one(tensor_json("[1e999]", "[0,4]")), kFour, "not valid JSON"},
+        BadHeader{"dimension_64_bits", one(tensor_json("[9223372036854775808]", "[0,4]")), kFour,
                   "exceeds 63 bits"},
-        BadHeader{"overflow", one(tensor("[4294967296,4294967296]", "[0,0]")), "",
+        BadHeader{"overflow", one(tensor_json("[4294967296,4294967296]", "[0,0]")), "",
                   "exceeds 63 bits"},
-        BadHeader{"overflow_bytes", one(tensor("[4611686018427387904]", "[0,0]")), "",
+        BadHeader{"overflow_bytes", one(tensor_json("[4611686018427387904]", "[0,0]")), "",
                   "exceeds 63 bits"},
-        BadHeader{"overflow_then_zero", one(tensor("[4294967296,4294967296,0]", "[0,0]")), "",
+        BadHeader{"overflow_then_zero", one(tensor_json("[4294967296,4294967296,0]", "[0,0]")), "",
                   "exceeds 63 bits"},
-        BadHeader{"rank_9", one(tensor("[1,1,1,1,1,1,1,1,1]", "[0,4]")), kFour, "rank at most 8"},
-        BadHeader{"one_offset", one(tensor("[1]", "[0]")), kFour, "two data_offsets"},
-        BadHeader{"three_offsets", one(tensor("[1]", "[0,4,4]")), kFour, "two data_offsets"},
-        BadHeader{"reversed_offsets", one(tensor("[1]", "[4,0]")), kFour, "expected 4 bytes"},
-        BadHeader{"short_tensor", one(tensor("[2]", "[0,4]")), kFour, "expected 8 bytes"},
-        BadHeader{"begins_late", one(tensor("[1]", "[4,8]")), kFour + kFour, "begin at 0, got 4"},
+        BadHeader{"rank_9", one(tensor_json("[1,1,1,1,1,1,1,1,1]", "[0,4]")), kFour,
+                  "rank at most 8"},
+        BadHeader{"one_offset", one(tensor_json("[1]", "[0]")), kFour, "two data_offsets"},
+        BadHeader{"three_offsets", one(tensor_json("[1]", "[0,4,4]")), kFour, "two data_offsets"},
+        BadHeader{"reversed_offsets", one(tensor_json("[1]", "[4,0]")), kFour, "expected 4 bytes"},
+        BadHeader{"short_tensor", one(tensor_json("[2]", "[0,4]")), kFour, "expected 8 bytes"},
+        BadHeader{"begins_late", one(tensor_json("[1]", "[4,8]")), kFour + kFour,
+                  "begin at 0, got 4"},
         BadHeader{"hole",
-                  R"({"a":)" + tensor("[1]", "[0,4]") + R"(,"b":)" + tensor("[1]", "[8,12]") + "}",
+                  R"({"a":)" + tensor_json("[1]", "[0,4]") + R"(,"b":)" +
+                      tensor_json("[1]", "[8,12]") + "}",
                   kFour + kFour + kFour, "begin at 4, got 8"},
         BadHeader{"overlap",
-                  R"({"a":)" + tensor("[1]", "[0,4]") + R"(,"b":)" + tensor("[1]", "[0,4]") + "}",
+                  R"({"a":)" + tensor_json("[1]", "[0,4]") + R"(,"b":)" +
+                      tensor_json("[1]", "[0,4]") + "}",
                   kFour, "begin at 4, got 0"},
-        BadHeader{"data_missing", one(tensor("[1]", "[0,4]")), "", "expected 4 bytes of tensors"},
-        BadHeader{"data_left_over", one(tensor("[1]", "[0,4]")), kFour + "x", "got 5"},
+        BadHeader{"data_missing", one(tensor_json("[1]", "[0,4]")), "",
+                  "expected 4 bytes of tensors"},
+        BadHeader{"data_left_over", one(tensor_json("[1]", "[0,4]")), kFour + "x", "got 5"},
         BadHeader{"claims_an_exabyte",
-                  one(tensor("[1152921504606846976]", "[0,4611686018427387904]")), kFour,
+                  one(tensor_json("[1152921504606846976]", "[0,4611686018427387904]")), kFour,
                   "expected 4611686018427387904 bytes of tensors"},
-        BadHeader{"unknown_dtype", one(tensor("[1]", "[0,1]", "F8_E4M3")), "x",
+        BadHeader{"unknown_dtype", one(tensor_json("[1]", "[0,1]", "F8_E4M3")), "x",
                   "tensor 'a': unsupported dtype 'F8_E4M3'"},
-        BadHeader{"bool_of_2", one(tensor("[2]", "[0,2]", "BOOL")), "\x01\x02",
+        BadHeader{"bool_of_2", one(tensor_json("[2]", "[0,2]", "BOOL")), "\x01\x02",
                   "expected 0 or 1 at index 1, got 2"},
         BadHeader{"newline_in_name", "{\"a\\nb\":null}", "", "a\\x0ab"}),
     [](const auto& row) { return std::string(row.param.name); });
@@ -280,7 +287,8 @@ TEST_F(SafetensorsFile, RejectsBadPrefixes) {
 TEST_F(SafetensorsFile, RejectsTooManyTensors) {
   std::string header = "{";
   for (int i = 0; i <= 65536; ++i) {
-    header += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":" + tensor("[0]", "[0,0]", "U8");
+    header +=
+        (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":" + tensor_json("[0]", "[0,0]", "U8");
   }
   EXPECT_NE(error_of(file_of(header + "}", "")).find("at most 65536 tensors"), std::string::npos);
 }

@@ -57,12 +57,12 @@ Variable expected(const OnnxModel& model, const std::string& name, const Variabl
   return concat(directions);
 }
 
-std::vector<OnnxDim> sequences() { return {{std::nullopt, "batch"}, {kSteps}, {kFeatures}}; }
+std::vector<OnnxDim> open_sequences() { return {{std::nullopt, "batch"}, {kSteps}, {kFeatures}}; }
 
 // As PyTorch exports two layers with batch_first: the dimension of the batch goes to the front for
 // each node's output alone, and no element moves between the layers.
 TEST(Recurrent, LayersOfBothDirectionsNeedNoPermutation) {
-  ModelMaker m(sequences());
+  ModelMaker m(open_sequences());
   const auto joined = [&](const std::string& y) {  // [L, 2, N, H] to [L, N, 2 H]
     const std::string turned = m.node("Transpose", {y}, {{"perm", Ints{0, 2, 1, 3}}});
     return m.node("Reshape", {turned, m.integers({0, 0, -1})});
@@ -83,7 +83,7 @@ TEST(Recurrent, LayersOfBothDirectionsNeedNoPermutation) {
 
 // A classifier reads the last outputs of both directions, and here the cells too.
 TEST(Recurrent, TheLastStatesAreThoseOfEachDirection) {
-  ModelMaker m(sequences());
+  ModelMaker m(open_sequences());
   bidirectional(m, "rows", m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2}}}), kFeatures);
   std::vector<std::string> parts;
   for (const char* state : {"rows_h", "rows_c"}) {
@@ -115,7 +115,7 @@ TEST(Recurrent, TheLastStatesAreThoseOfEachDirection) {
 TEST(Recurrent, SaysWhatIsNotSupported) {
   const auto import = [](std::map<std::string, OnnxAttributeValue> attributes,
                          const std::vector<std::string>& more = {}) {
-    ModelMaker m(sequences());
+    ModelMaker m(open_sequences());
     std::vector<std::string> inputs{"x", m.weight("w", {1, 4 * kUnits, kFeatures}),
                                     m.weight("r", {1, 4 * kUnits, kUnits})};
     m.weight("p", {1, 3 * kUnits});

@@ -403,7 +403,7 @@ TEST(Translate, WindowsTakeThePadInFrontOfThem) {
     if (op == "Conv") inputs.push_back(m.weight("c.weight", {4, 3, 3, 3}));
     return translate(m.ending_in(m.node(op, inputs, attributes)), {6, 5, 3});
   };
-  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  constexpr float kLowestFloat = -std::numeric_limits<float>::infinity();
   const Tensor x = random_tensor({2, 6, 5, 3}, 5, DType::kF32);
   const auto expect_equal = [&](const Imported& a, const Imported& b) {
     EXPECT_EQ(types_of(a), types_of(b));
@@ -417,7 +417,8 @@ TEST(Translate, WindowsTakeThePadInFrontOfThem) {
   expect_equal(
       padded("AveragePool", one, 0, {}),
       plain("AveragePool", {{"pads", Ints{1, 1, 1, 1}}, {"count_include_pad", std::int64_t{1}}}));
-  expect_equal(padded("MaxPool", one, kLowest, {}), plain("MaxPool", {{"pads", Ints{1, 1, 1, 1}}}));
+  expect_equal(padded("MaxPool", one, kLowestFloat, {}),
+               plain("MaxPool", {{"pads", Ints{1, 1, 1, 1}}}));
   // What one node cannot say stays a Pad: another value, an uneven one, means without their own
   // padding.
   const Ints before{0, 0, 1, 1, 0, 0, 0, 0};

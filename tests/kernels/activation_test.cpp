@@ -14,8 +14,8 @@ namespace steelyard::kernels {
 namespace {
 
 template <typename T>
-class Activations : public testing::Test {};
-using Types = testing::Types<float, double>;
+class Activations : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Activations, Types);
 
 template <typename T>

@@ -131,7 +131,7 @@ void check(const Conv2dShape& s, std::int64_t scales, bool with_mask) {
 TEST(GradientsFromCodes, OfConvolutionsAreThoseOfTheFloats) {
   for (std::size_t i = 0; i < std::size(kShapes); ++i) {
     for (const bool with_mask : {false, true}) {
-      SCOPED_TRACE(testing::Message() << "shape " << i << ", mask " << with_mask);
+      SCOPED_TRACE(::testing::Message() << "shape " << i << ", mask " << with_mask);
       for_each_order([&] {
         check<std::uint8_t>(kShapes[i], kShapes[i].out_channels, with_mask);
         check<std::int8_t>(kShapes[i], 1, with_mask);
@@ -144,7 +144,7 @@ TEST(GradientsFromCodes, OfConvolutionsAreThoseOfTheFloats) {
 TEST(GradientsFromCodes, MasksAndSumsAtOnce) {
   for (const auto& [rows, channels] :
        {std::pair<int, int>{0, 3}, {1, 1}, {3000, 1}, {301, 33}, {5, 2050}, {700, 8}}) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << channels);
+    SCOPED_TRACE(::testing::Message() << rows << " x " << channels);
     const std::int64_t n = std::int64_t{rows} * channels;
     for_each_order([&, rows = rows, channels = channels] {
       const OnDevice mask = OnDevice::of(random_codes<std::uint8_t>(mask_bytes(n), 0, 255, 1));

@@ -93,7 +93,7 @@ void for_each_product(const Conv2dShape& s, Visit&& visit) {
               }
 }
 
-class Conv : public testing::TestWithParam<std::tuple<CpuProducts, Case>> {
+class Conv : public ::testing::TestWithParam<std::tuple<CpuProducts, Case>> {
  protected:
   CpuProducts products() const { return std::get<0>(GetParam()); }
   // An operand as the convolution takes it: depthwise ones do not round.
@@ -250,14 +250,14 @@ TEST_P(Conv, RepeatsToTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Conv,
-                         testing::Combine(testing::ValuesIn(test::all_products()),
-                                          testing::ValuesIn(cases())),
+                         ::testing::Combine(::testing::ValuesIn(test::all_products()),
+                                            ::testing::ValuesIn(cases())),
                          [](const auto& param_info) {
                            return test::products_name(std::get<0>(param_info.param)) + "_" +
                                   std::get<1>(param_info.param).name;
                          });
 
-class ConvBackend : public testing::TestWithParam<CpuProducts> {};
+class ConvBackend : public ::testing::TestWithParam<CpuProducts> {};
 
 TEST_P(ConvBackend, EmptyBatchGivesZeroWeightGradients) {
   const Conv2dShape s = with(image(0, 8, 8, 3, 4), 3, 1, 1);
@@ -300,7 +300,7 @@ TEST_P(ConvBackend, RunsOnSeveralThreadsAtOnce) {
   for (const auto& y : results) EXPECT_EQ(y, results.front());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ConvBackend, testing::ValuesIn(test::all_products()),
+INSTANTIATE_TEST_SUITE_P(All, ConvBackend, ::testing::ValuesIn(test::all_products()),
                          [](const auto& param_info) {
                            return test::products_name(param_info.param);
                          });

@@ -28,6 +28,7 @@ list(FILTER emulated_kernels EXCLUDE REGEX "cuda_graph|cuda_memory|gemm_cublas")
 list(TRANSFORM emulated_kernels PREPEND ${PROJECT_SOURCE_DIR}/kernels/)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
+set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)  # each instantiates its own kernels
 # Device code reads arrays of values as 16-byte vectors.
 target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)

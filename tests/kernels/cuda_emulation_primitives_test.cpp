@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/launch.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
@@ -15,8 +16,6 @@ namespace steelyard::kernels::cuda {
 namespace {
 
 using emulation::for_each_order;
-
-constexpr unsigned kAll = 0xFFFFFFFFU;
 
 // ---- Warps
 
@@ -35,11 +34,13 @@ std::vector<int> by_lane(int threads, Call call) {
 
 TEST(CudaEmulation, ShufflesReadTheLanesThatCudaSays) {
   for_each_order([] {
-    const auto up = by_lane(32, [](int lane) { return __shfl_up_sync(kAll, lane, 3, 8); });
-    const auto down = by_lane(32, [](int lane) { return __shfl_down_sync(kAll, lane, 3, 8); });
-    const auto xored = by_lane(32, [](int lane) { return __shfl_xor_sync(kAll, lane, 12, 8); });
-    const auto direct = by_lane(32, [](int lane) { return __shfl_sync(kAll, lane, lane + 9, 8); });
-    const auto last = by_lane(32, [](int lane) { return __shfl_sync(kAll, lane, -1); });
+    const auto up = by_lane(32, [](int lane) { return __shfl_up_sync(kFullWarp, lane, 3, 8); });
+    const auto down = by_lane(32, [](int lane) { return __shfl_down_sync(kFullWarp, lane, 3, 8); });
+    const auto xored =
+        by_lane(32, [](int lane) { return __shfl_xor_sync(kFullWarp, lane, 12, 8); });
+    const auto direct =
+        by_lane(32, [](int lane) { return __shfl_sync(kFullWarp, lane, lane + 9, 8); });
+    const auto last = by_lane(32, [](int lane) { return __shfl_sync(kFullWarp, lane, -1); });
     for (int lane = 0; lane < 32; ++lane) {
       const auto i = static_cast<std::size_t>(lane);
       EXPECT_EQ(up[i], lane % 8 >= 3 ? lane - 3 : lane);
@@ -53,13 +54,13 @@ TEST(CudaEmulation, ShufflesReadTheLanesThatCudaSays) {
 
 TEST(CudaEmulation, ShufflesMoveEveryTypeWhole) {
   const auto wide = by_lane(32, [](int lane) {
-    const double from_next = __shfl_down_sync(kAll, lane + 0.125, 1);
-    const std::uint64_t large = __shfl_xor_sync(kAll, std::uint64_t{1} << lane, 31);
-    const float small = __shfl_sync(kAll, static_cast<float>(lane) / 2, 7);
+    const double from_next = __shfl_down_sync(kFullWarp, lane + 0.125, 1);
+    const std::uint64_t large = __shfl_xor_sync(kFullWarp, std::uint64_t{1} << lane, 31);
+    const float small = __shfl_sync(kFullWarp, static_cast<float>(lane) / 2, 7);
     const bool same = from_next == std::min(lane + 1, 31) + 0.125;
     return same && large == std::uint64_t{1} << (31 - lane) && small == 3.5F ? 1 : 0;
   });
-  EXPECT_THAT(wide, testing::Each(1));
+  EXPECT_THAT(wide, ::testing::Each(1));
 }
 
 TEST(CudaEmulation, LanesThatTakeNoPartGivePoison) {
@@ -69,7 +70,7 @@ TEST(CudaEmulation, LanesThatTakeNoPartGivePoison) {
       return __shfl_sync(mask, lane, 20);
     });
     for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(halves[i], i < 16 ? -1 : 20);
-    const auto partial = by_lane(20, [](int lane) { return __shfl_down_sync(kAll, lane, 1); });
+    const auto partial = by_lane(20, [](int lane) { return __shfl_down_sync(kFullWarp, lane, 1); });
     EXPECT_EQ(partial[18], 19);
     EXPECT_EQ(partial[19], -1);  // lane 20 does not exist
   });
@@ -78,21 +79,21 @@ TEST(CudaEmulation, LanesThatTakeNoPartGivePoison) {
 TEST(CudaEmulation, VotesCountTheLanesOfTheMask) {
   for_each_order([] {
     const auto full = by_lane(32, [](int lane) {
-      const bool right = __ballot_sync(kAll, lane % 3 == 0) == 0x49249249U &&
-                         __any_sync(kAll, lane == 31) == 1 && __any_sync(kAll, 0) == 0 &&
-                         __all_sync(kAll, lane + 1) == 1 && __all_sync(kAll, lane) == 0;
+      const bool right = __ballot_sync(kFullWarp, lane % 3 == 0) == 0x49249249U &&
+                         __any_sync(kFullWarp, lane == 31) == 1 && __any_sync(kFullWarp, 0) == 0 &&
+                         __all_sync(kFullWarp, lane + 1) == 1 && __all_sync(kFullWarp, lane) == 0;
       return right ? 1 : 0;
     });
-    EXPECT_THAT(full, testing::Each(1));
+    EXPECT_THAT(full, ::testing::Each(1));
     const auto partial = by_lane(6, [](int) {
-      const bool right = __ballot_sync(kAll, 1) == 0x3FU && __all_sync(kAll, 1) == 1;
+      const bool right = __ballot_sync(kFullWarp, 1) == 0x3FU && __all_sync(kFullWarp, 1) == 1;
       return right ? 1 : 0;
     });
-    EXPECT_THAT(partial, testing::Each(1));
+    EXPECT_THAT(partial, ::testing::Each(1));
     const auto odd = by_lane(32, [](int lane) {  // one branch waits while the other does not
       return lane % 2 == 0 ? 0xAA : static_cast<int>(__ballot_sync(0xAAAAAAAAU, lane < 8));
     });
-    EXPECT_THAT(odd, testing::Each(0xAA));
+    EXPECT_THAT(odd, ::testing::Each(0xAA));
   });
 }
 
@@ -110,13 +111,13 @@ TEST(CudaEmulation, BarriersThatReduceGiveEveryThreadTheResult) {
   for_each_order([] {
     std::vector<int> out(70);
     launch(vote_in_block, {1, 70}, nullptr, out.data());
-    EXPECT_THAT(out, testing::Each(1));
+    EXPECT_THAT(out, ::testing::Each(1));
   });
 }
 
 struct Totals {
   int added = 0;
-  unsigned least = 1000, wrapped = 0, bits = 0, common = kAll;
+  unsigned least = 1000, wrapped = 0, bits = 0, common = kFullWarp;
   unsigned long long exchanges = 0;
   long long most = -1;
   float sum = 0;

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "steelyard/kernels/cuda/block_sum.h"
 #include "steelyard/kernels/cuda/launch.h"
 #include "tests/support/cuda_emulation/members.h"
 #include "tests/support/cuda_emulation/sanitizer.h"
@@ -28,10 +29,8 @@ using emulation::for_each_order;
 using emulation::Options;
 using emulation::Order;
 using emulation::ScopedOptions;
-using testing::AllOf;
-using testing::HasSubstr;
-
-constexpr unsigned kAll = 0xFFFFFFFFU;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // Runs a callback in each order and gives the different results, in the order of first occurrence.
 template <typename Callback>
@@ -61,7 +60,7 @@ enum class Mistake { kNone, kNoBarrier, kOnePast, kUnwritten };
 
 __device__ __forceinline__ int warp_sum(int value) {
   for (int distance = warpSize / 2; distance > 0; distance /= 2) {
-    value += __shfl_down_sync(kAll, value, static_cast<unsigned>(distance));
+    value += __shfl_down_sync(kFullWarp, value, static_cast<unsigned>(distance));
   }
   return value;
 }
@@ -100,7 +99,7 @@ std::vector<int> right_sums() {
 }
 
 TEST(CudaEmulation, ABlockReductionIsRightInEveryOrder) {
-  EXPECT_THAT(distinct_results(block_sums<Mistake::kNone>), testing::ElementsAre(right_sums()));
+  EXPECT_THAT(distinct_results(block_sums<Mistake::kNone>), ::testing::ElementsAre(right_sums()));
 }
 
 TEST(CudaEmulation, AMissingBarrierChangesTheResult) {
@@ -187,9 +186,9 @@ std::vector<unsigned> recorded_order(Order order, std::uint32_t seed = 1) {
 
 TEST(CudaEmulation, ThreadsAndBlocksRunInTheChosenOrder) {
   EXPECT_THAT(recorded_order(Order::kForward),
-              testing::ElementsAre(0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5));
+              ::testing::ElementsAre(0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5));
   EXPECT_THAT(recorded_order(Order::kReverse),
-              testing::ElementsAre(5, 4, 3, 5, 4, 3, 2, 1, 0, 2, 1, 0));
+              ::testing::ElementsAre(5, 4, 3, 5, 4, 3, 2, 1, 0, 2, 1, 0));
   std::set<std::vector<unsigned>> random;
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     random.insert(recorded_order(Order::kRandom, seed));
@@ -247,13 +246,13 @@ __global__ void lane_elsewhere() {
   if (threadIdx.x % 32 == 5) {
     __syncthreads();
   } else {
-    __shfl_xor_sync(kAll, 1.0F, 1);
+    __shfl_xor_sync(kFullWarp, 1.0F, 1);
   }
 }
 
-__global__ void different_masks() { __ballot_sync(threadIdx.x < 8 ? 0xFFFFU : kAll, 1); }
+__global__ void different_masks() { __ballot_sync(threadIdx.x < 8 ? 0xFFFFU : kFullWarp, 1); }
 __global__ void foreign_mask() { __any_sync(0x2U, 1); }
-__global__ void bad_width() { __shfl_sync(kAll, 1, 0, 24); }
+__global__ void bad_width() { __shfl_sync(kFullWarp, 1, 0, 24); }
 
 TEST(CudaEmulation, ADivergentBarrierIsAnError) {
   for_each_order([] {
@@ -327,7 +326,7 @@ TEST(CudaEmulation, EveryMemberOfAStructIsVisited) {
   int values[3] = {};
   std::vector<const void*> found;
   CollectPointers{&found}(Whole{1, {values, 2}, 3, values + 1, values + 2});
-  EXPECT_THAT(found, testing::ElementsAre(values, values + 1, values + 2));
+  EXPECT_THAT(found, ::testing::ElementsAre(values, values + 1, values + 2));
 }
 
 // ---- Launches
@@ -402,7 +401,7 @@ TEST(CudaEmulation, LargeGridsAndManyBarriersTakeLittleTime) {
   EXPECT_EQ(std::count(out.begin(), out.end(), 9.0F), static_cast<std::int64_t>(in.size()));
   std::vector<int> sums(256);
   const double barriers = seconds([&] { launch(many_barriers, {1, 256}, nullptr, sums.data()); });
-  EXPECT_THAT(sums, testing::Each(255 * 256 / 2));
+  EXPECT_THAT(sums, ::testing::Each(255 * 256 / 2));
   RecordProperty("grid_seconds", std::to_string(grid));
   RecordProperty("barrier_seconds", std::to_string(barriers));
   EXPECT_LT(grid, 2.0);

@@ -14,8 +14,8 @@ using test::random_values;
 const std::vector<std::int64_t> kSizes = {0, 1, 3, 17, 1000, 70001};
 
 template <typename T>
-class Elementwise : public testing::Test {};
-using Types = testing::Types<float, double>;
+class Elementwise : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Elementwise, Types);
 
 // Sums of [outer, summed, inner] over its middle axis, and over its last two.

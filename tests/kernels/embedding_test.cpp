@@ -8,8 +8,8 @@ namespace {
 using test::random_values;
 
 template <typename T>
-class EmbeddingKernel : public testing::Test {};
-using Types = testing::Types<float, double>;
+class EmbeddingKernel : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(EmbeddingKernel, Types);
 
 TYPED_TEST(EmbeddingKernel, GathersRowsAndAddsTheirGradientsInOrder) {

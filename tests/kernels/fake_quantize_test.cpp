@@ -61,11 +61,11 @@ std::vector<T> values(std::int64_t n, unsigned seed) {
   std::normal_distribution<T> normal(T(0), T(4));
   std::vector<T> x(static_cast<std::size_t>(n));
   for (T& value : x) value = normal(random);
-  constexpr T kInf = std::numeric_limits<T>::infinity();
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
   const T special[] = {T(0),
                        -T(0),
-                       kInf,
-                       -kInf,
+                       kInfinity,
+                       -kInfinity,
                        std::numeric_limits<T>::quiet_NaN(),
                        std::numeric_limits<T>::denorm_min(),
                        std::numeric_limits<T>::max()};
@@ -129,11 +129,11 @@ void check_all(const ChannelLayout& layout, CodeRange range, unsigned seed) {
 }
 
 class FakeQuantizeLayouts
-    : public testing::TestWithParam<std::tuple<std::int64_t, std::int64_t, std::int64_t>> {};
+    : public ::testing::TestWithParam<std::tuple<std::int64_t, std::int64_t, std::int64_t>> {};
 
 using LayoutCase = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-std::string layout_label(const testing::TestParamInfo<LayoutCase>& test) {
+std::string layout_label(const ::testing::TestParamInfo<LayoutCase>& test) {
   const auto [outer, channels, inner] = test.param;
   return std::to_string(outer) + "x" + std::to_string(channels) + "x" + std::to_string(inner);
 }
@@ -150,15 +150,15 @@ TEST_P(FakeQuantizeLayouts, AgreesWithTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, FakeQuantizeLayouts,
-    testing::Values(std::tuple{1, 1, 0}, std::tuple{1, 1, 1}, std::tuple{1, 1, 7},
-                    std::tuple{3, 1, 11}, std::tuple{1, 1, 4099}, std::tuple{0, 3, 5},
-                    std::tuple{2, 3, 0}, std::tuple{1, 0, 5}, std::tuple{100, 3, 1},
-                    std::tuple{700, 64, 1}, std::tuple{3, 5000, 1}, std::tuple{5, 7, 9},
-                    std::tuple{9, 16, 49}, std::tuple{3, 5, 63}, std::tuple{3, 5, 64},
-                    std::tuple{2, 11, 1000}, std::tuple{1, 4, 9001}),
+    ::testing::Values(std::tuple{1, 1, 0}, std::tuple{1, 1, 1}, std::tuple{1, 1, 7},
+                      std::tuple{3, 1, 11}, std::tuple{1, 1, 4099}, std::tuple{0, 3, 5},
+                      std::tuple{2, 3, 0}, std::tuple{1, 0, 5}, std::tuple{100, 3, 1},
+                      std::tuple{700, 64, 1}, std::tuple{3, 5000, 1}, std::tuple{5, 7, 9},
+                      std::tuple{9, 16, 49}, std::tuple{3, 5, 63}, std::tuple{3, 5, 64},
+                      std::tuple{2, 11, 1000}, std::tuple{1, 4, 9001}),
     layout_label);
 
-class FakeQuantizeThreads : public testing::Test {
+class FakeQuantizeThreads : public ::testing::Test {
  protected:
   void TearDown() override { set_num_threads(threads_); }
   const int threads_ = num_threads();
@@ -228,7 +228,7 @@ bool multiplies_bf16() {
 TEST(FakeQuantizeKernels, MaskedGradientAndItsSumsAreThoseOfTwoKernels) {
   for (const auto& [rows, channels] : std::vector<std::pair<int, int>>{
            {0, 3}, {4, 0}, {1, 1}, {3000, 1}, {301, 33}, {5, 2050}, {700, 8}, {20000, 16}}) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << channels);
+    SCOPED_TRACE(::testing::Message() << rows << " x " << channels);
     const std::int64_t n = std::int64_t{rows} * channels;
     const auto grad = test::random_values<float>(n, 1);
     std::mt19937 generator(2);

@@ -106,7 +106,7 @@ TEST(IntegerProductsOnGpu, ConvolutionsOfAnyShape) {
       {1, 5, 5, 140, 6, 3, 3, 1, 1, 1, 1, 1, 1, 2}, {0, 5, 5, 4, 6, 3, 3, 1, 1, 1, 1, 1, 1, 1},
       {1, 2, 2, 4, 6, 3, 3, 1, 1, 2, 2, 1, 1, 1}};
   for (const Conv2dShape& s : shapes) {
-    SCOPED_TRACE(testing::Message() << s.in_channels << " to " << s.out_channels << " channels");
+    SCOPED_TRACE(::testing::Message() << s.in_channels << " to " << s.out_channels << " channels");
     check_conv(s, any_codes<std::uint8_t>(s.input_size(), 1), 101,
                any_codes<std::int8_t>(s.weight_size(), 2));
     check_conv(s, any_codes<std::int8_t>(s.input_size(), 3), -128,
@@ -203,7 +203,7 @@ TEST(RequantizeOnGpu, ExtremesOfAccumulatorsAreTheCpus) {
     for (const auto& [rows, channels] :
          {std::pair<int, int>{0, 4}, {1, 1}, {301, 3}, {5000, 7}, {3, 2050}}) {
       for (const bool huge : {false, true}) {
-        SCOPED_TRACE(testing::Message() << rows << " x " << channels << ", huge " << huge);
+        SCOPED_TRACE(::testing::Message() << rows << " x " << channels << ", huge " << huge);
         for_each_order([&, rows = rows, channels = channels] {
           Accumulators a(rows, channels, true, huge);
           test::RangeTwins range;

@@ -78,7 +78,7 @@ std::int64_t wrong_conv_sums(Backend backend, const Conv2dShape& s, const std::v
   return wrong_sums(acc, naive_conv(s, x, z, w));
 }
 
-std::string backend_label(const testing::TestParamInfo<Backend>& test) {
+std::string backend_label(const ::testing::TestParamInfo<Backend>& test) {
   return std::string(backend_name(test.param));
 }
 
@@ -115,9 +115,9 @@ const NamedShape kShapes[] = {
     {"long_groups_dilated", {1, 5, 5, 1030, 8, 3, 3, 1, 1, 2, 2, 2, 2, 2}},
 };
 
-class IntegerConv : public testing::TestWithParam<std::tuple<Backend, NamedShape>> {};
+class IntegerConv : public ::testing::TestWithParam<std::tuple<Backend, NamedShape>> {};
 
-std::string conv_label(const testing::TestParamInfo<std::tuple<Backend, NamedShape>>& test) {
+std::string conv_label(const ::testing::TestParamInfo<std::tuple<Backend, NamedShape>>& test) {
   return std::string(backend_name(std::get<0>(test.param))) + "_" + std::get<1>(test.param).name;
 }
 
@@ -142,11 +142,11 @@ TEST_P(IntegerConv, NoSumIsWrong) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, IntegerConv,
-                         testing::Combine(testing::ValuesIn(available_backends()),
-                                          testing::ValuesIn(kShapes)),
+                         ::testing::Combine(::testing::ValuesIn(available_backends()),
+                                            ::testing::ValuesIn(kShapes)),
                          conv_label);
 
-class IntegerProducts : public testing::TestWithParam<Backend> {
+class IntegerProducts : public ::testing::TestWithParam<Backend> {
  protected:
   template <typename Code>
   std::int64_t wrong_products(std::int64_t m, std::int64_t n, std::int64_t k,
@@ -309,7 +309,7 @@ TEST_P(IntegerProducts, CodesOfTheirSumsAreThoseOfTwoKernels) {
   for (const int count : {1, 2, 3}) {
     set_num_threads(count);
     for (const auto& [m, n, k] : sizes) {
-      SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+      SCOPED_TRACE(::testing::Message() << m << " x " << n << " x " << k);
       const auto x = any_codes<std::uint8_t>(std::int64_t{m} * k, 3);
       const auto w = any_codes<std::int8_t>(std::int64_t{n} * k, 4);
       const std::int32_t z = 7;
@@ -322,7 +322,7 @@ TEST_P(IntegerProducts, CodesOfTheirSumsAreThoseOfTwoKernels) {
   set_num_threads(threads);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, IntegerProducts, testing::ValuesIn(available_backends()),
+INSTANTIATE_TEST_SUITE_P(Backends, IntegerProducts, ::testing::ValuesIn(available_backends()),
                          backend_label);
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 using test::random_values;
 
 template <typename T>
-class LayerNormKernel : public testing::Test {};
-using Types = testing::Types<float, double>;
+class LayerNormKernel : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(LayerNormKernel, Types);
 
 // Gradients: Ba et al., 2016; dx = (g - mean(g) - n * mean(g * n)) * inv_std, g = dy * gamma.

@@ -13,7 +13,7 @@ using test::operand;
 using test::random_values;
 using test::ReferenceSum;
 
-class MatrixProduct : public testing::TestWithParam<std::tuple<CpuProducts, MatmulShape>> {
+class MatrixProduct : public ::testing::TestWithParam<std::tuple<CpuProducts, MatmulShape>> {
  protected:
   template <typename T>
   void check() const {
@@ -57,8 +57,8 @@ std::vector<MatmulShape> shapes() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MatrixProduct,
-                         testing::Combine(testing::ValuesIn(test::all_products()),
-                                          testing::ValuesIn(shapes())),
+                         ::testing::Combine(::testing::ValuesIn(test::all_products()),
+                                            ::testing::ValuesIn(shapes())),
                          [](const auto& param_info) {
                            const MatmulShape s = std::get<1>(param_info.param);
                            return test::products_name(std::get<0>(param_info.param)) + "_" +

@@ -11,7 +11,7 @@ struct Size {
   std::int64_t rows, channels;
 };
 
-std::string size_name(const testing::TestParamInfo<Size>& param_info) {
+std::string size_name(const ::testing::TestParamInfo<Size>& param_info) {
   return std::to_string(param_info.param.rows) + "x" + std::to_string(param_info.param.channels);
 }
 
@@ -54,7 +54,7 @@ void check_moments(Size size, const std::vector<T>& x, double tolerance) {
   }
 }
 
-class BatchNormKernels : public testing::TestWithParam<Size> {};
+class BatchNormKernels : public ::testing::TestWithParam<Size> {};
 
 TEST_P(BatchNormKernels, Moments) {
   const Size size = GetParam();
@@ -236,7 +236,7 @@ TEST(BatchNormStatistics, MoveAndInvertInDouble) {
   EXPECT_EQ(running_variance, (std::vector<double>{6.0, -1.5, 0.5 * double{1e-30F}}));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, BatchNormKernels, testing::ValuesIn(sizes()), size_name);
+INSTANTIATE_TEST_SUITE_P(All, BatchNormKernels, ::testing::ValuesIn(sizes()), size_name);
 
 }  // namespace
 }  // namespace steelyard::kernels

@@ -8,21 +8,21 @@ namespace {
 using test::random_values;
 
 template <typename T>
-class OptimizerStep : public testing::Test {};
-using Types = testing::Types<float, double>;
+class OptimizerStep : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(OptimizerStep, Types);
 
 // PyTorch's documented update, by hand in double.
 TYPED_TEST(OptimizerStep, Sgd) {
   using T = TypeParam;
   const std::int64_t n = 40001;
-  struct Case {
+  struct Setting {
     double lr, weight_decay;
     SgdStep step;
   };
   for (const auto& [lr, weight_decay, step] :
-       {Case{0.1, 0, {0, false}}, Case{0.1, 0.01, {0, false}}, Case{0.05, 0.01, {0.9, false}},
-        Case{0.05, 0.01, {0.9, true}}}) {
+       {Setting{0.1, 0, {0, false}}, Setting{0.1, 0.01, {0, false}},
+        Setting{0.05, 0.01, {0.9, false}}, Setting{0.05, 0.01, {0.9, true}}}) {
     auto param = random_values<T>(n, 1);
     std::vector<T> buffer(n, T(0));
     std::vector<double> expected(param.begin(), param.end()), momentum(n);

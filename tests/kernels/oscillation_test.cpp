@@ -22,13 +22,13 @@ struct Weights {
 
 // The definition, from the whole history of one weight's codes: in step t the weight oscillates
 // when its code changed in t, and the change before that had the other sign.
-struct Reference {
+struct ExpectedWeight {
   double frequency = 0, mean = 0;
   int frozen_at = 0;
   bool frozen = false;
 };
-Reference by_definition(const std::vector<int>& codes, double momentum, double freeze_above) {
-  Reference r{.mean = static_cast<double>(codes[0])};
+ExpectedWeight by_definition(const std::vector<int>& codes, double momentum, double freeze_above) {
+  ExpectedWeight r{.mean = static_cast<double>(codes[0])};
   for (std::size_t t = 1; t < codes.size(); ++t) {
     const int change = codes[t] - codes[t - 1];
     int before = 0;
@@ -70,7 +70,7 @@ TEST(Oscillations, FollowTheDefinition) {
     }
     int frozen = 0, oscillating = 0;
     for (std::size_t i = 0; i < kWeights; ++i) {
-      const Reference expected = by_definition(histories[i], 0.05, threshold);
+      const ExpectedWeight expected = by_definition(histories[i], 0.05, threshold);
       ASSERT_NEAR(weights.frequency[i], expected.frequency, 1e-6) << i;
       ASSERT_NEAR(weights.mean[i], expected.mean, 1e-5) << i;
       ASSERT_EQ(weights.frozen[i], expected.frozen) << i;

@@ -9,12 +9,12 @@ namespace {
 
 using test::random_values;
 
-struct Case {
+struct Window {
   const char* name;
   Conv2dShape shape;
 };
 
-std::vector<Case> cases() {
+std::vector<Window> windows() {
   //                                    n  h  w  c  -  kernel stride pad
   return {{"k2_stride2", per_channel({3, 8, 8, 16, 0, 2, 2, 2, 2, 0, 0})},
           {"k3_stride2_pad1", per_channel({2, 9, 8, 5, 0, 3, 3, 2, 2, 1, 1})},
@@ -42,7 +42,7 @@ void for_each_tap(const Conv2dShape& s, Visit&& visit) {
           }
 }
 
-class Pool : public testing::TestWithParam<Case> {
+class Pool : public ::testing::TestWithParam<Window> {
  protected:
   template <typename T>
   void check_max(const std::vector<T>& x) const {
@@ -143,7 +143,7 @@ TEST_P(Pool, AverageDouble) {
   check_average<double>(true);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Pool, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(All, Pool, ::testing::ValuesIn(windows()),
                          [](const auto& param_info) { return std::string(param_info.param.name); });
 
 TEST(MaxPool, TheFirstNanWins) {

@@ -101,7 +101,7 @@ Outcome run(const QuantDescriptor& d, DeviceType device, const std::vector<std::
   return {on_host(out), on_host(mask), on_host(parameters), on_host(scale), on_host(z)};
 }
 
-class CpuAndGpu : public testing::TestWithParam<ValueType> {};
+class CpuAndGpu : public ::testing::TestWithParam<ValueType> {};
 
 TEST_P(CpuAndGpu, GiveTheSameBits) {
   const std::vector<std::uint8_t> x = patterns(GetParam(), true);
@@ -144,8 +144,8 @@ TEST_P(CpuAndGpu, GiveTheSameBits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, CpuAndGpu,
-                         testing::Values(ValueType::kF32, ValueType::kF64, ValueType::kF16,
-                                         ValueType::kBF16));
+                         ::testing::Values(ValueType::kF32, ValueType::kF64, ValueType::kF16,
+                                           ValueType::kBF16));
 
 }  // namespace
 }  // namespace steelyard::kernels

@@ -14,7 +14,7 @@ void for_each_order(const std::function<void()>& body) { body(); }
 }  // namespace steelyard::kernels::test
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   if (!steelyard::kernels::cuda_is_available()) {
     std::puts("skipped: no CUDA device");
     return 0;

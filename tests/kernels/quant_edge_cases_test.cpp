@@ -9,17 +9,13 @@
 
 #include "steelyard/kernels/quant_plan.h"
 #include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_values.h"
 
 namespace steelyard::kernels {
 namespace {
 
+using test::fake_quantize;
 using test::OnDevice;
-
-QuantDescriptor fake_quantize(std::vector<std::int64_t> shape) {
-  QuantDescriptor d;
-  d.shape = std::move(shape);
-  return d;
-}
 
 // Scales with and without quick multiples (multiples.h); values at ties and beside them.
 template <typename T>

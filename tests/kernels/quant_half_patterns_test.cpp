@@ -78,7 +78,7 @@ std::int64_t mismatches(ValueType type, const std::vector<double>& values,
   return wrong;
 }
 
-class HalfPatterns : public testing::TestWithParam<ValueType> {};
+class HalfPatterns : public ::testing::TestWithParam<ValueType> {};
 
 TEST_P(HalfPatterns, AgreeWithTheOracleForAThousandParameters) {
   std::vector<std::uint16_t> x(kPatterns);
@@ -97,8 +97,9 @@ TEST_P(HalfPatterns, AgreeWithTheOracleForAThousandParameters) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, HalfPatterns, testing::Values(ValueType::kF16, ValueType::kBF16),
-                         [](const testing::TestParamInfo<ValueType>& test) {
+INSTANTIATE_TEST_SUITE_P(Formats, HalfPatterns,
+                         ::testing::Values(ValueType::kF16, ValueType::kBF16),
+                         [](const ::testing::TestParamInfo<ValueType>& test) {
                            return test.param == ValueType::kF16 ? "f16" : "bf16";
                          });
 

@@ -167,7 +167,7 @@ void expect_values(const Values& actual, const Problem& p,
   }
 }
 
-class QuantPlanFormats : public testing::TestWithParam<std::tuple<std::size_t, ValueType>> {
+class QuantPlanFormats : public ::testing::TestWithParam<std::tuple<std::size_t, ValueType>> {
  protected:
   // Calls body(problem) for every code type; where a run costs much, for a third of them, another
   // third for each format and layout.
@@ -476,16 +476,16 @@ TEST(QuantStrides, NegativeOnesReverseTheOrder) {
   }
 }
 
-std::string format_label(const testing::TestParamInfo<std::tuple<std::size_t, ValueType>>& test) {
+std::string format_label(const ::testing::TestParamInfo<std::tuple<std::size_t, ValueType>>& test) {
   const auto [layout, value_type] = test.param;
   constexpr const char* kValues[] = {"f32", "f64", "f16", "bf16"};
   return layouts()[layout].name + "_" + kValues[static_cast<int>(value_type)];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantPlanFormats,
-                         testing::Combine(testing::Range(std::size_t{0}, layouts().size()),
-                                          testing::Values(ValueType::kF32, ValueType::kF64,
-                                                          ValueType::kF16, ValueType::kBF16)),
+                         ::testing::Combine(::testing::Range(std::size_t{0}, layouts().size()),
+                                            ::testing::Values(ValueType::kF32, ValueType::kF64,
+                                                              ValueType::kF16, ValueType::kBF16)),
                          format_label);
 
 }  // namespace

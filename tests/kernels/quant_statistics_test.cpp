@@ -169,7 +169,7 @@ std::vector<StatisticsCase> statistics_cases() {
           {"blocks_wide", {20, 610}, G::kBlock, {.block_rows = 8, .block_columns = 16}}};
 }
 
-class QuantStatistics : public testing::TestWithParam<StatisticsCase> {
+class QuantStatistics : public ::testing::TestWithParam<StatisticsCase> {
  protected:
   QuantDescriptor descriptor(Statistics statistics, bool symmetric) const {
     QuantDescriptor d = fake_quantize(GetParam().shape);
@@ -306,11 +306,11 @@ TEST_P(QuantStatistics, SwitchesAreReadOnTheDevice) {
   EXPECT_NE(y, wave(elements(), 50));
 }
 
-std::string case_label(const testing::TestParamInfo<StatisticsCase>& test) {
+std::string case_label(const ::testing::TestParamInfo<StatisticsCase>& test) {
   return test.param.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, QuantStatistics, testing::ValuesIn(statistics_cases()), case_label);
+INSTANTIATE_TEST_SUITE_P(All, QuantStatistics, ::testing::ValuesIn(statistics_cases()), case_label);
 
 TEST(QuantDynamic, QuantizesToCodesAndMask) {
   QuantDescriptor d = fake_quantize({13, 40});

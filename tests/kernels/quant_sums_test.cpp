@@ -44,7 +44,7 @@ struct Case {
   GranularityOptions options;
 };
 
-class QuantSums : public testing::TestWithParam<Case> {};
+class QuantSums : public ::testing::TestWithParam<Case> {};
 
 TEST_P(QuantSums, AreAddedInTheOrderOfTheirSets) {
   QuantDescriptor d;
@@ -106,7 +106,7 @@ TEST_P(QuantSums, AreAddedInTheOrderOfTheirSets) {
 using G = Granularity;
 INSTANTIATE_TEST_SUITE_P(
     Layouts, QuantSums,
-    testing::Values(
+    ::testing::Values(
         Case{"Tensor", {3 * 1024 + 5}, G::kTensor, {}},
         Case{"FewColumns", {2077, 3}, G::kChannel, {.axis = 1}},
         Case{"ManyColumns", {1100, 131}, G::kChannel, {.axis = 1}},

@@ -76,7 +76,7 @@ void check_quantizer(const ChannelLayout& layout, CodeRange range, bool with_zer
 
 TEST(FakeQuantizeOnGpu, IsTheCpus) {
   for (const ChannelLayout& layout : kLayouts) {
-    SCOPED_TRACE(testing::Message()
+    SCOPED_TRACE(::testing::Message()
                  << layout.outer << ", " << layout.channels << ", " << layout.inner);
     check_quantizer<float, std::uint8_t>(layout, {0, 255}, true);
     check_quantizer<float, std::int8_t>(layout, {-127, 127}, false);
@@ -123,7 +123,7 @@ void check_min_max(const ChannelLayout& layout, bool any) {
 
 TEST(RangesOnGpu, AreTheCpus) {
   for (const ChannelLayout& layout : kLayouts) {
-    SCOPED_TRACE(testing::Message()
+    SCOPED_TRACE(::testing::Message()
                  << layout.outer << ", " << layout.channels << ", " << layout.inner);
     for_each_order([&] {
       check_min_max<float>(layout, true);
@@ -284,7 +284,7 @@ TEST(QuantizerStateOnGpu, RangesOfValuesAreTheCpusAndTheDefinition) {
   for (const RangeRule& rule : rules) {
     for (const std::int64_t n : {0, 1, 255, 2049, 70001}) {
       for (const bool any : {false, true}) {
-        SCOPED_TRACE(testing::Message() << n << " values, any " << any);
+        SCOPED_TRACE(::testing::Message() << n << " values, any " << any);
         for_each_order([&] {
           Twin<float> x(random_reals<float>(n, 3, 5, any));
           test::RangeTwins range;

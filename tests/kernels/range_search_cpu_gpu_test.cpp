@@ -22,9 +22,9 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // One scale, rows, groups of a row; sizes around warps, blocks and chunks of sums; several outer
 // parts; more bins than elements and the other way round.
-const ChannelLayout kLayouts[] = {{1, 1, 0},    {1, 1, 1},    {1, 1, 33},  {1, 1, 1025},
-                                  {1, 1, 9001}, {1, 5, 77},   {1, 3, 300}, {3, 4, 8},
-                                  {29, 7, 1},   {2, 2, 1500}, {0, 3, 4},   {1, 0, 4}};
+const ChannelLayout kSearchedLayouts[] = {{1, 1, 0},    {1, 1, 1},    {1, 1, 33},  {1, 1, 1025},
+                                          {1, 1, 9001}, {1, 5, 77},   {1, 3, 300}, {3, 4, 8},
+                                          {29, 7, 1},   {2, 2, 1500}, {0, 3, 4},   {1, 0, 4}};
 
 struct Codes {
   CodeRange range;
@@ -128,7 +128,7 @@ void check_histograms(const ChannelLayout& layout, const Codes& codes, std::int6
 }
 
 TEST(RangeSearchOnGpu, LeastErrorIsTheCpus) {
-  for (const ChannelLayout& layout : kLayouts) {
+  for (const ChannelLayout& layout : kSearchedLayouts) {
     for (const Codes& codes : kCodes) {
       check_histograms(layout, codes, 2048, [&](const auto& h, double* lo, double* hi, auto&... q) {
         run(q..., LeastErrorRanges{h, codes.range, codes.symmetric, lo, hi});
@@ -138,7 +138,7 @@ TEST(RangeSearchOnGpu, LeastErrorIsTheCpus) {
 }
 
 TEST(RangeSearchOnGpu, LeastDivergenceIsTheCpus) {
-  for (const ChannelLayout& layout : kLayouts) {
+  for (const ChannelLayout& layout : kSearchedLayouts) {
     for (const Codes& codes : kCodes) {
       const std::int64_t bins = layout.channels == 1 ? 8192 : 1024;
       check_histograms(layout, codes, bins, [&](const auto& h, double* lo, double* hi, auto&... q) {
@@ -185,7 +185,7 @@ TEST(RangeSearchOnGpu, ManyChannelsArePartsOfThem) {
 }
 
 TEST(RangeSearchOnGpu, PercentilesAreTheCpus) {
-  for (const ChannelLayout& layout : kLayouts) {
+  for (const ChannelLayout& layout : kSearchedLayouts) {
     for (const bool symmetric : {true, false}) {
       for (const double percentile : {99.99, 75.0, 50.5, 100.0}) {
         Histograms h(layout.channels, 512);
@@ -255,7 +255,7 @@ void check_shrinkings(const ChannelLayout& layout, const Codes& codes, int kind)
 }
 
 TEST(RangeSearchOnGpu, ShrunkenRangesAreTheCpus) {
-  for (const ChannelLayout& layout : kLayouts) {
+  for (const ChannelLayout& layout : kSearchedLayouts) {
     for (const Codes& codes : kCodes) {
       for (const int kind : {0, 2, 4}) check_shrinkings(layout, codes, kind);
     }

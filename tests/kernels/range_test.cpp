@@ -27,10 +27,10 @@ std::vector<T> values(std::int64_t n, unsigned seed, bool with_special) {
   std::vector<T> x(static_cast<std::size_t>(n));
   for (T& value : x) value = normal(random);
   if (!with_special) return x;
-  constexpr T kInf = std::numeric_limits<T>::infinity();
-  const T special[] = {kInf,  -T(0),
-                       -kInf, std::numeric_limits<T>::quiet_NaN(),
-                       T(0),  std::numeric_limits<T>::denorm_min()};
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  const T special[] = {kInfinity,  -T(0),
+                       -kInfinity, std::numeric_limits<T>::quiet_NaN(),
+                       T(0),       std::numeric_limits<T>::denorm_min()};
   for (std::size_t i = 0; i < x.size(); i += 29) x[i] = special[i / 29 % 6];
   return x;
 }
@@ -64,11 +64,11 @@ void check_min_max(const ChannelLayout& layout, const std::vector<T>& x) {
 }
 
 class MinMaxLayouts
-    : public testing::TestWithParam<std::tuple<std::int64_t, std::int64_t, std::int64_t>> {};
+    : public ::testing::TestWithParam<std::tuple<std::int64_t, std::int64_t, std::int64_t>> {};
 
 using LayoutCase = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
 
-std::string layout_label(const testing::TestParamInfo<LayoutCase>& test) {
+std::string range_label(const ::testing::TestParamInfo<LayoutCase>& test) {
   const auto [outer, channels, inner] = test.param;
   return std::to_string(outer) + "x" + std::to_string(channels) + "x" + std::to_string(inner);
 }
@@ -90,12 +90,12 @@ TEST_P(MinMaxLayouts, AgreesWithPlainLoops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MinMaxLayouts,
-                         testing::Values(std::tuple{1, 1, 0}, std::tuple{1, 1, 1},
-                                         std::tuple{1, 1, 100003}, std::tuple{7, 3, 0},
-                                         std::tuple{30000, 3, 1}, std::tuple{900, 64, 1},
-                                         std::tuple{40, 9, 49}, std::tuple{3, 11, 1000},
-                                         std::tuple{2, 3, 30011}),
-                         layout_label);
+                         ::testing::Values(std::tuple{1, 1, 0}, std::tuple{1, 1, 1},
+                                           std::tuple{1, 1, 100003}, std::tuple{7, 3, 0},
+                                           std::tuple{30000, 3, 1}, std::tuple{900, 64, 1},
+                                           std::tuple{40, 9, 49}, std::tuple{3, 11, 1000},
+                                           std::tuple{2, 3, 30011}),
+                         range_label);
 
 TEST(Extremes, ZerosOfEitherSignGivePositiveZero) {
   for (const float first : {0.0F, -0.0F}) {

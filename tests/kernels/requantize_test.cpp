@@ -128,9 +128,9 @@ void check_requantize(const Accumulators& a, Activation activation, bool with_bi
   EXPECT_EQ(n % 8 == 0 ? 0 : mask.back() >> (n % 8), 0) << "tail bits";
 }
 
-class RequantizeActivations : public testing::TestWithParam<Activation> {};
+class RequantizeActivations : public ::testing::TestWithParam<Activation> {};
 
-std::string activation_label(const testing::TestParamInfo<Activation>& test) {
+std::string activation_label(const ::testing::TestParamInfo<Activation>& test) {
   return test.param == Activation::kNone   ? "none"
          : test.param == Activation::kRelu ? "relu"
                                            : "relu6";
@@ -233,7 +233,8 @@ TEST_P(RequantizeActivations, SumsAgreeWithScalarLoops) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Activations, RequantizeActivations,
-                         testing::Values(Activation::kNone, Activation::kRelu, Activation::kRelu6),
+                         ::testing::Values(Activation::kNone, Activation::kRelu,
+                                           Activation::kRelu6),
                          activation_label);
 
 TEST(Requantize, AnyNumberOfThreadsGivesTheSameCodes) {

@@ -13,18 +13,18 @@ namespace steelyard::kernels {
 namespace {
 
 template <typename T>
-class UnaryKernel : public testing::Test {};
-using Types = testing::Types<float, double>;
+class UnaryKernel : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(UnaryKernel, Types);
 
 template <typename T>
-struct Point {
+struct ValueAndSlope {
   T value, slope;
 };
 
 template <typename T>
-Point<T> at(UnaryFunction function, T x, T parameter = 1) {
-  Point<T> point{};
+ValueAndSlope<T> at(UnaryFunction function, T x, T parameter = 1) {
+  ValueAndSlope<T> point{};
   const T one = 1;
   run(Unary<T>{1, function, parameter, &x, &point.value});
   run(UnaryBackward<T>{1, function, parameter, &x, &one, &point.slope});
@@ -65,7 +65,7 @@ TYPED_TEST(UnaryKernel, MatchesItsDefinition) {
   const double tolerance = std::is_same_v<T, float> ? 1e-6 : 1e-14;
   for (const Definition& d : definitions) {
     for (const double x : {0.03125, 0.5, 1.0, 2.75}) {
-      const Point<T> point = at<T>(d.function, static_cast<T>(x), T(-1.5));
+      const ValueAndSlope<T> point = at<T>(d.function, static_cast<T>(x), T(-1.5));
       const double y = d.value(x), slope = d.slope(x);
       EXPECT_NEAR(point.value, y, tolerance * (1 + std::abs(y))) << x;
       EXPECT_NEAR(point.slope, slope, tolerance * (1 + std::abs(slope))) << x;

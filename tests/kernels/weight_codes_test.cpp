@@ -141,7 +141,7 @@ TEST(WeightCodesOnGpu, AreTheCpus) {
          {ScaleSource::kGiven, ScaleSource::kExtremes, ScaleSource::kLatent}) {
       for (const BiasFit fit : {BiasFit::kNothing, BiasFit::kKeepsRoom, BiasFit::kFollows}) {
         if (source == ScaleSource::kExtremes && fit == BiasFit::kKeepsRoom) continue;  // frozen
-        SCOPED_TRACE(testing::Message()
+        SCOPED_TRACE(::testing::Message()
                      << size.rows << " x " << size.row_size << ", source "
                      << static_cast<int>(source) << ", fit " << static_cast<int>(fit));
         WeightQuantization op{

@@ -17,12 +17,14 @@
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/tensors.h"
 
 namespace steelyard {
 namespace {
 
 using ::testing::ElementsAre;
 using testing::message_of;
+using testing::names_of;
 using testing::values;
 
 // y = x W^T with W = factor * identity, no bias.
@@ -41,23 +43,16 @@ std::vector<double> run(Module& module) {
   return values(module.forward(input(), context).value());
 }
 
-template <typename Named>
-std::vector<std::string> names(const std::vector<Named>& all) {
-  std::vector<std::string> list;
-  for (const auto& one : all) list.push_back(one.name);
-  return list;
-}
-
 TEST(Sequential, AppliesChildrenInOrderAndNumbersThem) {
   Sequential model(Sequential::Children{times(3), std::make_shared<ReLU>(), times(-2)});
   EXPECT_THAT(run(model), ElementsAre(-6, 0));
-  EXPECT_THAT(names(model.named_parameters()), ElementsAre("0.weight", "2.weight"));
+  EXPECT_THAT(names_of(model.named_parameters()), ElementsAre("0.weight", "2.weight"));
 }
 
 TEST(Sequential, TakesNames) {
   Sequential model(Sequential::NamedChildren{{"fc1", times(2)}, {"fc2", times(5)}});
   EXPECT_THAT(run(model), ElementsAre(10, -20));
-  EXPECT_THAT(names(model.named_parameters()), ElementsAre("fc1.weight", "fc2.weight"));
+  EXPECT_THAT(names_of(model.named_parameters()), ElementsAre("fc1.weight", "fc2.weight"));
 }
 
 TEST(Sequential, WithoutChildrenIsTheIdentity) {
@@ -84,11 +79,11 @@ TEST(Concat, JoinsItsNamedBranches) {
   const auto model = std::make_shared<Concat>(
       std::vector<std::shared_ptr<Module>>{times(2), std::make_shared<Identity>()});
   EXPECT_THAT(run(*model), ElementsAre(2, -4, 1, -2));
-  EXPECT_THAT(names(model->named_parameters()), ElementsAre("branch1.weight"));
+  EXPECT_THAT(names_of(model->named_parameters()), ElementsAre("branch1.weight"));
   model->slot("branch2").replace(times(3));
   EXPECT_THAT(run(*model), ElementsAre(2, -4, 3, -6));
   Concat named({{"a", times(1)}, {"b", times(5)}});
-  EXPECT_THAT(names(named.named_parameters()), ElementsAre("a.weight", "b.weight"));
+  EXPECT_THAT(names_of(named.named_parameters()), ElementsAre("a.weight", "b.weight"));
   EXPECT_EQ(message_of<std::invalid_argument>([] { Concat none(Concat::NamedBranches{}); }),
             "[Concat] expected branches, got none");
 }
@@ -98,7 +93,7 @@ TEST(Graph, ComputesNodesAfterThoseTheyRead) {
                {"triple", times(3), {"double"}},
                {"double", times(2), {"input"}}});
   EXPECT_THAT(run(model), ElementsAre(8, -16));
-  EXPECT_THAT(names(model.named_parameters()), ElementsAre("triple.weight", "double.weight"));
+  EXPECT_THAT(names_of(model.named_parameters()), ElementsAre("triple.weight", "double.weight"));
   Graph joined({{"a", times(2)}, {"b", times(5)}, {"both", std::make_shared<Cat>(), {"a", "b"}}});
   EXPECT_THAT(run(joined), ElementsAre(2, -4, 10, -20)) << "inputs by default: the node before";
 }
@@ -159,7 +154,7 @@ TEST(Residual, NamesItsPartsAsTorchvisionDoes) {
   const auto block = std::make_shared<Residual>(main, shortcut, std::make_shared<ReLU>());
   const auto layer1 = std::make_shared<Sequential>(Sequential::Children{block});
   Sequential model(Sequential::NamedChildren{{"layer1", layer1}});
-  EXPECT_THAT(names(model.named_parameters()),
+  EXPECT_THAT(names_of(model.named_parameters()),
               ElementsAre("layer1.0.conv1.weight", "layer1.0.bn1.weight", "layer1.0.bn1.bias",
                           "layer1.0.downsample.0.weight", "layer1.0.downsample.1.weight",
                           "layer1.0.downsample.1.bias"));

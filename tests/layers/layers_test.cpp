@@ -17,21 +17,16 @@
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/pooling.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/tensors.h"
 
 namespace steelyard {
 namespace {
 
 using ::testing::ElementsAre;
 using testing::message_of;
+using testing::names_of;
 using testing::random_tensor;
 using testing::values;
-
-template <typename Named>
-std::vector<std::string> names(const std::vector<Named>& all) {
-  std::vector<std::string> list;
-  for (const auto& one : all) list.push_back(one.name);
-  return list;
-}
 
 // Uniform in [-bound, bound): the extremes come close, and mean and variance fit.
 void expect_uniform(const Tensor& t, double bound) {
@@ -51,7 +46,7 @@ void expect_uniform(const Tensor& t, double bound) {
 TEST(Linear, HasPyTorchsParametersAndInit) {
   Rng rng(1);
   const Linear layer({.in_features = 64, .out_features = 50}, rng);
-  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_THAT(names_of(layer.named_parameters()), ElementsAre("weight", "bias"));
   EXPECT_EQ(layer.weight().shape(), (Shape{50, 64}));
   EXPECT_EQ(layer.bias().shape(), Shape{50});
   expect_uniform(layer.weight().value(), 1.0 / 8);
@@ -62,7 +57,7 @@ TEST(Linear, HasPyTorchsParametersAndInit) {
 TEST(Linear, MayLackABias) {
   Rng rng(1);
   const Linear layer({.in_features = 2, .out_features = 3, .bias = false}, rng);
-  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight"));
+  EXPECT_THAT(names_of(layer.named_parameters()), ElementsAre("weight"));
   EXPECT_FALSE(layer.bias().defined());
   EXPECT_EQ(layer.description(), "Linear(2, 3, no bias)");
   EXPECT_THROW(Linear({.in_features = 0, .out_features = 3}, rng), std::invalid_argument);
@@ -77,7 +72,7 @@ TEST(Conv2d, HasPyTorchsParametersAndInit) {
                       .padding = {1, 2},
                       .groups = 2},
                      rng);
-  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_THAT(names_of(layer.named_parameters()), ElementsAre("weight", "bias"));
   EXPECT_EQ(layer.weight().shape(), (Shape{16, 4, 3, 5}));
   expect_uniform(layer.weight().value(), 1.0 / std::sqrt(60.0));
   expect_uniform(layer.bias().value(), 1.0 / std::sqrt(60.0));
@@ -135,8 +130,8 @@ TEST(Convolutions, RefuseSizesThatDoNotFit) {
 
 TEST(BatchNorm2d, HasPyTorchsNamesAndInit) {
   const BatchNorm2d layer({.channels = 2});
-  EXPECT_THAT(names(layer.named_parameters()), ElementsAre("weight", "bias"));
-  EXPECT_THAT(names(layer.named_buffers()),
+  EXPECT_THAT(names_of(layer.named_parameters()), ElementsAre("weight", "bias"));
+  EXPECT_THAT(names_of(layer.named_buffers()),
               ElementsAre("running_mean", "running_var", "num_batches_tracked"));
   EXPECT_THAT(values(layer.weight().value()), ElementsAre(1, 1));
   EXPECT_THAT(values(layer.bias().value()), ElementsAre(0, 0));

@@ -11,11 +11,11 @@ namespace steelyard::observers {
 namespace {
 
 const QScheme kWeight8{};
-const QScheme kAffine8{.is_signed = false, .symmetric = false, .narrow_range = false};
+const QScheme kUnsigned8{.is_signed = false, .symmetric = false, .narrow_range = false};
 
 TEST(QScheme, CodeRanges) {
   EXPECT_EQ(kWeight8.code_range(), (kernels::CodeRange{-127, 127}));
-  EXPECT_EQ(kAffine8.code_range(), (kernels::CodeRange{0, 255}));
+  EXPECT_EQ(kUnsigned8.code_range(), (kernels::CodeRange{0, 255}));
   EXPECT_EQ((QScheme{.bits = 2, .narrow_range = false}.code_range()), (kernels::CodeRange{-2, 1}));
   EXPECT_EQ((QScheme{.bits = 4, .is_signed = false, .symmetric = false, .narrow_range = false}
                  .code_range()),
@@ -42,18 +42,18 @@ TEST(QParams, SymmetricUsesTheLargerSide) {
 }
 
 TEST(QParams, AffineHoldsZero) {
-  const QParams p = choose_qparams({5.0, 6.0}, kAffine8);
+  const QParams p = choose_qparams({5.0, 6.0}, kUnsigned8);
   EXPECT_EQ(p.scale, static_cast<float>(6.0 / 255));
   EXPECT_EQ(p.zero_point, 0);
-  const QParams negative = choose_qparams({-6.0, -5.0}, kAffine8);
+  const QParams negative = choose_qparams({-6.0, -5.0}, kUnsigned8);
   EXPECT_EQ(negative.scale, static_cast<float>(6.0 / 255));
   EXPECT_EQ(negative.zero_point, 255);
-  EXPECT_EQ(choose_qparams({-1.0, 1.0}, kAffine8).zero_point, 128);  // rint(127.5), half to even
+  EXPECT_EQ(choose_qparams({-1.0, 1.0}, kUnsigned8).zero_point, 128);  // rint(127.5), half to even
 }
 
 TEST(QParams, ZeroAndEmptyRanges) {
   for (const Range& range : {Range{0, 0}, Range{}}) {
-    for (const QScheme& scheme : {kWeight8, kAffine8}) {
+    for (const QScheme& scheme : {kWeight8, kUnsigned8}) {
       EXPECT_EQ(choose_qparams(range, scheme), (QParams{1.0F, 0}));
     }
   }
@@ -61,7 +61,7 @@ TEST(QParams, ZeroAndEmptyRanges) {
 
 TEST(QParams, ScalesStayNormalAndReconstructionFinite) {
   constexpr double kMax = std::numeric_limits<float>::max();
-  for (const QScheme& scheme : {kWeight8, kAffine8, QScheme{.bits = 2, .narrow_range = false}}) {
+  for (const QScheme& scheme : {kWeight8, kUnsigned8, QScheme{.bits = 2, .narrow_range = false}}) {
     for (const Range& range : {Range{-kMax, kMax}, Range{0, kMax}, Range{-kMax, 0}, Range{0, 1e-45},
                                Range{-1e-40, 1e-40}}) {
       const QParams p = choose_qparams(range, scheme);
@@ -75,22 +75,22 @@ TEST(QParams, ScalesStayNormalAndReconstructionFinite) {
 }
 
 TEST(QParams, RejectsNonFiniteRangesAndBadValues) {
-  EXPECT_THROW(choose_qparams({0, INFINITY}, kAffine8), std::invalid_argument);
+  EXPECT_THROW(choose_qparams({0, INFINITY}, kUnsigned8), std::invalid_argument);
   EXPECT_THROW(validate({0.0F, 0}, kWeight8, "w"), std::invalid_argument);
   EXPECT_THROW(validate({-1.0F, 0}, kWeight8, "w"), std::invalid_argument);
   EXPECT_THROW(validate({NAN, 0}, kWeight8, "w"), std::invalid_argument);
   EXPECT_THROW(validate({INFINITY, 0}, kWeight8, "w"), std::invalid_argument);
   EXPECT_THROW(validate({1.0F, 1}, kWeight8, "w"), std::invalid_argument);
-  EXPECT_THROW(validate({1.0F, 256}, kAffine8, "w"), std::invalid_argument);
-  EXPECT_THROW(validate({1.0F, -1}, kAffine8, "w"), std::invalid_argument);
+  EXPECT_THROW(validate({1.0F, 256}, kUnsigned8, "w"), std::invalid_argument);
+  EXPECT_THROW(validate({1.0F, -1}, kUnsigned8, "w"), std::invalid_argument);
 }
 
 TEST(Registry, KnowsEveryNameItLists) {
   for (const std::string& name : observer_names()) {
-    EXPECT_EQ(make_observer({.type = name}, kAffine8, 1)->name(), name);
+    EXPECT_EQ(make_observer({.type = name}, kUnsigned8, 1)->name(), name);
   }
-  EXPECT_THROW(make_observer({.type = "median"}, kAffine8, 1), std::invalid_argument);
-  EXPECT_THROW(make_observer({.type = "moving_average", .averaging_constant = 0}, kAffine8, 1),
+  EXPECT_THROW(make_observer({.type = "median"}, kUnsigned8, 1), std::invalid_argument);
+  EXPECT_THROW(make_observer({.type = "moving_average", .averaging_constant = 0}, kUnsigned8, 1),
                std::invalid_argument);
 }
 

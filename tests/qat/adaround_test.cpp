@@ -125,16 +125,16 @@ TEST(AdaRound, FindsOneOfTheBestRoundings) {
   EXPECT_NEAR(squared_distance(y, wanted) / 64, learned[0].error, 1e-3 * nearest);
 }
 
-struct Case {
+struct RoundingCase {
   const char* name;
   kernels::Granularity granularity = kernels::Granularity::kChannel;
   bool symmetric = true;
   BatchNormFold fold = BatchNormFold::kFrozen;
   int bits = 3;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const RoundingCase& c, std::ostream* out) { *out << c.name; }
 
-class LearnedRoundings : public ::testing::TestWithParam<Case> {
+class LearnedRoundings : public ::testing::TestWithParam<RoundingCase> {
  protected:
   // Plain, depthwise and transposed convolutions and a linear layer.
   static std::shared_ptr<Module> network() {
@@ -159,7 +159,7 @@ class LearnedRoundings : public ::testing::TestWithParam<Case> {
                        {"fc", linear(4 * 9 * 9, 3, rng)}});
   }
   std::shared_ptr<Module> model(const Tensor& x) const {
-    const Case& c = GetParam();
+    const RoundingCase& c = GetParam();
     return calibrated(network(),
                       config_of({"Conv2d", "ConvTranspose2d", "Linear"}, c.bits, c.granularity,
                                 c.symmetric, c.fold),
@@ -171,14 +171,15 @@ class LearnedRoundings : public ::testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(
     Cases, LearnedRoundings,
     ::testing::Values(
-        Case{"channel"}, Case{"tensor", kernels::Granularity::kTensor},
-        Case{"groups", kernels::Granularity::kGroup},
-        Case{"zero_points", kernels::Granularity::kChannel, false},
-        Case{"folded_in_each_step", kernels::Granularity::kChannel, true,
-             BatchNormFold::kBatchCorrected},
-        Case{"norm_behind", kernels::Granularity::kChannel, true, BatchNormFold::kNone},
-        Case{"two_bits", kernels::Granularity::kChannel, true, BatchNormFold::kFrozen, 2},
-        Case{"eight_bits", kernels::Granularity::kChannel, true, BatchNormFold::kFrozen, 8}),
+        RoundingCase{"channel"}, RoundingCase{"tensor", kernels::Granularity::kTensor},
+        RoundingCase{"groups", kernels::Granularity::kGroup},
+        RoundingCase{"zero_points", kernels::Granularity::kChannel, false},
+        RoundingCase{"folded_in_each_step", kernels::Granularity::kChannel, true,
+                     BatchNormFold::kBatchCorrected},
+        RoundingCase{"norm_behind", kernels::Granularity::kChannel, true, BatchNormFold::kNone},
+        RoundingCase{"two_bits", kernels::Granularity::kChannel, true, BatchNormFold::kFrozen, 2},
+        RoundingCase{"eight_bits", kernels::Granularity::kChannel, true, BatchNormFold::kFrozen,
+                     8}),
     [](const auto& p) { return std::string(p.param.name); });
 
 // Scales stay, codes are those that were learned, no code moves by more than one, and the output of

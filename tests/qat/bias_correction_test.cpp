@@ -12,7 +12,7 @@
 #include "steelyard/qat/quantized_layer.h"
 #include "tests/support/tensors.h"
 
-namespace steelyard::qat {
+namespace steelyard::qat::bias_correction_test {
 namespace {
 
 constexpr std::int64_t kSamples = 6, kSide = 5, kIn = 2, kMid = 3, kOut = 4;
@@ -198,4 +198,4 @@ TEST(BiasCorrection, NamesLayersWithoutABias) {
 }
 
 }  // namespace
-}  // namespace steelyard::qat
+}  // namespace steelyard::qat::bias_correction_test

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kBatches = 3;
 
-Tensor batch(std::int64_t i) {
+Tensor calibration_batch(std::int64_t i) {
   return testing::random_tensor({4, 5, 5, 2}, static_cast<std::uint64_t>(10 + i), DType::kF32);
 }
 
@@ -57,13 +57,13 @@ TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {
   const auto model = prepared_model().model;
   float lo = 0, hi = 0;
   for (std::int64_t i = 0; i < kBatches; ++i) {
-    const Tensor inputs = batch(i);
+    const Tensor inputs = calibration_batch(i);
     for (const float x : inputs.span<float>()) {
       lo = std::min(lo, x);
       hi = std::max(hi, x);
     }
   }
-  calibrate(*model, kBatches, batch);
+  calibrate(*model, kBatches, calibration_batch);
   const auto expected = observers::choose_qparams({lo, hi}, default_w8a8().activations->scheme);
   const FakeQuantize& input = quantizer(*model, "input_quantizer");
   EXPECT_EQ(input.host_scale()[0], expected.scale);
@@ -110,7 +110,7 @@ TEST(Calibrate, RangesOfFloatWeights) {
     calibrate(
         *model, 1,
         [](std::int64_t i) {
-          return batch(i).reshape({4, 50});
+          return calibration_batch(i).reshape({4, 50});
         },
         weights);
     EXPECT_TRUE(quantizer(*model, "weight_quantizer").quantizing());
@@ -140,7 +140,7 @@ TEST(Calibrate, TouchesNothingButRanges) {
   fc.set_observing(false);
   fc.set_quantizing(false);
   collect(before);
-  calibrate(*model, kBatches, batch);
+  calibrate(*model, kBatches, calibration_batch);
   collect(after);
   EXPECT_GT(before.size(), 4u);
   EXPECT_EQ(before, after);
@@ -155,7 +155,7 @@ TEST(Calibrate, BiasOfADeadChannelSurvives) {
   std::fill_n(weight.data<float>() + 18, 18, 0.0F);
   Tensor bias = Tensor::full({3}, 0.75);
   const auto model = prepared_model(&weight, &bias).model;
-  calibrate(*model, kBatches, batch);
+  calibrate(*model, kBatches, calibration_batch);
   const double product = static_cast<double>(quantizer(*model, "input_quantizer").host_scale()[0]) *
                          quantizer(*model, "conv.weight_quantizer").host_scale()[1];
   EXPECT_LE(product, 0.75 / (1 << 19));
@@ -165,7 +165,7 @@ TEST(Calibrate, BiasOfADeadChannelSurvives) {
 TEST(Calibrate, NonFiniteValuesStopItAndNameTheQuantizer) {
   const auto model = prepared_model().model;
   const auto broken = [](std::int64_t i) {
-    Tensor x = batch(i);
+    Tensor x = calibration_batch(i);
     if (i == 1) x.data<float>()[7] = std::numeric_limits<float>::infinity();
     return x;
   };
@@ -178,12 +178,12 @@ TEST(Calibrate, NonFiniteValuesStopItAndNameTheQuantizer) {
               std::string::npos)
         << error.what();
   }
-  EXPECT_THROW(calibrate(*model, 0, batch), std::invalid_argument);
+  EXPECT_THROW(calibrate(*model, 0, calibration_batch), std::invalid_argument);
 }
 
 TEST(Calibrate, KeptRangesDoNotMoveInTraining) {
   const auto model = prepared_model().model;
-  calibrate(*model, kBatches, batch);
+  calibrate(*model, kBatches, calibration_batch);
   ScheduleCallback schedule(*model, {.keep_ranges = true});
   schedule.on_epoch_begin(0);
   Rng rng(1);
@@ -191,7 +191,7 @@ TEST(Calibrate, KeptRangesDoNotMoveInTraining) {
   std::vector<float> before, after;
   for (const NamedQuantizer& q : named_quantizers(*model))
     before.push_back(q.quantizer->host_scale()[0]);
-  Tensor larger = batch(0);
+  Tensor larger = calibration_batch(0);
   for (float& x : larger.span<float>()) x *= 100;
   model->forward(Variable(larger), training);
   for (const NamedQuantizer& q : named_quantizers(*model))

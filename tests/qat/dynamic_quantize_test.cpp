@@ -18,7 +18,7 @@
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
-namespace steelyard::qat {
+namespace steelyard::qat::dynamic_quantize_test {
 namespace {
 
 using kernels::Granularity;
@@ -392,4 +392,4 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
 }
 
 }  // namespace
-}  // namespace steelyard::qat
+}  // namespace steelyard::qat::dynamic_quantize_test

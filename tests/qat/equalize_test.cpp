@@ -24,7 +24,7 @@ void randomize(const Tensor& values, std::uint64_t seed, float lo, float hi) {
   }
 }
 
-ModulePtr<BatchNorm2d> norm(std::int64_t channels, std::uint64_t seed) {
+ModulePtr<BatchNorm2d> random_norm(std::int64_t channels, std::uint64_t seed) {
   auto layer = batch_norm2d(channels);
   randomize(layer->weight().value(), seed, -0.1F, 3);
   randomize(layer->bias().value(), seed + 1, -1, 1);
@@ -46,7 +46,7 @@ TEST(Equalize, TheNetworkComputesTheSameAndRangesAreEqual) {
   const auto depthwise = conv2d(8, 8, 3, rng, {.padding = {1, 1}, .groups = 8, .bias = false});
   const auto grouped = conv2d(8, 12, 1, rng, {.groups = 4});
   const auto fc = linear(12 * 9, 5, rng);
-  const auto stem_norm = norm(8, 10), depthwise_norm = norm(8, 20);
+  const auto stem_norm = random_norm(8, 10), depthwise_norm = random_norm(8, 20);
   const auto model = sequential({{"stem", stem},
                                  {"bn1", stem_norm},
                                  {"relu1", relu()},
@@ -113,7 +113,7 @@ TEST(Equalize, TransposedConvolutions) {
                                    rng);
   const auto last = conv_transpose2d(
       {.in_channels = kOut, .out_channels = 2, .kernel_size = {1, 1}, .bias = false}, rng);
-  const auto up_norm = norm(kOut, 10);
+  const auto up_norm = random_norm(kOut, 10);
   const auto model = sequential({{"conv", conv},
                                  {"relu1", relu()},
                                  {"up", up},

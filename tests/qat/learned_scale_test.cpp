@@ -12,7 +12,7 @@
 #include "steelyard/qat/qat_linear.h"
 #include "tests/support/tensors.h"
 
-namespace steelyard::qat {
+namespace steelyard::qat::learned_scale_test {
 namespace {
 
 using testing::random_tensor;
@@ -439,4 +439,4 @@ TEST(LearnedLife, LatentsAreTold) {
 }
 
 }  // namespace
-}  // namespace steelyard::qat
+}  // namespace steelyard::qat::learned_scale_test

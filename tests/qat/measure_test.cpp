@@ -32,7 +32,7 @@ std::shared_ptr<WeightQuantizer> weights_of(int bits, std::vector<float> scales)
   return quantizer;
 }
 
-std::shared_ptr<ActivationQuantizer> activations(float scale, std::int32_t zero_point) {
+std::shared_ptr<ActivationQuantizer> quantizer_with(float scale, std::int32_t zero_point) {
   auto quantizer = std::make_shared<ActivationQuantizer>(*default_w8a8().activations);
   quantizer->set_qparams(0, scale, zero_point);
   return quantizer;
@@ -72,7 +72,7 @@ TEST(QuantizationErrorOf, EvenlySpreadValues) {
 
 TEST(QuantizationErrorOf, ClippedValues) {
   // Codes 0..255 for 0..25.5: 30 and -1 clip to 25.5 and 0; 25.54 rounds to 25.5, inside.
-  const QuantizationError error = error_of(*activations(0.1F, 0), {30.0F, -1.0F, 25.54F, 5.0F});
+  const QuantizationError error = error_of(*quantizer_with(0.1F, 0), {30.0F, -1.0F, 25.54F, 5.0F});
   EXPECT_EQ(error.clipped, 2);
   EXPECT_EQ(error.clipped_fraction(), 0.5);
   EXPECT_NEAR(error.noise, 4.5 * 4.5 + 1 + 0.04 * 0.04, 1e-5);
@@ -88,7 +88,7 @@ TEST(QuantizationErrorOf, EachChannelHasItsScale) {
 }
 
 TEST(QuantizationErrorOf, Limits) {
-  const auto owner = activations(1.0F, 0);
+  const auto owner = quantizer_with(1.0F, 0);
   const FakeQuantize& quantizer = *owner;
   EXPECT_FALSE(error_of(quantizer, {0, 0}).sqnr_db());
   EXPECT_EQ(*error_of(quantizer, {1, 2}).sqnr_db(), std::numeric_limits<double>::infinity());
@@ -142,7 +142,7 @@ std::shared_ptr<Module> quantized_model(BatchNormFold fold, int bits = 4) {
       .model;
 }
 
-Tensor batch(std::int64_t i) {
+Tensor image_batch(std::int64_t i) {
   return testing::random_tensor({4, 5, 5, 2}, static_cast<std::uint64_t>(10 + i), DType::kF32);
 }
 
@@ -155,13 +155,13 @@ const MeasuredTensor& named(const std::vector<MeasuredTensor>& all, std::string_
 
 TEST(MeasureTensors, EveryQuantizerOnTheValuesThatReachIt) {
   const auto model = quantized_model(BatchNormFold::kFrozen);
-  calibrate(*model, 2, batch);
-  const auto measured = measure_tensors(*model, 2, batch, 512);
+  calibrate(*model, 2, image_batch);
+  const auto measured = measure_tensors(*model, 2, image_batch, 512);
   EXPECT_EQ(measured.size(), named_quantizers(*model).size());
   const MeasuredTensor& input = named(measured, "input_quantizer");
   std::vector<float> seen;
   for (std::int64_t i = 0; i < 2; ++i) {
-    const Tensor x = batch(i);
+    const Tensor x = image_batch(i);
     seen.insert(seen.end(), x.span<float>().begin(), x.span<float>().end());
   }
   const QuantizationError expected = error_of(*input.quantizer, seen);
@@ -183,14 +183,14 @@ TEST(MeasureTensors, EveryQuantizerOnTheValuesThatReachIt) {
 // The values before quantization, whether layers before quantize or not.
 TEST(MeasureTensors, TheRealValuesOfAnOutput) {
   const auto model = quantized_model(BatchNormFold::kFrozen);
-  calibrate(*model, 1, batch);
+  calibrate(*model, 1, image_batch);
   for (const NamedQuantizer& entry : named_quantizers(*model)) {
     entry.quantizer->set_quantizing(false);
   }
   const NoGradGuard no_grad;
   ForwardContext context;
-  const Tensor logits = model->forward(Variable(batch(0)), context).value();
-  const auto measured = measure_tensors(*model, 1, batch, 0);
+  const Tensor logits = model->forward(Variable(image_batch(0)), context).value();
+  const auto measured = measure_tensors(*model, 1, image_batch, 0);
   const MeasuredTensor& output = named(measured, "fc.output_quantizer");
   QuantizationError expected;
   add_error(expected, *output.quantizer, logits.span<float>());
@@ -201,11 +201,11 @@ TEST(MeasureTensors, TheRealValuesOfAnOutput) {
 TEST(MeasureTensors, ChangesNothing) {
   for (const auto fold : {BatchNormFold::kFrozen, BatchNormFold::kBatchCorrected}) {
     const auto model = quantized_model(fold);
-    calibrate(*model, 1, batch);
+    calibrate(*model, 1, image_batch);
     std::vector<Tensor> before;
     for (const NamedTensor& tensor : module_state(*model)) before.push_back(tensor.tensor.clone());
     measure_tensors(
-        *model, 3, [](std::int64_t i) { return batch(i + 5); }, 64);
+        *model, 3, [](std::int64_t i) { return image_batch(i + 5); }, 64);
     std::size_t i = 0;
     for (const NamedTensor& tensor : module_state(*model)) {
       const auto* now = static_cast<const char*>(tensor.tensor.raw());
@@ -220,8 +220,8 @@ TEST(MeasureTensors, ChangesNothing) {
 TEST(MeasureTensors, WeightsAreThoseOfTheFoldedLayer) {
   const auto hi = [](BatchNormFold fold) {
     const auto model = quantized_model(fold, 8);
-    calibrate(*model, 1, batch);
-    for (const MeasuredTensor& tensor : measure_tensors(*model, 1, batch, 64)) {
+    calibrate(*model, 1, image_batch);
+    for (const MeasuredTensor& tensor : measure_tensors(*model, 1, image_batch, 64)) {
       if (tensor.name == "conv.weight_quantizer") return tensor.error->signal;
     }
     return 0.0;
@@ -236,11 +236,11 @@ TEST(MeasureTensors, BeforeAnythingWasObserved) {
   for (const NamedQuantizer& entry : named_quantizers(*model)) {
     entry.quantizer->set_quantizing(false);
   }
-  for (const MeasuredTensor& tensor : measure_tensors(*model, 1, batch, 64)) {
+  for (const MeasuredTensor& tensor : measure_tensors(*model, 1, image_batch, 64)) {
     EXPECT_FALSE(tensor.error) << tensor.name;
     EXPECT_FALSE(tensor.histogram.counts.empty()) << tensor.name;
   }
-  EXPECT_THROW(measure_tensors(*model, 0, batch, 64), std::invalid_argument);
+  EXPECT_THROW(measure_tensors(*model, 0, image_batch, 64), std::invalid_argument);
 }
 
 }  // namespace

@@ -33,11 +33,11 @@ std::shared_ptr<Conv2d> conv(std::int64_t in, std::int64_t out, Rng& rng) {
                                   rng);
 }
 
-std::shared_ptr<BatchNorm2d> norm(std::int64_t channels) {
+std::shared_ptr<BatchNorm2d> plain_norm(std::int64_t channels) {
   return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
 }
 
-QuantizeConfig config_for(std::vector<std::string> targets, Profile profile = Profile::kOrt) {
+QuantizeConfig graph_config(std::vector<std::string> targets, Profile profile = Profile::kOrt) {
   QuantizeConfig config;
   config.groups.push_back({std::move(targets), default_w8a8()});
   config.profile = profile;
@@ -60,10 +60,10 @@ std::shared_ptr<Module> block_of_containers() {
   Rng rng(1);
   auto main =
       std::make_shared<Sequential>(Sequential::NamedChildren{{"conv1", conv(3, 3, rng)},
-                                                             {"bn1", norm(3)},
+                                                             {"bn1", plain_norm(3)},
                                                              {"relu1", std::make_shared<ReLU>()},
                                                              {"conv2", conv(3, 3, rng)},
-                                                             {"bn2", norm(3)}});
+                                                             {"bn2", plain_norm(3)}});
   return std::make_shared<Sequential>(Sequential::NamedChildren{
       {"block", std::make_shared<Residual>(main, nullptr, std::make_shared<ReLU>())},
       {"pool", std::make_shared<GlobalAvgPool>()}});
@@ -73,10 +73,10 @@ std::shared_ptr<Module> block_as_graph() {
   Rng rng(1);
   return std::make_shared<Graph>(
       std::vector<Graph::NamedNode>{{"conv1", conv(3, 3, rng)},
-                                    {"bn1", norm(3)},
+                                    {"bn1", plain_norm(3)},
                                     {"relu1", std::make_shared<ReLU>()},
                                     {"conv2", conv(3, 3, rng)},
-                                    {"bn2", norm(3)},
+                                    {"bn2", plain_norm(3)},
                                     {"sum", std::make_shared<Add>(), {"bn2", "input"}},
                                     {"relu", std::make_shared<ReLU>()},
                                     {"pool", std::make_shared<GlobalAvgPool>()}});
@@ -84,8 +84,8 @@ std::shared_ptr<Module> block_as_graph() {
 
 TEST(PrepareGraph, AResidualBlockAndItsGraphAreOneThing) {
   for (const Profile profile : {Profile::kOrt, Profile::kTensorrt}) {
-    const PreparedModel nested = prepare(block_of_containers(), config_for({"Conv2d"}, profile));
-    const PreparedModel flat = prepare(block_as_graph(), config_for({"Conv2d"}, profile));
+    const PreparedModel nested = prepare(block_of_containers(), graph_config({"Conv2d"}, profile));
+    const PreparedModel flat = prepare(block_as_graph(), graph_config({"Conv2d"}, profile));
     ASSERT_EQ(nested.plan.rows.size(), flat.plan.rows.size());
     for (std::size_t i = 0; i < flat.plan.rows.size(); ++i) {
       EXPECT_EQ(nested.plan.rows[i].tensor, flat.plan.rows[i].tensor);
@@ -108,7 +108,7 @@ TEST(PrepareGraph, WhatTwoNodesReadHasOneQuantizerAndFusesNothing) {
                                              {"relu", std::make_shared<ReLU>()},
                                              {"left", conv(3, 3, rng)},
                                              {"join", std::make_shared<Cat>(), {"left", "conv"}}}),
-                                         config_for({"Conv2d"}));
+                                         graph_config({"Conv2d"}));
   EXPECT_EQ(note_of(prepared.plan, "relu", "output"), "as conv: ");
   EXPECT_EQ(note_of(prepared.plan, "left", "input"), "no row");
   EXPECT_EQ(note_of(prepared.plan, "join", "output"),
@@ -126,7 +126,8 @@ TEST(PrepareGraph, TensorrtAsksEveryReader) {
                                         {"other", conv(3, 3, rng), {"input"}}};
     if (read_by_a_layer) nodes[1].inputs = {"conv"};
     nodes.push_back({"sum", std::make_shared<Add>(), {"conv", "other"}});
-    return prepare(std::make_shared<Graph>(nodes), config_for({"Conv2d"}, Profile::kTensorrt)).plan;
+    return prepare(std::make_shared<Graph>(nodes), graph_config({"Conv2d"}, Profile::kTensorrt))
+        .plan;
   };
   EXPECT_EQ(note_of(graph(false), "conv", "output"), "float: a sum reads it (profile tensorrt)");
   EXPECT_EQ(note_of(graph(true), "conv", "output"), "int8 symmetric, per tensor: ");
@@ -160,11 +161,11 @@ TEST(PrepareForms, ARowOfOnesOwnComesFirstAndIsNamedInMessages) {
         Sequential::NamedChildren{{"fc", std::make_shared<OwnLinear>(LinearOptions{4, 3}, rng)},
                                   {"relu", std::make_shared<ReLU>()}});
   };
-  const PreparedModel prepared = prepare(model(), config_for({"OwnLinear"}), forms);
+  const PreparedModel prepared = prepare(model(), graph_config({"OwnLinear"}), forms);
   EXPECT_EQ(prepared.model->slot("fc")->type_name(), "QatOwnLinear");
   EXPECT_EQ(note_of(prepared.plan, "fc", "output"), "uint8 affine, per tensor: after relu");
-  EXPECT_EQ(prepare(model(), config_for({"fc"})).model->slot("fc")->type_name(), "QatLinear");
-  EXPECT_EQ(message_of<InputError>([&] { prepare(model(), config_for({"ReLU"}), forms); }),
+  EXPECT_EQ(prepare(model(), graph_config({"fc"})).model->slot("fc")->type_name(), "QatLinear");
+  EXPECT_EQ(message_of<InputError>([&] { prepare(model(), graph_config({"ReLU"}), forms); }),
             "quantize.groups.0.targets: 'ReLU' names relu (ReLU), which has no quantized form "
             "(Linear, Conv2d, Conv1d, ConvTranspose2d and OwnLinear have)");
 }
@@ -176,11 +177,11 @@ TEST(PrepareForms, AWeightedFormIsAQuantizedLayer) {
                         return std::make_shared<ReLU>();
                       })};
   Rng rng(1);
-  EXPECT_EQ(
-      message_of<std::invalid_argument>([&] {
-        prepare(std::make_shared<Linear>(LinearOptions{4, 3}, rng), config_for({"Linear"}), forms);
-      }),
-      "[prepare] the quantized form of Linear is expected to be a QuantizedLayer");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              prepare(std::make_shared<Linear>(LinearOptions{4, 3}, rng), graph_config({"Linear"}),
+                      forms);
+            }),
+            "[prepare] the quantized form of Linear is expected to be a QuantizedLayer");
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ namespace {
 using testing::random_tensor;
 using testing::values;
 
-struct Quantized {
-  Quantized(Shape shape, std::uint64_t seed, bool is_signed, float gain)
+struct QuantizedInput {
+  QuantizedInput(Shape shape, std::uint64_t seed, bool is_signed, float gain)
       : leaf(random_tensor(std::move(shape), seed, DType::kF32), true) {
     for (float& v : leaf.value().span<float>()) v = gain * v + 0.3F;
     ActivationQuantizer quantizer(activations(is_signed));
@@ -37,9 +37,10 @@ struct Quantized {
 };
 
 TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
-  constexpr std::int64_t kRows = 60, kWidths[] = {5, 3};
+  constexpr std::int64_t kInputRows = 60, kWidths[] = {5, 3};
   for (const int mix : {0, 1, 2, 3, 4, 5, 6, 7}) {
-    const Quantized a({2, 5, 6, 5}, 1, (mix & 1) != 0, 1), b({2, 5, 6, 3}, 2, (mix & 2) != 0, 3);
+    const QuantizedInput a({2, 5, 6, 5}, 1, (mix & 1) != 0, 1),
+        b({2, 5, 6, 3}, 2, (mix & 2) != 0, 3);
     ActivationQuantizer output(activations((mix & 4) != 0));
     output.set_qparams(0, 0.0123F, (mix & 4) != 0 ? -9 : 101);
     ForwardContext evaluation;
@@ -50,11 +51,11 @@ TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
     const Tensor grad = random_tensor(y.shape(), 3, DType::kF32);
     y.backward(grad);
     std::int64_t first = 0, clamped = 0;
-    for (const Quantized* part : {&a, &b}) {
+    for (const QuantizedInput* part : {&a, &b}) {
       const std::int64_t width = kWidths[part == &b];
       const std::vector<double> in = values(part->codes->codes),
                                 reached = values(part->leaf.grad());
-      for (std::int64_t i = 0; i < kRows * width; ++i) {
+      for (std::int64_t i = 0; i < kInputRows * width; ++i) {
         const auto to = static_cast<std::size_t>(i / width * 8 + first + i % width);
         const float real =
             part->codes->host_scale() *
@@ -74,7 +75,7 @@ TEST(ConcatCodes, EachInputFollowsTheRequantizationRule) {
 }
 
 TEST(ConcatCodes, CopiesWhereTheGridIsTheOutputs) {
-  const Quantized a({40, 7}, 4, false, 2);
+  const QuantizedInput a({40, 7}, 4, false, 2);
   ActivationQuantizer output(activations(false));
   output.set_qparams(0, a.codes->host_scale(), a.codes->host_zero_point());
   ForwardContext evaluation;

@@ -15,7 +15,7 @@ using testing::random_tensor;
 
 constexpr std::int64_t kLength = 11;
 
-struct Case {
+struct Conv1dCase {
   const char* name;
   Conv1dOptions conv;
   bool norm = false;
@@ -23,9 +23,9 @@ struct Case {
   bool affine_weights = false;
   int bits = 8;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const Conv1dCase& c, std::ostream* out) { *out << c.name; }
 
-const Case kCases[] = {
+const Conv1dCase kConv1dCases[] = {
     {"plain", {.in_channels = 4, .out_channels = 6, .kernel_size = 3, .padding = 1}},
     {"strided",
      {.in_channels = 4, .out_channels = 6, .kernel_size = 4, .stride = 2, .bias = false}},
@@ -51,7 +51,7 @@ const Case kCases[] = {
 
 // A convolution of sequences, or of images of one row.
 struct Network {
-  Network(const Case& c, bool rows) {
+  Network(const Conv1dCase& c, bool rows) {
     Rng rng(5);
     const Conv1dOptions& o = c.conv;
     if (rows) {
@@ -88,8 +88,8 @@ struct Network {
   PreparedModel prepared;
 };
 
-class QuantizedConv1d : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConv1d, ::testing::ValuesIn(kCases),
+class QuantizedConv1d : public ::testing::TestWithParam<Conv1dCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConv1d, ::testing::ValuesIn(kConv1dCases),
                          [](const auto& p) { return std::string(p.param.name); });
 
 TEST_P(QuantizedConv1d, IsAConvolutionOfOneRow) {

@@ -22,7 +22,7 @@ using kernels::Activation;
 using testing::all_close;
 using testing::random_tensor;
 
-struct Case {
+struct TransposeCase {
   const char* name;
   ConvTranspose2dOptions conv;
   Activation activation = Activation::kNone;
@@ -31,9 +31,9 @@ struct Case {
   bool affine_weights = false;
   int input_bits = 8;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const TransposeCase& c, std::ostream* out) { *out << c.name; }
 
-const Case kCases[] = {
+const TransposeCase kTransposeCases[] = {
     {"doubles", {.in_channels = 3, .out_channels = 5, .kernel_size = {2, 2}, .stride = {2, 2}}},
     {"plain", {.in_channels = 3, .out_channels = 4, .kernel_size = {3, 2}}, Activation::kRelu},
     {"overlaps",
@@ -117,7 +117,7 @@ const Case kCases[] = {
      16},
 };
 
-QConfig config_of(const Case& c) {
+QConfig config_of(const TransposeCase& c) {
   QConfig config = default_w8a8();
   config.weights->scheme.bits = c.bits;
   config.weights->scheme.granularity =
@@ -128,7 +128,7 @@ QConfig config_of(const Case& c) {
 }
 
 struct Fixture {
-  explicit Fixture(const Case& c)
+  explicit Fixture(const TransposeCase& c)
       : options(c.conv),
         config(config_of(c)),
         rng(3),
@@ -171,8 +171,8 @@ struct Fixture {
   Variable x;
 };
 
-class QuantizedConvTranspose : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConvTranspose, ::testing::ValuesIn(kCases),
+class QuantizedConvTranspose : public ::testing::TestWithParam<TransposeCase> {};
+INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConvTranspose, ::testing::ValuesIn(kTransposeCases),
                          [](const auto& p) { return std::string(p.param.name); });
 
 // Each pixel of the input is added to those of the output, in integers.
@@ -254,7 +254,7 @@ TEST_P(QuantizedConvTranspose, GradientsAreStraightThrough) {
 
 // Weights in groups of three: sums of groups, each with its scales, and a float output.
 TEST_P(QuantizedConvTranspose, GroupsOfWeightsAreScaledOneByOne) {
-  Case grouped = GetParam();
+  TransposeCase grouped = GetParam();
   Fixture f(grouped);
   f.config.weights->scheme.granularity = kernels::Granularity::kGroup;
   f.config.weights->scheme.group_size = f.options.kernel_size[1];

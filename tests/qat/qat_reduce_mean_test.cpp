@@ -18,7 +18,7 @@ namespace {
 
 using testing::random_tensor;
 
-struct Case {
+struct MeanCase {
   const char* name;
   Shape in;
   std::vector<std::int64_t> axes;
@@ -26,26 +26,26 @@ struct Case {
   Shape out;
   int bits = 8;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const MeanCase& c, std::ostream* out) { *out << c.name; }
 
-class QuantizedReduceMean : public ::testing::TestWithParam<Case> {};
+class QuantizedReduceMean : public ::testing::TestWithParam<MeanCase> {};
 INSTANTIATE_TEST_SUITE_P(
     Cases, QuantizedReduceMean,
-    ::testing::Values(Case{"rows_of_images", {2, 5, 4, 3}, {1}, false, {2, 4, 3}},
-                      Case{"columns_of_images", {2, 5, 4, 3}, {2}, true, {2, 5, 1, 3}},
-                      Case{"images", {2, 5, 4, 3}, {1, 2}, true, {2, 1, 1, 3}},
-                      Case{"flat_images", {2, 5, 4, 3}, {1, 2}, false, {2, 3}},
-                      Case{"channels", {2, 5, 4, 3}, {3}, true, {2, 5, 4, 1}},
-                      Case{"all", {2, 5, 4, 3}, {1, 2, 3}, false, {2}},
-                      Case{"tokens", {3, 7, 6}, {1}, false, {3, 6}},
-                      Case{"features", {3, 7, 6}, {2}, true, {3, 7, 1}},
-                      Case{"rows", {4, 9}, {1}, true, {4, 1}},
-                      Case{"five_dimensions", {2, 3, 4, 2, 5}, {2, 3}, false, {2, 3, 5}},
-                      Case{"wide", {3, 7, 6}, {1}, false, {3, 6}, 16}),
+    ::testing::Values(MeanCase{"rows_of_images", {2, 5, 4, 3}, {1}, false, {2, 4, 3}},
+                      MeanCase{"columns_of_images", {2, 5, 4, 3}, {2}, true, {2, 5, 1, 3}},
+                      MeanCase{"images", {2, 5, 4, 3}, {1, 2}, true, {2, 1, 1, 3}},
+                      MeanCase{"flat_images", {2, 5, 4, 3}, {1, 2}, false, {2, 3}},
+                      MeanCase{"channels", {2, 5, 4, 3}, {3}, true, {2, 5, 4, 1}},
+                      MeanCase{"all", {2, 5, 4, 3}, {1, 2, 3}, false, {2}},
+                      MeanCase{"tokens", {3, 7, 6}, {1}, false, {3, 6}},
+                      MeanCase{"features", {3, 7, 6}, {2}, true, {3, 7, 1}},
+                      MeanCase{"rows", {4, 9}, {1}, true, {4, 1}},
+                      MeanCase{"five_dimensions", {2, 3, 4, 2, 5}, {2, 3}, false, {2, 3, 5}},
+                      MeanCase{"wide", {3, 7, 6}, {1}, false, {3, 6}, 16}),
     [](const auto& p) { return std::string(p.param.name); });
 
 TEST_P(QuantizedReduceMean, SumsCodesAndRoundsOnce) {
-  const Case& c = GetParam();
+  const MeanCase& c = GetParam();
   QuantizerConfig config = *default_w8a8().activations;
   config.scheme.bits = c.bits;
   ActivationQuantizer input(config);

@@ -22,7 +22,7 @@ using kernels::Activation;
 using testing::all_close;
 using testing::random_tensor;
 
-struct Case {
+struct LayerCase {
   const char* name;
   Conv2dOptions conv;
   Activation activation = Activation::kNone;
@@ -32,7 +32,7 @@ struct Case {
   bool affine_weights = false;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const LayerCase& c, std::ostream* out) { *out << c.name; }
 
 Conv2dOptions conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                    std::int64_t padding, std::int64_t groups, bool bias) {
@@ -47,7 +47,7 @@ Conv2dOptions conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::
   return options;
 }
 
-const Case kCases[] = {
+const LayerCase kLayerCases[] = {
     {"plain", conv(3, 5, 3, 1, 1, 1, true)},
     {"relu", conv(3, 8, 3, 1, 1, 1, true), Activation::kRelu},
     {"relu6", conv(4, 4, 3, 2, 1, 1, true), Activation::kRelu6},
@@ -64,7 +64,7 @@ const Case kCases[] = {
     {"affine_one_scale", conv(3, 5, 3, 1, 0, 1, true), Activation::kNone, 2, false, false, true},
 };
 
-QConfig config_of(const Case& c) {
+QConfig config_of(const LayerCase& c) {
   QConfig config = default_w8a8();
   config.weights->scheme.bits = c.bits;
   config.weights->scheme.granularity =
@@ -78,8 +78,8 @@ QConfig config_of(const Case& c) {
 }
 
 // A layer, its float twin's parts, and an input with codes.
-struct Fixture {
-  explicit Fixture(const Case& c)
+struct LayerFixture {
+  explicit LayerFixture(const LayerCase& c)
       : options(c.conv),
         config(config_of(c)),
         rng(3),
@@ -117,10 +117,10 @@ double pixel(const Tensor& t, std::int64_t n, std::int64_t h, std::int64_t w, st
       t)[static_cast<std::size_t>(((n * t.dim(1) + h) * t.dim(2) + w) * t.dim(3) + c)];
 }
 
-class QuantizedConv : public ::testing::TestWithParam<Case> {};
+class QuantizedConv : public ::testing::TestWithParam<LayerCase> {};
 
 TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
-  Fixture f(GetParam());
+  LayerFixture f(GetParam());
   const Variable y = f.run(/*training=*/true);
   ForwardContext evaluation;
   const auto x = quantized(f.input_quantizer.forward(f.x, evaluation));
@@ -186,7 +186,7 @@ TEST_P(QuantizedConv, CodesEqualAScalarLoop) {
 
 // The range of each scale's weights, extended to hold 0, from one end of the codes to the other.
 TEST_P(QuantizedConv, WeightScalesAreTheDefinitions) {
-  Fixture f(GetParam());
+  LayerFixture f(GetParam());
   f.run(/*training=*/true);
   const auto weights = f.layer.weight().value().span<float>();
   const auto scales = f.layer.weight_quantizer()->host_scale();
@@ -210,7 +210,7 @@ TEST_P(QuantizedConv, WeightScalesAreTheDefinitions) {
 
 // The float graph: fake-quantized operands, a float convolution, the activation, the quantizer.
 TEST_P(QuantizedConv, GradientsAreStraightThrough) {
-  Fixture f(GetParam());
+  LayerFixture f(GetParam());
   const Variable y = f.run(true);
   const Tensor grad = random_tensor(y.shape(), 11, DType::kF32);
   y.backward(grad);
@@ -242,7 +242,7 @@ TEST_P(QuantizedConv, GradientsAreStraightThrough) {
 }
 
 TEST_P(QuantizedConv, StaysWithinOneStepOfTheFloatReference) {
-  Fixture f(GetParam());
+  LayerFixture f(GetParam());
   const Variable y = f.run(true);
   ForwardContext evaluation;
   const Variable w = f.layer.weight_quantizer()->forward(f.layer.weight(), evaluation);
@@ -258,7 +258,7 @@ TEST_P(QuantizedConv, StaysWithinOneStepOfTheFloatReference) {
   EXPECT_TRUE(all_close(y.value(), reference.value(), 1e-5, 0.51 * (step + bias_step) + 1e-4));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConv, ::testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConv, ::testing::ValuesIn(kLayerCases),
                          [](const auto& p) { return std::string(p.param.name); });
 
 TEST(QuantizedLinear, EqualsAConvolutionOfOnePixel) {
@@ -412,7 +412,7 @@ TEST(QuantizedLinear, FakeQuantOffIsTheFloatLayer) {
 }
 
 TEST(QuantizedLayers, EvaluationChangesNoState) {
-  Fixture f(kCases[1]);
+  LayerFixture f(kLayerCases[1]);
   f.run(true);
   std::vector<Tensor> before;
   for (const auto& buffer : f.layer.named_buffers()) before.push_back(buffer.tensor.clone());
@@ -427,7 +427,7 @@ TEST(QuantizedLayers, EvaluationChangesNoState) {
 // A gradient that somebody else holds is not written over: the same backward pass again gives the
 // same gradients.
 TEST(QuantizedLayers, BackwardLeavesTheGradientsOfOthers) {
-  Fixture f(kCases[1]);
+  LayerFixture f(kLayerCases[1]);
   const Variable y = f.run(true);
   const Tensor grad = random_tensor(y.shape(), 9, DType::kF32);
   const Tensor before = grad.clone();

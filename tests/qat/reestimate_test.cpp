@@ -17,7 +17,7 @@
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
 
-namespace steelyard::qat {
+namespace steelyard::qat::reestimate_test {
 namespace {
 
 using testing::all_close;
@@ -244,4 +244,4 @@ TEST_P(Reestimation, ARunThatWasStoppedEndsWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace steelyard::qat
+}  // namespace steelyard::qat::reestimate_test

@@ -12,7 +12,7 @@
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
-namespace steelyard::qat {
+namespace steelyard::qat::schedule_test {
 namespace {
 
 std::shared_ptr<Module> prepared_model(int bits = 8) {
@@ -185,4 +185,4 @@ TEST(Schedule, WidthsNarrowInStages) {
 }
 
 }  // namespace
-}  // namespace steelyard::qat
+}  // namespace steelyard::qat::schedule_test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/recipes/models/models.h"
@@ -33,6 +34,10 @@ quantize:
     - targets: ["re:fc.*"]
       weights: {num_bits: 3, observer: histogram}
 )";
+
+inline Recipe parsed(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_recipe(text, "r.yaml", overrides, builtin_models());
+}
 
 // The message of the InputError that `f` throws, or "accepted".
 template <typename F>

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "steelyard/framework/tensor.h"
@@ -34,6 +35,14 @@ inline Tensor spread_tensor(Shape shape) {
     t.data<double>()[i] = 0.1 * static_cast<double>((i * stride) % n - n / 2) + 0.05;
   }
   return t;
+}
+
+// Of parameters, buffers or modules.
+template <typename Named>
+std::vector<std::string> names_of(const std::vector<Named>& all) {
+  std::vector<std::string> list;
+  for (const auto& one : all) list.push_back(one.name);
+  return list;
 }
 
 inline std::vector<double> values(const Tensor& t) {

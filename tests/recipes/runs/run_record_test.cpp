@@ -11,10 +11,6 @@
 namespace steelyard {
 namespace {
 
-Recipe parsed(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(text, "r.yaml", overrides, builtin_models());
-}
-
 RunRecord example() {
   return {{DType::kU8, {28, 28, 2}, 10},
           {{0.1F, -1e-30F}, {1.0F / 3, 3e30F}},

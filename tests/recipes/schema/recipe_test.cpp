@@ -17,11 +17,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-Recipe parsed(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  const ModelRegistry registry = builtin_models();
-  return parse_recipe(text, "r.yaml", overrides, registry);
-}
-
 TEST(Recipe, SmallRecipeHasTheDocumentedDefaults) {
   const Recipe r = parsed(kSmallRecipe);
   EXPECT_EQ(r.name, "small");
