@@ -45,9 +45,18 @@ std::vector<std::int64_t> strides_of(const Shape& shape) {
   return strides;
 }
 
-Constant rearranged(const Constant& x, Shape shape, const From& from) {
+std::int64_t grown_size(const Shape& shape, bool floating, std::int64_t like) {
+  const std::int64_t size = limited_size(shape);
+  if (size > std::max(like, floating ? kMostGrownFloats : kMostGrownIntegers)) {
+    refuse("a constant of shape " + shape_string(shape) + " is too large");
+  }
+  return size;
+}
+
+Constant rearranged(const Constant& x, Shape shape, const From& from, std::int64_t like) {
   Constant y{.shape = std::move(shape), .floating = x.floating};
-  const auto size = static_cast<std::size_t>(limited_size(y.shape));
+  const auto size =
+      static_cast<std::size_t>(grown_size(y.shape, y.floating, std::max(x.size(), like)));
   if (y.floating) {
     y.reals.resize(size);
   } else {
@@ -64,17 +73,20 @@ Constant rearranged(const Constant& x, Shape shape, const From& from) {
   return y;
 }
 
-Constant expanded(const Constant& x, const Shape& wanted) {
+Constant expanded(const Constant& x, const Shape& wanted, std::int64_t like) {
   const Shape shape = broadcast(x.shape, wanted);
   const auto strides = strides_of(x.shape);
   const std::size_t added = shape.size() - x.shape.size();
-  return rearranged(x, shape, [&](const Positions& index) {
-    std::int64_t from = 0;
-    for (std::size_t i = 0; i < x.shape.size(); ++i) {
-      if (x.shape[i] != 1) from += index[added + i] * strides[i];
-    }
-    return from;
-  });
+  return rearranged(
+      x, shape,
+      [&](const Positions& index) {
+        std::int64_t from = 0;
+        for (std::size_t i = 0; i < x.shape.size(); ++i) {
+          if (x.shape[i] != 1) from += index[added + i] * strides[i];
+        }
+        return from;
+      },
+      like);
 }
 
 std::optional<double> scalar_of(const Constant& constant) {

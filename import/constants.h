@@ -12,6 +12,10 @@
 namespace steelyard::imports {
 
 inline constexpr std::int64_t kMostElementsOfAConstant = std::int64_t{1} << 28;
+// Of one that is larger than those from which it is computed: weights of a test file, which are
+// zeros of a given shape; a mask for 4096 positions.
+inline constexpr std::int64_t kMostGrownFloats = std::int64_t{1} << 27;
+inline constexpr std::int64_t kMostGrownIntegers = std::int64_t{1} << 24;
 
 // The number of a constant of one element.
 std::optional<double> scalar_of(const Constant& constant);
@@ -38,11 +42,15 @@ std::int64_t limited_size(const Shape& shape);
 std::vector<std::int64_t> strides_of(const Shape& shape);
 
 // A constant of `shape` whose element at a position is that of `x` which `from` gives for it.
+// Throws Unsupported where it has more elements than x and `like`, and too many for grown_size().
 using Positions = std::vector<std::int64_t>;  // one of each axis
 using From = std::function<std::int64_t(const Positions&)>;
-Constant rearranged(const Constant& x, Shape shape, const From& from);
-// A constant broadcast to a shape. Throws Unsupported.
-Constant expanded(const Constant& x, const Shape& wanted);
+Constant rearranged(const Constant& x, Shape shape, const From& from, std::int64_t like = 0);
+// A constant broadcast to a shape. Throws Unsupported, for too many elements as rearranged().
+Constant expanded(const Constant& x, const Shape& wanted, std::int64_t like = 0);
+// The number of elements. Throws Unsupported for more than `like` that are more than
+// kMostGrownFloats or kMostGrownIntegers.
+std::int64_t grown_size(const Shape& shape, bool floating, std::int64_t like);
 // A constant with its axes in another order.
 Constant transposed(const Constant& constant, const std::vector<std::int64_t>& order);
 

@@ -49,10 +49,16 @@ std::vector<std::int64_t> axes_of(const OnnxNode& node, const FoldInputs& inputs
   return list == nullptr ? std::vector<std::int64_t>{} : integers_of(*list, "axes");
 }
 
-std::optional<std::vector<Constant>> fold(const OnnxNode& node, const FoldInputs& inputs) {
+std::optional<std::vector<Constant>> fold(const OnnxNode& node, const FoldInputs& inputs,
+                                          std::int64_t& foldable_bytes) {
   const auto found = folds().find(node.op);
   if (found == folds().end() || !node.domain.empty()) return std::nullopt;
-  return found->second.compute(node, inputs);
+  std::vector<Constant> outputs = found->second.compute(node, inputs);
+  std::int64_t bytes = 0;
+  for (const Constant& output : outputs) bytes += output.bytes();
+  if (bytes > foldable_bytes) refuse("the constants computed from others are too large together");
+  foldable_bytes -= bytes;
+  return outputs;
 }
 
 }  // namespace steelyard::imports

@@ -10,8 +10,9 @@ namespace steelyard::imports {
 
 // The outputs of a node whose inputs are these (null where one is absent); nothing for an operation
 // that is not computed here. Throws Unsupported for arguments that do not fit and for results that
-// are too large.
+// are too large, or take more than `foldable_bytes`; takes theirs from these.
 std::optional<std::vector<Constant>> fold(const OnnxNode& node,
-                                          const std::vector<const Constant*>& inputs);
+                                          const std::vector<const Constant*>& inputs,
+                                          std::int64_t& foldable_bytes);
 
 }  // namespace steelyard::imports

@@ -284,7 +284,7 @@ class ModelReader {
     for (const onnx::TensorProto& tensor : graph.initializer()) {
       const std::string what = "initializer " + in_quotes(tensor.name());
       if (!made_.insert(tensor.name()).second) fail(what + " is there twice");
-      model_.initializers.emplace(tensor.name(), TensorReader(tensor, path_, what).read());
+      model_.initializers.emplace(tensor.name(), read_constant(tensor, what));
     }
     for (const onnx::ValueInfoProto& input : graph.input()) {
       if (model_.initializers.contains(input.name())) continue;  // as older files have it
@@ -376,9 +376,15 @@ class ModelReader {
          text(*expected) + ", got " + text(attribute.type()));
   }
 
+  Constant read_constant(const onnx::TensorProto& tensor, const std::string& what) {
+    Constant constant = TensorReader(tensor, path_, what).read();
+    model_.foldable_bytes += 8 * constant.bytes();
+    return constant;
+  }
+
   // Nothing for a kind that no supported operation has: subgraphs, sparse tensors.
   std::optional<OnnxAttributeValue> attribute_value(const onnx::AttributeProto& attribute,
-                                                    const std::string& node) const {
+                                                    const std::string& node) {
     switch (attribute.type()) {
       case onnx::AttributeProto::INT:
         return attribute.i();
@@ -393,9 +399,7 @@ class ModelReader {
       case onnx::AttributeProto::STRINGS:
         return std::vector<std::string>(attribute.strings().begin(), attribute.strings().end());
       case onnx::AttributeProto::TENSOR:
-        return TensorReader(attribute.t(), path_,
-                            node + ": attribute " + in_quotes(attribute.name()))
-            .read();
+        return read_constant(attribute.t(), node + ": attribute " + in_quotes(attribute.name()));
       default:
         return std::nullopt;
     }

@@ -32,6 +32,10 @@ struct Constant {
   std::vector<Extent> integers = {};  // of any other
 
   std::int64_t size() const { return shape_size(shape); }
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(reals.size() * sizeof(float) +
+                                     integers.size() * sizeof(Extent));
+  }
 };
 
 using OnnxAttributeValue = std::variant<std::int64_t, float, std::string, std::vector<std::int64_t>,
@@ -87,6 +91,9 @@ struct OnnxModel {
   std::vector<OnnxPort> outputs;
   std::vector<OnnxNode> nodes;
   std::map<std::string, Constant> initializers;
+  // Bytes that constants computed from others may still take: at first 768 MiB, and eight times
+  // what the file's constants take.
+  std::int64_t foldable_bytes = std::int64_t{3} << 28;
 };
 
 }  // namespace steelyard::imports

@@ -103,7 +103,8 @@ struct Pair {
 Pair pair_of(const FoldInputs& in) {
   const Shape shape = broadcast(required(in, 0).shape, required(in, 1).shape);
   if (in[0]->floating != in[1]->floating) refuse("operands of two types");
-  return {expanded(*in[0], shape), expanded(*in[1], shape)};
+  const std::int64_t like = std::max(in[0]->size(), in[1]->size());
+  return {expanded(*in[0], shape, like), expanded(*in[1], shape, like)};
 }
 
 Constant arithmetic(char op, const FoldInputs& in) {
@@ -222,8 +223,9 @@ Constant clip(const OnnxNode& node, const FoldInputs& in) {
 Constant where(const FoldInputs& in) {
   const Shape shape =
       broadcast(broadcast(required(in, 0).shape, required(in, 1).shape), required(in, 2).shape);
-  const Constant condition = expanded(*in[0], shape), b = expanded(*in[2], shape);
-  Constant a = expanded(*in[1], shape);
+  const std::int64_t like = std::max({in[0]->size(), in[1]->size(), in[2]->size()});
+  const Constant condition = expanded(*in[0], shape, like), b = expanded(*in[2], shape, like);
+  Constant a = expanded(*in[1], shape, like);
   if (a.floating != b.floating || condition.floating) refuse("operands of two types");
   for (std::size_t i = 0; i < condition.integers.size(); ++i) {
     if (condition.integers[i].value != 0) continue;

@@ -194,15 +194,16 @@ Constant range_of_integers(const FoldInputs& in) {
   const auto [first, limit, step] = numbers;
   if (step == 0) refuse("a step of 0");
   const double span = static_cast<double>(limit) - static_cast<double>(first);
-  if (std::abs(span / static_cast<double>(step)) > kMostElementsOfAConstant) {
+  if (std::abs(span / static_cast<double>(step)) > kMostGrownIntegers) {
     refuse("a constant that is too large");
   }
-  std::vector<std::int64_t> values;
+  Constant list{.shape = {0}};
   for (std::int64_t at = first; step > 0 ? at < limit : at > limit;) {
-    values.push_back(at);
+    list.integers.push_back({at});
     if (__builtin_add_overflow(at, step, &at)) break;  // past the limit
   }
-  return list_of(values);
+  list.shape[0] = std::ssize(list.integers);
+  return list;
 }
 
 // Added up one after another, as ONNX Runtime does.
@@ -214,7 +215,7 @@ Constant range_of_floats(const FoldInputs& in) {
   }
   const auto [first, limit, step] = numbers;
   const double count = std::ceil(double{limit - first} / double{step});
-  if (!(count <= static_cast<double>(kMostElementsOfAConstant))) {
+  if (!(count <= static_cast<double>(kMostGrownFloats))) {
     refuse("a constant that is too large");
   }
   Constant list{.shape = {std::max<std::int64_t>(0, static_cast<std::int64_t>(count))},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/import/constants.h"
 #include "steelyard/import/unsupported.h"
 #include "tests/support/gradcheck.h"
 
@@ -41,7 +42,8 @@ std::vector<Constant> outputs_of(const std::string& op, const std::vector<Consta
                       .attributes = attributes};
   std::vector<const Constant*> pointers;
   for (const Constant& input : inputs) pointers.push_back(&input);
-  return fold(node, pointers).value();
+  std::int64_t foldable_bytes = std::int64_t{1} << 30;
+  return fold(node, pointers, foldable_bytes).value();
 }
 
 Constant folded(const std::string& op, const std::vector<Constant>& inputs,
@@ -92,6 +94,30 @@ TEST(Fold, RefusesWholeNumbersBeyond64Bits) {
   EXPECT_THAT(refusal("Reshape", {integers({1, 2}), sizes}), ::testing::HasSubstr("is too large"));
   const Constant empty{.shape = {0, kHighest, kHighest}, .floating = true};
   EXPECT_THAT(refusal("Transpose", {empty}), ::testing::HasSubstr("is too large"));
+}
+
+// A few numbers of a small file do not make gigabytes; what a large file holds may be computed
+// with.
+TEST(Fold, BoundsTheMemoryOfConstants) {
+  constexpr std::int64_t kMost = kMostGrownIntegers;
+  EXPECT_EQ(refusal("Range", {integers({}, {0}), integers({}, {kMost + 1}), integers({}, {1})}),
+            "a constant that is too large");
+  EXPECT_THAT(refusal("Expand", {integers({1}), integers({2, kMost / 2 + 1})}),
+              ::testing::HasSubstr("is too large"));
+  EXPECT_THAT(refusal("Expand", {reals({1}), integers({2, kMostGrownFloats / 2 + 1})}),
+              ::testing::HasSubstr("is too large"));
+  EXPECT_EQ(grown_size({2, kMost}, true, 1), 2 * kMost);
+  EXPECT_EQ(grown_size({2, kMost}, false, 2 * kMost), 2 * kMost);
+  EXPECT_THROW(grown_size({2, kMost}, false, kMost), Unsupported);
+
+  const OnnxNode negation{.name = "n", .op = "Neg", .inputs = {}, .outputs = {"y"}};
+  const Constant two = reals({1, 2});
+  std::int64_t foldable_bytes = 12;
+  EXPECT_EQ(fold(negation, {&two}, foldable_bytes)->at(0).reals.back(), -2);
+  EXPECT_EQ(foldable_bytes, 4);
+  EXPECT_EQ(message_of<Unsupported>([&] { fold(negation, {&two}, foldable_bytes); }),
+            "the constants computed from others are too large together");
+  EXPECT_EQ(foldable_bytes, 4);
 }
 
 TEST(Fold, ComparesAndChooses) {
