@@ -179,11 +179,7 @@ class Calibrate(Case):
         for name, more in (("", steps), ("affine-", steps + affine)):
             whole, half = name + "whole", name + "half"
             self.succeed("train", recipe, "--run-dir", whole, *more)
-            os.makedirs(self.path(half))
-            for source, target in (("step-8.safetensors", "last.safetensors"), ("recipe.yaml", "recipe.yaml"),
-                                   ("best.safetensors", "best.safetensors")):
-                with open(self.path(whole, source), "rb") as file, open(self.path(half, target), "wb") as copy:
-                    copy.write(file.read())
+            self.copy_as_stopped(whole, 8, half)
             self.succeed("train", recipe, "--run-dir", half, "--resume", *more)
             self.assertEqual(self.sha(half, "last.safetensors"), self.sha(whole, "last.safetensors"))
             self.assertRegex(self.succeed("verify", whole), r"0 of \d+ codes differ")

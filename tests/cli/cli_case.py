@@ -134,6 +134,13 @@ class Case(unittest.TestCase):
             line.pop("rank_seconds", None)
         return lines
 
+    def copy_as_stopped(self, run, step, copy):
+        """The folder that a run would have left if it had been stopped after a step whose checkpoint it kept."""
+        os.makedirs(self.path(copy))
+        for file in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
+            shutil.copy(self.path(run, file), self.path(copy))
+        shutil.copy(self.path(run, f"step-{step}.safetensors"), self.path(copy, "last.safetensors"))
+
     def resumes(self, name, body, steps=(5, 18, 40, 54)):
         """Trains a whole run, and from the checkpoints of some steps to the same bits, metrics and summary; gives the
         recipe. On the emulated GPU, where a step takes long, from the middle one of them: that is enough to miss what
@@ -144,10 +151,7 @@ class Case(unittest.TestCase):
         expected = self.sha(name, "last.safetensors")
         for step in steps[len(steps) // 2:][:1] if EMULATES_A_GPU else steps:
             run = f"{name}-from-{step}"
-            os.makedirs(self.path(run))
-            for file in ("recipe.yaml", "metrics.jsonl", "best.safetensors"):
-                shutil.copy(self.path(name, file), self.path(run))
-            shutil.copy(self.path(name, f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
+            self.copy_as_stopped(name, step, run)
             self.train(recipe, run, *more, "--resume")
             self.assertEqual(self.sha(run, "last.safetensors"), expected, f"{name} resumed from step {step}")
             self.assertEqual(self.metrics(run), self.metrics(name), f"{name} resumed from step {step}")

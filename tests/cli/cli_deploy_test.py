@@ -120,10 +120,7 @@ class Deploy(Case):
         """A run, which one that stopped inside of its first epoch must equal in the end; its folder."""
         overrides += ("train.checkpoint_every_steps=4", "train.keep_step_checkpoints=true")
         whole, half = self.trained(name, *overrides, body=body), name + "-half"
-        os.makedirs(self.path(half))
-        for source, target in (("step-8", "last"), ("best", "best")):
-            shutil.copy(self.path(whole, source + ".safetensors"), self.path(half, target + ".safetensors"))
-        shutil.copy(self.path(whole, "recipe.yaml"), self.path(half, "recipe.yaml"))
+        self.copy_as_stopped(whole, 8, half)
         sets = [word for override in overrides for word in ("--set", override)]
         self.succeed("train", self.recipe(body), "--run-dir", half, "--resume", *sets)
         self.assertEqual(self.sha(half, "last.safetensors"), self.sha(whole, "last.safetensors"))

@@ -1,7 +1,6 @@
 """Training on a GPU through the command line; the program is linked with the emulated one."""
 import os
 import re
-import shutil
 import unittest
 
 from cli_case import ADAMW, Case, LAYERS, QUANTIZE, SGD
@@ -61,10 +60,7 @@ class Training(DeviceCase):
                 self.train(recipe, f"{weights}-{device}", "--device", device, *keep)
             for first, then in (("cuda", "cpu"), ("cpu", "cuda")):
                 rest = f"{weights}-{first}-{then}"
-                os.makedirs(self.path(rest))
-                for kept in ("recipe.yaml", "best.safetensors"):
-                    shutil.copy(self.path(f"{weights}-{first}", kept), self.path(rest))
-                shutil.copy(self.path(f"{weights}-{first}", "step-5.safetensors"), self.path(rest, "last.safetensors"))
+                self.copy_as_stopped(f"{weights}-{first}", 5, rest)
                 self.succeed("train", recipe, "--run-dir", self.path(rest), "--resume", "--device", then, *keep)
                 self.close([self.summary(rest)["final"]["loss"]], [self.summary(f"{weights}-cpu")["final"]["loss"]], 2e-2)
 
@@ -81,10 +77,7 @@ class Training(DeviceCase):
             run = f"{first}-{then}"
             self.train(recipe, run, "--device", first, "--set", "train.checkpoint_every_steps=20", "--set", "train.keep_step_checkpoints=true")
             # Goes on from the middle on the other device.
-            os.makedirs(self.path(run + "-rest"))
-            for kept in ("recipe.yaml", "best.safetensors"):
-                shutil.copy(self.path(run, kept), self.path(run + "-rest"))
-            shutil.copy(self.path(run, "step-20.safetensors"), self.path(run + "-rest", "last.safetensors"))
+            self.copy_as_stopped(run, 20, run + "-rest")
             self.succeed("train", recipe, "--run-dir", self.path(run + "-rest"), "--resume", "--device", then,
                          "--set", "train.checkpoint_every_steps=20", "--set", "train.keep_step_checkpoints=true")
             rest = self.summary(run + "-rest")
@@ -243,10 +236,7 @@ class CapturedSteps(DeviceCase):
             self.assertEqual(self.sha("whole", f"step-{step}.safetensors"), self.sha("eager", f"step-{step}.safetensors"))
             for first, then in (("whole", "cuda"), ("cpu", "cuda"), ("whole", "cpu")):
                 rest = f"{first}-{then}-{step}"
-                os.makedirs(self.path(rest))
-                for kept in ("recipe.yaml", "best.safetensors"):
-                    shutil.copy(self.path(first, kept), self.path(rest))
-                shutil.copy(self.path(first, f"step-{step}.safetensors"), self.path(rest, "last.safetensors"))
+                self.copy_as_stopped(first, step, rest)
                 self.succeed("train", recipe, "--run-dir", self.path(rest), "--resume", "--device", then, *keep)
                 if first == "whole" and then == "cuda":
                     self.assertEqual(self.sha(rest, "last.safetensors"), self.sha("whole", "last.safetensors"))

@@ -6,7 +6,6 @@ import math
 import os
 import pty
 import random
-import shutil
 import signal
 import struct
 import subprocess

@@ -115,10 +115,8 @@ class Events(Case):
         whole = read_events(self.path("whole", EVENTS))
         for step in (5, 18, 27, 54):
             run = f"from-{step}"
-            os.makedirs(self.path(run))
-            shutil.copy(self.path("whole", f"step-{step}.safetensors"), self.path(run, "last.safetensors"))
-            for name in ("recipe.yaml", "metrics.jsonl", "best.safetensors", EVENTS):
-                shutil.copy(self.path("whole", name), self.path(run))
+            self.copy_as_stopped("whole", step, run)
+            shutil.copy(self.path("whole", EVENTS), self.path(run))
             with open(self.path(run, EVENTS), "ab") as file:
                 file.write(b"cut off")
             self.train(recipe, run, *self.more, "--resume")
