@@ -28,7 +28,8 @@ void for_each_index(const Shape& shape, const F& f) {
 std::int64_t limited_size(const Shape& shape) {
   std::int64_t size = 1, of_others = 1;  // than 0: strides are products of some of them
   for (const std::int64_t dim : shape) {
-    if (dim < 0 || (dim > 0 && of_others > kMostElementsOfAConstant / dim)) {
+    if (dim < 0) refuse("a constant of shape " + shape_string(shape) + " has a negative size");
+    if (dim > 0 && of_others > kMostElementsOfAConstant / dim) {
       refuse("a constant of shape " + shape_string(shape) + " is too large");
     }
     if (dim > 0) of_others *= dim;
@@ -73,8 +74,25 @@ Constant rearranged(const Constant& x, Shape shape, const From& from, std::int64
   return y;
 }
 
+namespace {
+
+// Its only element, many times.
+Constant filled(const Constant& one, const Shape& shape, std::int64_t like) {
+  Constant y{.shape = shape, .floating = one.floating};
+  const auto size = static_cast<std::size_t>(grown_size(shape, y.floating, like));
+  if (y.floating) {
+    y.reals.assign(size, one.reals[0]);
+  } else {
+    y.integers.assign(size, one.integers[0]);
+  }
+  return y;
+}
+
+}  // namespace
+
 Constant expanded(const Constant& x, const Shape& wanted, std::int64_t like) {
   const Shape shape = broadcast(x.shape, wanted);
+  if (x.size() == 1) return filled(x, shape, like);
   const auto strides = strides_of(x.shape);
   const std::size_t added = shape.size() - x.shape.size();
   return rearranged(

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "steelyard/import/folds/folds.h"
+#include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {
 namespace {
@@ -16,6 +17,31 @@ const std::map<std::string, FoldRow>& folds() {
     return all;
   }();
   return kFolds;
+}
+
+constexpr std::int64_t kLargestElement = sizeof(Extent);
+
+std::int64_t elements_of(const FoldInputs& inputs) {
+  std::int64_t elements = 0;
+  for (const Constant* input : inputs) elements += input == nullptr ? 0 : input->size();
+  return elements;
+}
+
+// Of a product of matrices, which takes longer than to read them.
+std::int64_t products_of(const OnnxNode& node, const FoldInputs& inputs) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (node.op != "MatMul") return 0;
+  const Constant &a = required(inputs, 0), &b = required(inputs, 1);
+  if (b.shape.empty()) return 0;
+  const std::int64_t columns = b.shape.back();
+  return columns > 0 && a.size() > kMost / columns ? kMost : a.size() * columns;
+}
+
+[[noreturn]] void refuse_too_large(const OnnxNode& node, const OnnxModel& model) {
+  throw UnsupportedGraph(
+      model.source, {{node.label(), node.op,
+                      "constants computed from others would take more than 768 MiB and eight times "
+                      "what the file's own take"}});
 }
 
 }  // namespace
@@ -50,14 +76,19 @@ std::vector<std::int64_t> axes_of(const OnnxNode& node, const FoldInputs& inputs
 }
 
 std::optional<std::vector<Constant>> fold(const OnnxNode& node, const FoldInputs& inputs,
-                                          std::int64_t& foldable_bytes) {
+                                          OnnxModel& model) {
   const auto found = folds().find(node.op);
   if (found == folds().end() || !node.domain.empty()) return std::nullopt;
+  const auto take = [&](std::int64_t bytes) {
+    model.foldable_bytes -= bytes;
+    if (model.foldable_bytes < 0) refuse_too_large(node, model);
+  };
+  // Whatever it makes of them, before it does.
+  const std::int64_t elements = elements_of(inputs);
+  if (elements > model.foldable_bytes / kLargestElement) refuse_too_large(node, model);
+  take(elements + products_of(node, inputs) / 4);
   std::vector<Constant> outputs = found->second.compute(node, inputs);
-  std::int64_t bytes = 0;
-  for (const Constant& output : outputs) bytes += output.bytes();
-  if (bytes > foldable_bytes) refuse("the constants computed from others are too large together");
-  foldable_bytes -= bytes;
+  for (const Constant& output : outputs) take(output.bytes());
   return outputs;
 }
 

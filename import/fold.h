@@ -10,9 +10,10 @@ namespace steelyard::imports {
 
 // The outputs of a node whose inputs are these (null where one is absent); nothing for an operation
 // that is not computed here. Throws Unsupported for arguments that do not fit and for results that
-// are too large, or take more than `foldable_bytes`; takes theirs from these.
+// are too large; UnsupportedGraph where memory and work are more than what is left of
+// `model.foldable_bytes`, from which they are taken.
 std::optional<std::vector<Constant>> fold(const OnnxNode& node,
                                           const std::vector<const Constant*>& inputs,
-                                          std::int64_t& foldable_bytes);
+                                          OnnxModel& model);
 
 }  // namespace steelyard::imports

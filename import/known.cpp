@@ -27,7 +27,7 @@ bool Translator::repeats_over_batch(const OnnxNode& node) {
   }
   std::vector<const Constant*> inputs{&sizes};
   if (expands) inputs.insert(inputs.begin(), &*input(0).known);
-  auto outputs = fold(node, inputs, model_.model.foldable_bytes);
+  auto outputs = fold(node, inputs, model_.model);
   give({.shape = {}, .known = std::move((*outputs)[0]), .repeated = axis});
   return true;
 }
@@ -94,7 +94,7 @@ bool Translator::know(const OnnxNode& node) {
     if (!input(i).known) return false;
     inputs.push_back(&*input(i).known);
   }
-  auto outputs = fold(node, inputs, model_.model.foldable_bytes);
+  auto outputs = fold(node, inputs, model_.model);
   if (!outputs) {
     if (inputs.empty()) return false;
     refuse("all of its inputs are constants");

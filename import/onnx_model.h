@@ -91,7 +91,7 @@ struct OnnxModel {
   std::vector<OnnxPort> outputs;
   std::vector<OnnxNode> nodes;
   std::map<std::string, Constant> initializers;
-  // Bytes that constants computed from others may still take: at first 768 MiB, and eight times
+  // What constants computed from others may still take (fold.h): at first 768 MiB, and eight times
   // what the file's constants take.
   std::int64_t foldable_bytes = std::int64_t{3} << 28;
 };

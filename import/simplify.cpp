@@ -18,7 +18,7 @@ namespace {
 bool fold_one(EditableGraph& graph, const OnnxNode& node,
               const std::vector<const Constant*>& inputs) {
   try {
-    auto values = fold(node, inputs, graph.model.foldable_bytes);
+    auto values = fold(node, inputs, graph.model);
     if (!values || values->size() < node.outputs.size()) return false;
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       graph.model.initializers[node.outputs[i]] = std::move((*values)[i]);

@@ -48,11 +48,19 @@ Constant to_booleans(const Constant& x) {
   return of_truths(x.shape, std::move(truths));
 }
 
-Constant to_integers(const Constant& x) {
+Constant to_integers(const Constant& x, std::int64_t type) {
+  const auto range = element_type::integers(type);
+  if (!range) refuse("to a type other than numbers and bool");
   Constant y{.shape = x.shape, .integers = x.integers};
+  y.integers.reserve(static_cast<std::size_t>(x.size()));
   for (const float v : x.reals) {
     if (!(std::abs(v) < 9e18F)) refuse("a float that no integer holds");
     y.integers.push_back({static_cast<std::int64_t>(v)});
+  }
+  for (const Extent& e : y.integers) {
+    if (!e.of_batch && (e.value < range->least || e.value > range->most)) {
+      refuse("of " + std::to_string(e.value) + " to a type that does not hold it");
+    }
   }
   return y;
 }
@@ -76,7 +84,7 @@ Constant cast(const OnnxNode& node, const FoldInputs& in) {
   const Constant& x = required(in, 0);
   const std::int64_t to = node.integer("to", element_type::kFloat);
   if (to == element_type::kBool) return to_booleans(x);
-  return element_type::is_floating(to) ? to_floats(x, to) : to_integers(x);
+  return element_type::is_floating(to) ? to_floats(x, to) : to_integers(x, to);
 }
 
 // --- arithmetic
@@ -193,7 +201,9 @@ Constant opposite(const FoldInputs& in) {
 Constant extreme(const Constant& x, const Constant& y, bool largest) {
   auto [a, b] = pair_of({&x, &y});
   for (std::size_t i = 0; i < a.reals.size(); ++i) {
-    a.reals[i] = largest ? std::max(a.reals[i], b.reals[i]) : std::min(a.reals[i], b.reals[i]);
+    const float of_both =
+        largest ? std::max(a.reals[i], b.reals[i]) : std::min(a.reals[i], b.reals[i]);
+    a.reals[i] = std::isnan(b.reals[i]) ? b.reals[i] : of_both;  // std::max(NaN, x) is NaN
   }
   for (std::size_t i = 0; i < a.integers.size(); ++i) {
     const bool above = compared(b.integers[i], a.integers[i]) > 0;

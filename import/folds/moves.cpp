@@ -214,12 +214,11 @@ Constant range_of_floats(const FoldInputs& in) {
     numbers[i] = in[i]->reals[0];
   }
   const auto [first, limit, step] = numbers;
-  const double count = std::ceil(double{limit - first} / double{step});
-  if (!(count <= static_cast<double>(kMostGrownFloats))) {
-    refuse("a constant that is too large");
-  }
-  Constant list{.shape = {std::max<std::int64_t>(0, static_cast<std::int64_t>(count))},
-                .floating = true};
+  if (!std::isfinite(limit - first) || !std::isfinite(step)) refuse("expected finite numbers");
+  if (step == 0) refuse("a step of 0");
+  const double count = std::max(0.0, std::ceil(double{limit - first} / double{step}));
+  if (count > static_cast<double>(kMostGrownIntegers)) refuse("a constant that is too large");
+  Constant list{.shape = {static_cast<std::int64_t>(count)}, .floating = true};
   float at = first;
   for (std::int64_t i = 0; i < list.shape[0]; ++i, at += step) list.reals.push_back(at);
   return list;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,8 @@ inline constexpr const char* kNetworkKey = "network";
 
 struct ImportedModel {
   imports::GraphSpec graph;
-  std::vector<NamedTensor> weights = {};  // of an ONNX file; empty for a checkpoint
-  std::string sha256 = {};                // of the ONNX file
+  std::optional<std::vector<NamedTensor>> weights = {};  // of an ONNX file; none of a checkpoint
+  std::string sha256 = {};                               // of the ONNX file
   std::vector<std::string> notes = {};
 };
 

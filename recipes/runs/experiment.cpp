@@ -164,7 +164,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   } else if (loads && network_) {
     load_imported_weights();
   }
-  imported_weights_.clear();
+  imported_weights_.reset();
   std::optional<std::size_t> equalized;
   if (loads && recipe_.equalize) equalized = qat::equalize(model_).size();
   model_ = prepared(model_, plan_);
@@ -172,7 +172,8 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   if (equalized) {
     add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");
   }
-  if (qat::freeze_rest(*model_, trained_) == 0 && !train.only.empty()) {
+  if (qat::freeze_rest(*model_, trained_) == 0) {
+    if (train.only.empty()) fail_at(place("model", ""), "model: it has no weights to train");
     fail_at(place("train", "only"),
             "train.only: no module is left to train (quantize.bn_fold: frozen drops batch norms)");
   }

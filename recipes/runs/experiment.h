@@ -221,8 +221,8 @@ class Experiment {
   qat::TrainedParts trained_;
   std::map<std::string, std::string> sources_;  // see RunRecord
   std::optional<imports::GraphSpec> network_;
-  std::optional<ExportedData> exported_;       // of model.onnx
-  std::vector<NamedTensor> imported_weights_;  // until the model has them
+  std::optional<ExportedData> exported_;                      // of model.onnx
+  std::optional<std::vector<NamedTensor>> imported_weights_;  // until the model has them
 };
 
 }  // namespace steelyard

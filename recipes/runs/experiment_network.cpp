@@ -63,10 +63,10 @@ void Experiment::require_whole_numbers() const {
 // What the file holds, unless other weights are asked for.
 void Experiment::load_imported_weights() {
   const std::string& onnx = *recipe_.model.onnx;
-  if (imported_weights_.empty()) {
+  if (!imported_weights_) {
     load_source("model.onnx", onnx, place("model", "onnx"), *model_);
   } else {
-    at_place(place("model", "onnx"), [&] { load_into(*model_, imported_weights_, onnx); });
+    at_place(place("model", "onnx"), [&] { load_into(*model_, *imported_weights_, onnx); });
     if (!exported_) note_unknown_normalization(printable(onnx));
   }
 }

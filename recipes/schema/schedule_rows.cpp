@@ -50,8 +50,9 @@ std::string epochs_text(std::int64_t first, std::int64_t epochs) {
   if (first < epochs) {
     return "an epoch from " + std::to_string(first) + " to " + std::to_string(epochs - 1);
   }
-  return "epoch " + std::to_string(first) + " or later, but train.epochs is " +
-         std::to_string(epochs) + " and the first epoch is 0";
+  return "epoch " + std::to_string(first) +
+         " or later, of which train.epochs: " + std::to_string(epochs) +
+         " has none (the first is 0)";
 }
 
 // Something scheduled for an epoch that never comes would be ignored silently.

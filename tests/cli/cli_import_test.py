@@ -540,3 +540,13 @@ class Import(Case):
                          ["node: node of a (GridSample): the operation is not supported",
                           "node: node of b (Einsum): the operation is not supported",
                           "error: model.onnx: 2 of its nodes cannot be imported (docs/import.md)"])
+
+    def test_a_network_without_weights_is_refused_before_a_run(self):
+        path = self.write(model([node("Relu", ["x"], "y")], [], [port("x", ["N", 6])], [port("y", ["N", 6])]))
+        for split in ("train", "test"):
+            write_split(self.data, split, f32([20, 6], [0.5] * 120), f32([20, 6], [0.5] * 120))
+        self.assertIn("0 weights", self.succeed("import", path, "--dry-run"))
+        recipe = self.recipe(f"model: {{onnx: {path}}}\n" + TRAIN.replace("epochs: 2", "epochs: 2, loss: mse"))
+        self.fail_with(2, "recipe.yaml:", "model: it has no weights to train", arguments=[
+            "train", recipe, "--run-dir", "run", "--set", "data.augment=[]"])
+        self.assertFalse(os.path.exists(self.path("run")))

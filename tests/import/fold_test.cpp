@@ -42,8 +42,8 @@ std::vector<Constant> outputs_of(const std::string& op, const std::vector<Consta
                       .attributes = attributes};
   std::vector<const Constant*> pointers;
   for (const Constant& input : inputs) pointers.push_back(&input);
-  std::int64_t foldable_bytes = std::int64_t{1} << 30;
-  return fold(node, pointers, foldable_bytes).value();
+  OnnxModel model;
+  return fold(node, pointers, model).value();
 }
 
 Constant folded(const std::string& op, const std::vector<Constant>& inputs,
@@ -74,6 +74,17 @@ TEST(Fold, CastsGiveWhatTheTypeHolds) {
               ElementsAre(1.234375F, 0, INFINITY));
   EXPECT_THAT(cast(reals({1.23456F}), kBrainFloat).reals, ElementsAre(1.234375F));
   EXPECT_THAT(cast(integers({2049}), kHalf).reals, ElementsAre(2048));
+  constexpr std::int64_t kUint8 = 2, kInt8 = 3, kInt32 = 6, kString = 8, kUint64 = 13;
+  EXPECT_EQ(whole(cast(reals({255.9F}), kUint8)), Ints{255});
+  const auto refused = [](const Constant& x, std::int64_t type) {
+    return refusal("Cast", {x}, {{"to", type}});
+  };
+  EXPECT_EQ(refused(integers({300}), kUint8), "of 300 to a type that does not hold it");
+  EXPECT_EQ(refused(integers({200}), kInt8), "of 200 to a type that does not hold it");
+  EXPECT_EQ(refused(integers({(std::int64_t{1} << 32) + 5}), kInt32),
+            "of 4294967301 to a type that does not hold it");
+  EXPECT_EQ(refused(reals({-1}), kUint64), "of -1 to a type that does not hold it");
+  EXPECT_EQ(refused(reals({1.5F}), kString), "to a type other than numbers and bool");
 }
 
 // Numbers of a hostile file do not overflow.
@@ -110,14 +121,23 @@ TEST(Fold, BoundsTheMemoryOfConstants) {
   EXPECT_EQ(grown_size({2, kMost}, false, 2 * kMost), 2 * kMost);
   EXPECT_THROW(grown_size({2, kMost}, false, kMost), Unsupported);
 
+  // 16 bytes for each of two numbers must be there; eight and one for each are taken.
   const OnnxNode negation{.name = "n", .op = "Neg", .inputs = {}, .outputs = {"y"}};
   const Constant two = reals({1, 2});
-  std::int64_t foldable_bytes = 12;
-  EXPECT_EQ(fold(negation, {&two}, foldable_bytes)->at(0).reals.back(), -2);
-  EXPECT_EQ(foldable_bytes, 4);
-  EXPECT_EQ(message_of<Unsupported>([&] { fold(negation, {&two}, foldable_bytes); }),
-            "the constants computed from others are too large together");
-  EXPECT_EQ(foldable_bytes, 4);
+  OnnxModel model;
+  model.source = "m.onnx";
+  model.foldable_bytes = 32;
+  EXPECT_EQ(fold(negation, {&two}, model)->at(0).reals.back(), -2);
+  EXPECT_EQ(model.foldable_bytes, 22);
+  EXPECT_EQ(message_of<UnsupportedGraph>([&] { fold(negation, {&two}, model); }),
+            "m.onnx: 1 node cannot be imported: n (Neg): constants computed from others would take "
+            "more than 768 MiB and eight times what the file's own take");
+  // Products are work: 2^31 of them.
+  const Constant matrix = reals({1024, 1024}, Floats(1024 * 1024, 0));
+  const Constant wide = reals({1024, 2048}, Floats(1024 * 2048, 0));
+  const OnnxNode product{.name = "p", .op = "MatMul", .inputs = {}, .outputs = {"y"}};
+  model.foldable_bytes = std::int64_t{1} << 28;
+  EXPECT_THROW(fold(product, {&matrix, &wide}, model), UnsupportedGraph);
 }
 
 TEST(Fold, ComparesAndChooses) {
@@ -145,6 +165,8 @@ TEST(Fold, ComparesAndChooses) {
 }
 
 TEST(Fold, ComputesEachElement) {
+  EXPECT_TRUE(std::isnan(folded("Max", {reals({3}), reals({NAN})}).reals[0]));
+  EXPECT_TRUE(std::isnan(folded("Min", {reals({NAN}), reals({3})}).reals[0]));
   const Constant x = reals({-2.5F, -0.5F, 0.5F, 1.5F});
   EXPECT_THAT(folded("Round", {x}).reals, ElementsAre(-2, 0, 0, 2));
   EXPECT_THAT(folded("Floor", {x}).reals, ElementsAre(-3, -1, 0, 1));
@@ -186,8 +208,10 @@ TEST(Fold, MovesElements) {
       folded("Range", {reals({}, {0.1F}), reals({}, {1.05F}), reals({}, {0.1F})});
   ASSERT_EQ(range.size(), 10);
   EXPECT_EQ(range.reals[7], 0.8000000715255737F);
-  EXPECT_EQ(refusal("Range", {reals({}, {0}), reals({}, {1}), reals({}, {0})}),
-            "a constant that is too large");
+  EXPECT_EQ(refusal("Range", {reals({}, {0}), reals({}, {1}), reals({}, {0})}), "a step of 0");
+  EXPECT_EQ(refusal("Range", {reals({}, {0}), reals({}, {NAN}), reals({}, {1})}),
+            "expected finite numbers");
+  EXPECT_EQ(folded("Range", {reals({}, {1}), reals({}, {0}), reals({}, {1})}).size(), 0);
 }
 
 TEST(Fold, ComputesOfSeveralElements) {

@@ -269,8 +269,9 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:8:27: schedule.bits expected an epoch from 1 to 2, got 3"},
         BadRecipe{"StagesOutOfOrder", "quantize:",
                   "schedule: {bits: [{until: 2, weights: 8}, {until: 2, weights: 7}]}\nquantize:",
-                  "r.yaml:8:51: schedule.bits expected epoch 3 or later, but train.epochs is 3 and "
-                  "the first epoch is 0, got 2"},
+                  "r.yaml:8:51: schedule.bits expected epoch 3 or later, of which train.epochs: 3 "
+                  "has none "
+                  "(the first is 0), got 2"},
         BadRecipe{"StageOfNothing", "quantize:", "schedule: {bits: [{until: 1}]}\nquantize:",
                   "r.yaml:8:19: expected 'weights', 'activations' or both in the stage"},
         BadRecipe{
