@@ -33,6 +33,12 @@ double sum_of_squares(Reals x) {
 double sum_of_absolutes(Reals x) {
   return sum_of(x, [](double v) { return std::abs(v); });
 }
+// Of differences from the largest, which do not overflow.
+double log_of_sum_of_exponentials(Reals x) {
+  const double largest = *std::max_element(x.begin(), x.end());
+  if (std::isinf(largest)) return largest;
+  return largest + std::log(sum_of(x, [&](double v) { return std::exp(v - largest); }));
+}
 double product(Reals x) { return std::accumulate(x.begin(), x.end(), 1.0, std::multiplies<>()); }
 
 Extent accumulated(Integers x, char op, std::int64_t start) {
@@ -61,8 +67,7 @@ constexpr Reduction kReductions[] = {
     {"ReduceL2", [](Reals x) { return std::sqrt(sum_of_squares(x)); }},
     {"ReduceSumSquare", sum_of_squares},
     {"ReduceLogSum", [](Reals x) { return std::log(sum(x)); }},
-    {"ReduceLogSumExp",
-     [](Reals x) { return std::log(sum_of(x, [](double v) { return std::exp(v); })); }},
+    {"ReduceLogSumExp", log_of_sum_of_exponentials},
 };
 
 Constant reduced(const Reduction& reduction, const OnnxNode& node, const FoldInputs& in) {

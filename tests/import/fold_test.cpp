@@ -226,6 +226,9 @@ TEST(Fold, ComputesOfSeveralElements) {
   EXPECT_THAT(folded("ReduceL1", {x}, rows).reals, ElementsAre(3, 7));
   EXPECT_THAT(folded("ReduceL2", {x}, rows).reals, ElementsAre(std::sqrt(5.0F), 5));
   EXPECT_THAT(folded("ReduceSumSquare", {x}, rows).reals, ElementsAre(5, 25));
+  EXPECT_FLOAT_EQ(folded("ReduceLogSumExp", {reals({0, std::log(3.0F)})}).reals[0], std::log(4.0F));
+  EXPECT_FLOAT_EQ(folded("ReduceLogSumExp", {reals({800, 800})}).reals[0], 800 + std::log(2.0F));
+  EXPECT_EQ(folded("ReduceLogSumExp", {reals({-INFINITY})}).reals[0], -INFINITY);
   EXPECT_EQ(whole(folded("ReduceSum", {integers({3, 4})})), (Ints{7}));
   EXPECT_EQ(whole(folded("ReduceMax", {integers({3, 4})})), (Ints{4}));
   EXPECT_EQ(refusal("ReduceMean", {integers({3, 4})}), "of whole numbers");
