@@ -126,6 +126,19 @@ Constant arithmetic(char op, const FoldInputs& in) {
   return a;
 }
 
+// The exponent may be of another type.
+Constant power(const FoldInputs& in) {
+  const Constant exponent =
+      required(in, 0).floating ? to_floats(required(in, 1), element_type::kFloat) : required(in, 1);
+  return arithmetic('^', {in[0], &exponent});
+}
+
+Constant sum_of_all(const FoldInputs& in) {
+  Constant all = required(in, 0);
+  for (std::size_t i = 1; i < in.size(); ++i) all = arithmetic('+', {&all, &required(in, i)});
+  return all;
+}
+
 // Of the divisor's sign, or with `truncates` of the dividend's, as fmod() has it.
 Constant modulo(const OnnxNode& node, const FoldInputs& in) {
   const bool truncates = node.integer("fmod", 0) != 0;
@@ -297,7 +310,8 @@ std::vector<FoldRow> arithmetic_folds() {
       binary("Sub", '-'),
       binary("Mul", '*'),
       binary("Div", '/'),
-      binary("Pow", '^'),
+      with("Pow", power),
+      with("Sum", sum_of_all),
       one_output("Mod", modulo),
       unary("Sqrt", [](float v) { return std::sqrt(v); }),
       unary("Exp", [](float v) { return std::exp(v); }),

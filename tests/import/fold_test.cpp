@@ -165,6 +165,10 @@ TEST(Fold, ComparesAndChooses) {
 }
 
 TEST(Fold, ComputesEachElement) {
+  EXPECT_THAT(folded("Pow", {reals({3, 2}), integers({2, 3})}).reals, ElementsAre(9, 8));
+  EXPECT_EQ(refusal("Pow", {integers({3}), integers({2})}), "a power of whole numbers");
+  EXPECT_THAT(folded("Sum", {reals({1, 2}), reals({10}), reals({100})}).reals,
+              ElementsAre(111, 112));
   EXPECT_TRUE(std::isnan(folded("Max", {reals({3}), reals({NAN})}).reals[0]));
   EXPECT_TRUE(std::isnan(folded("Min", {reals({NAN}), reals({3})}).reals[0]));
   const Constant x = reals({-2.5F, -0.5F, 0.5F, 1.5F});
