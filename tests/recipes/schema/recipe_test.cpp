@@ -270,8 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"StagesOutOfOrder", "quantize:",
                   "schedule: {bits: [{until: 2, weights: 8}, {until: 2, weights: 7}]}\nquantize:",
                   "r.yaml:8:51: schedule.bits expected epoch 3 or later, of which train.epochs: 3 "
-                  "has none "
-                  "(the first is 0), got 2"},
+                  "has none (the first is 0), got 2"},
         BadRecipe{"StageOfNothing", "quantize:", "schedule: {bits: [{until: 1}]}\nquantize:",
                   "r.yaml:8:19: expected 'weights', 'activations' or both in the stage"},
         BadRecipe{
