@@ -2,9 +2,9 @@
 """Compares whole training steps: ours in float, ours quantized, and PyTorch's, in turn, in one run.
 
 usage: benchmarks/training_step.py PROGRAM [--models cnn,resnet20] [--rounds 15] [--threads 2] [--device cuda] [--out FILE]
-PROGRAM is the built training_step_benchmark. Every figure is a median over all rounds; only the ratios mean
-something on another day. On a GPU our steps are CUDA graphs; PyTorch runs eagerly and compiled, in float32 and with
-TF32 products.
+PROGRAM is the built training_step_benchmark, --before an earlier one, measured in turn with it. Every figure is a
+median over all rounds; only the ratios mean something on another day. On a GPU our steps are CUDA graphs; PyTorch runs
+eagerly and compiled, in float32 and with TF32 products.
 """
 import argparse
 import datetime
@@ -78,6 +78,9 @@ def compare(program, model, args):
     common = ["--threads", str(args.threads), "--steps", str(args.steps), "--device", args.device]
     on_gpu = args.device.startswith("cuda")
     commands = (gpu_commands if on_gpu else cpu_commands)(program, model, common, python)
+    if args.before:
+        commands |= {name + "_before": [args.before, *command[1:]] for name, command in commands.items()
+                     if not name.startswith("torch")}
     rounds = args.rounds
     steppers = {name: Stepper(command) for name, command in commands.items()}
     failed = [name for name, stepper in steppers.items() if not stepper.wait_until_ready()]
@@ -98,6 +101,9 @@ def compare(program, model, args):
         "saved_activation_bytes": saved,
         "failed": failed,
     }
+    if args.before:
+        result["over_before"] = {name: round(value / median[name + "_before"], 3) for name, value in median.items()
+                                 if name + "_before" in median}
     if on_gpu:
         for precision in ("float32", "tf32"):
             of = {name.removesuffix("_" + precision): value for name, value in median.items() if name.endswith(precision)}
@@ -133,6 +139,7 @@ def compare(program, model, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
+    parser.add_argument("--before", metavar="PROGRAM")
     parser.add_argument("--models", default="cnn,resnet20")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=5)

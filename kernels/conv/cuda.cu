@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
                              const T* bias, T* y) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const std::int64_t pixel = divide(i, c.s.in_channels);
+  const std::int64_t pixel = divide(i, c.in_channels);
   const std::int64_t channel = i - pixel * c.s.in_channels;
   T sum = bias == nullptr ? T(0) : bias[channel];
   for (std::int64_t tap = 0; tap < c.taps; ++tap) {
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
                                     T* grad_x) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const std::int64_t pixel = divide(i, c.s.in_channels);
+  const std::int64_t pixel = divide(i, c.in_channels);
   const std::int64_t channel = i - pixel * c.s.in_channels;
   T sum = 0;
   for_each_window(c, pixel, [&](std::int64_t output, std::int64_t tap) {
@@ -52,12 +52,11 @@ struct DepthwiseTerm {
   Input x;
   const T* grad_y;
 
-  __device__ void operator()(std::int64_t tap, std::int64_t output, std::int64_t channel,
-                             double (&sums)[1]) const {
+  __device__ Sums<1> operator()(std::int64_t tap, std::int64_t output, std::int64_t channel) const {
     const std::int64_t input = input_pixel(c, output, tap);
-    if (input < 0) return;
-    sums[0] += static_cast<double>(x(input * c.s.in_channels + channel) *
-                                   grad_y[output * c.s.in_channels + channel]);
+    if (input < 0) return {};
+    return {{static_cast<double>(x(input * c.s.in_channels + channel) *
+                                 grad_y[output * c.s.in_channels + channel])}};
   }
 };
 

@@ -47,7 +47,7 @@ struct FourActivations {
 
 // What codes of weights stand for, `sharers` neighbours having a scale.
 struct WeightValues {
-  std::int64_t sharers;
+  Divisor sharers;
   const std::int8_t* codes;
   const float* scales;
 
@@ -61,18 +61,19 @@ struct WeightValues {
 // taps].
 struct WeightOrder {
   explicit WeightOrder(const ConvSizes& c)
-      : channels(c.s.is_depthwise() ? c.s.out_channels : c.channels), taps(c.taps) {}
+      : channels(c.s.is_depthwise() ? c.out_channels : c.channels), taps(c.taps) {}
 
   bool is_same() const { return taps == 1 || channels == 1; }
   // The place of packed weight i before, and the other way round.
   __device__ std::int64_t plain(std::int64_t i) const { return swapped(i, taps, channels); }
   __device__ std::int64_t packed(std::int64_t i) const { return swapped(i, channels, taps); }
 
-  std::int64_t channels, taps;
+  Divisor channels, taps;
 
  private:
   // From [.., rows, columns] to [.., columns, rows].
-  __device__ static std::int64_t swapped(std::int64_t i, std::int64_t rows, std::int64_t columns) {
+  __device__ static std::int64_t swapped(std::int64_t i, const Divisor& rows,
+                                         const Divisor& columns) {
     const std::int64_t line = divide(i, columns);
     const std::int64_t matrix = divide(line, rows);
     return (matrix * columns + (i - line * columns)) * rows + (line - matrix * rows);

@@ -13,19 +13,57 @@ struct PixelRange {
   std::int64_t begin, end;
 };
 
-// Patches of the output pixels from `first` on. Element is what is copied at once, a value or
-// several of neighbouring channels; the sizes count channels in elements.
+// How patches are shared among blocks: a block has `width` neighbouring columns and as many runs of
+// neighbouring pixels as it has threads for; a thread has one column of one run.
+struct PatchGrid {
+  unsigned width, runs;
+  unsigned tiles;  // blocks side by side
+  std::int64_t run;
+
+  PatchGrid(std::int64_t columns, std::int64_t pixels)
+      : tiles(static_cast<unsigned>(blocks_for(columns))) {
+    constexpr std::int64_t kThreadsAtOnce = 1 << 18;  // of a large GPU
+    constexpr std::int64_t kLongestRun = 8;
+    width = static_cast<unsigned>((columns + tiles - 1) / tiles);
+    runs = kThreads / width;
+    run = std::clamp<std::int64_t>(pixels * columns / kThreadsAtOnce, 1, kLongestRun);
+  }
+  LaunchShape shape(std::int64_t pixels) const {
+    const std::int64_t of_block = runs * run;
+    return {(pixels + of_block - 1) / of_block * tiles, static_cast<int>(width * runs)};
+  }
+};
+
+// Patches of a range of output pixels. Element is what is copied at once, a value or several of
+// neighbouring channels; the sizes count channels in elements.
 template <typename Element, typename Input>
 __global__ void __launch_bounds__(kThreads)
-    patches_kernel(std::int64_t n, ConvSizes c, std::int64_t first, Input x, Element* patches) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
-  const std::int64_t pixel = divide(i, c.columns);
-  const std::int64_t place = divide(i - pixel * c.columns, c.channels);  // group * taps + tap
-  const std::int64_t channel = i - pixel * c.columns - place * c.channels;
+    patches_kernel(PatchGrid grid, ConvSizes c, PixelRange range, Input x, Element* patches) {
+  const std::int64_t block = blockIdx.x / grid.tiles;
+  const unsigned tile = blockIdx.x % grid.tiles;
+  const std::int64_t column = std::int64_t{tile} * grid.width + threadIdx.x % grid.width;
+  std::int64_t pixel = range.begin + (block * grid.runs + threadIdx.x / grid.width) * grid.run;
+  if (column >= c.columns || pixel >= range.end) return;
+  const std::int64_t end = smaller(range.end, pixel + grid.run);
+  const std::int64_t place = divide(column, c.channels);  // group * taps + tap
   const std::int64_t group = divide(place, c.taps);
-  const std::int64_t input = input_pixel(c, first + pixel, place - group * c.taps);
-  patches[i] = input < 0 ? Element{} : x(input * c.s.in_channels + group * c.channels + channel);
+  const std::int64_t tap = place - group * c.taps;
+  const std::int64_t channel = group * c.channels + column - place * c.channels;
+  const std::int64_t rightmost = (c.out_w - 1) * c.s.stride_w - c.s.pad_w;
+  Element* to = patches + (pixel - range.begin) * c.columns + column;
+  WindowPlace window = window_place(c, pixel);
+  while (true) {
+    const std::int64_t input = pixel_under(c, window, tap);
+    *to = input < 0 ? Element{}
+                    : x((window.image * c.s.in_h * c.s.in_w + input) * c.s.in_channels + channel);
+    if (++pixel == end) return;
+    to += c.columns;
+    if (window.left == rightmost) {
+      window = window_place(c, pixel);
+    } else {
+      window.left += c.s.stride_w;
+    }
+  }
 }
 
 // Gradients of input elements from `first` on: the sums of the patches' elements that read them.
@@ -36,11 +74,11 @@ __global__ void __launch_bounds__(kThreads)
                   const Element* patches, Element* grad_x) {
   if (element_index() >= n) return;
   const std::int64_t i = first + element_index();
-  const std::int64_t pixel = divide(i, c.s.in_channels);
+  const std::int64_t pixel = divide(i, c.in_channels);
   const std::int64_t group = divide(i - pixel * c.s.in_channels, c.channels);
   const std::int64_t channel = i - pixel * c.s.in_channels - group * c.channels;
   const Element* column = patches + group * c.taps * c.channels + channel;
-  const std::int64_t image = divide(pixel, c.s.in_h * c.s.in_w);
+  const std::int64_t image = divide(divide(pixel, c.in_w), c.in_h);
   Element sum = range.begin > image * c.out_h * c.out_w ? grad_x[i] : Element{};
   for_each_window(c, pixel, [&](std::int64_t output, std::int64_t tap) {
     if (output < range.begin || output >= range.end) return;
@@ -52,8 +90,10 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, typename Input>
 void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
                   const Input& x, T* patches) {
-  launch_elements(queue, patches_kernel<T, Input>, (range.end - range.begin) * c.columns, c,
-                  range.begin, x, patches);
+  const std::int64_t pixels = range.end - range.begin;
+  const PatchGrid grid(c.columns, pixels);
+  launch(patches_kernel<T, Input>, grid.shape(pixels), stream_of(queue), grid, c, range, x,
+         patches);
 }
 
 // A convolution with `values` channels as one.

@@ -14,9 +14,10 @@ namespace steelyard::kernels::cuda {
 // neighbouring columns, a thread of it one column and every lanes()-th row of the block's chunk.
 struct RowChunks {
   std::int64_t batches, rows, columns;
-  std::int64_t chunk_rows, chunks;  // of every batch; several only of fewer than kArrivals tiles
-  std::int64_t tiles;               // blocks side by side
-  int width;                        // a power of two
+  std::int64_t chunk_rows;
+  Divisor chunks;  // of every batch; several only of fewer than kArrivals tiles
+  Divisor tiles;   // blocks side by side
+  int width;       // a power of two
 
   __device__ int lanes() const { return kThreads / width; }
   std::int64_t blocks() const { return batches * chunks * tiles; }
@@ -96,27 +97,18 @@ __device__ inline bool is_last_chunk(const RowChunks& r, const RowsOfThread& min
   return is_last_block(r.chunks, arrivals + mine.batch * r.tiles + mine.tile);
 }
 
-// The partial sums of a column's chunks lane, lane + lanes(), ...; eight are on their way from
-// memory at a time.
+// The partial sums of a column's chunks lane, lane + lanes(), ...
 __device__ inline double sum_of_chunks(const RowChunks& r, const double* column, int lane) {
-  constexpr int kAtOnce = 8;
   double sum = 0;
-  for (std::int64_t chunk = lane; chunk < r.chunks; chunk += kAtOnce * r.lanes()) {
-    double partial[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const std::int64_t at = chunk + i * r.lanes();
-      partial[i] = at < r.chunks ? column[at * r.columns] : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) sum += partial[i];
-  }
+  read_ahead<8>(
+      lane, r.chunks, r.lanes(), [&](std::int64_t chunk) { return column[chunk * r.columns]; },
+      [&](std::int64_t, double partial) { sum += partial; });
   return sum;
 }
 
-// Calls term(batch, row, column, sums) for every element; the term adds to N sums. Then
-// finish(rows, at, sums) has the sums of column `at` of all batches' columns. Partial sums lie at
-// [n, batch, chunk, column].
+// Adds the N terms term(batch, row, column) of every element; a term that writes does so in
+// term.store(row, column, terms). Then finish(rows, at, sums) has the sums of column `at` of all
+// batches' columns. Partial sums lie at [n, batch, chunk, column].
 template <int N, typename Term, typename Finish>
 __global__ void __launch_bounds__(kThreads)
     sum_columns_kernel(RowChunks r, Term term, Finish finish, double* partials,
@@ -124,9 +116,15 @@ __global__ void __launch_bounds__(kThreads)
   const RowsOfThread mine = rows_of_thread(r);
   Sums<N> sums{};
   if (mine.has_column) {
-    for (std::int64_t row = mine.first; row < mine.last; row += r.lanes()) {
-      term(mine.batch, row, mine.column, sums.of);
-    }
+    read_ahead<4>(
+        mine.first, mine.last, r.lanes(),
+        [&](std::int64_t row) { return term(mine.batch, row, mine.column); },
+        [&](std::int64_t row, const Sums<N>& terms) {
+          if constexpr (requires { term.store(row, mine.column, terms); }) {
+            term.store(row, mine.column, terms);
+          }
+          for (int n = 0; n < N; ++n) sums.of[n] += terms.of[n];
+        });
   }
   sums = add_lanes(r, sums);
   const bool has_sums = mine.lane == 0 && mine.has_column;

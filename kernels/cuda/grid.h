@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cuda/divisor.h"
 #include "steelyard/kernels/cuda/launch.h"
 #include "steelyard/kernels/cuda_queue.h"
 #include "steelyard/kernels/divide.h"
@@ -42,6 +44,28 @@ void launch_elements(const CudaQueue& queue, void (*kernel)(std::int64_t, Parame
                      std::int64_t n, Arguments&&... arguments) {
   launch(kernel, {.blocks = blocks_for(n), .threads = kThreads}, stream_of(queue), n,
          std::forward<Arguments>(arguments)...);
+}
+
+// use(i, read(i)) for i = first, first + step, ... below last, in that order; kAtOnce reads are on
+// their way from memory together, at the end, too, where read() has no branches.
+template <int kAtOnce, class Read, class Use>
+__device__ void read_ahead(std::int64_t first, std::int64_t last, std::int64_t step,
+                           const Read& read, const Use& use) {
+  const auto round = [&](std::int64_t i, auto whole) {
+    constexpr bool kWhole = decltype(whole)::value;
+    std::remove_cvref_t<decltype(read(i))> values[kAtOnce] = {};
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      if (kWhole || i + n * step < last) values[n] = read(i + n * step);
+    }
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      if (kWhole || i + n * step < last) use(i + n * step, values[n]);
+    }
+  };
+  std::int64_t i = first;
+  for (; i + (kAtOnce - 1) * step < last; i += kAtOnce * step) round(i, std::true_type());
+  if (i < last) round(i, std::false_type());
 }
 
 // `count` uninitialized T of device memory until the end of the scope.

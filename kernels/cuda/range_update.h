@@ -26,7 +26,8 @@ __global__ void __launch_bounds__(kThreads)
   Extremes* shared = shared_memory<Extremes>();
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   Extremes mine;
-  for (std::int64_t i = element_index(); i < n; i += step) mine.take(term(i));
+  read_ahead<4>(element_index(), n, step, term,
+                [&](std::int64_t, float value) { mine.take(value); });
   mine = join_lanes(kThreads, mine, shared, JoinExtremes());
   if (threadIdx.x == 0) partial[blockIdx.x] = mine;
   if (!is_last_block(gridDim.x, arrivals)) return;

@@ -24,25 +24,25 @@ __global__ void single_kernel(K kernel) {
 }
 
 template <class K>
-__global__ void row_kernel(std::int64_t n, K kernel) {
+__global__ void row_kernel(std::int64_t n, Divisor columns, K kernel) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const std::int64_t row = divide(i, kernel.columns);
-  kernel(row, i - row * kernel.columns);
+  const std::int64_t row = divide(i, columns);
+  kernel(row, i - row * columns);
 }
 
 template <class K>
-__global__ void channel_kernel(std::int64_t n, K kernel) {
+__global__ void channel_kernel(std::int64_t n, Divisor channels, K kernel) {
   const std::int64_t i = element_index();
-  if (i < n) kernel(i, i - divide(i, kernel.channels) * kernel.channels);
+  if (i < n) kernel(i, i - divide(i, channels) * channels);
 }
 
 template <class K>
-__global__ void layout_kernel(std::int64_t n, K kernel) {
+__global__ void layout_kernel(std::int64_t n, Divisor inner, Divisor channels, K kernel) {
   const std::int64_t i = element_index();
   if (i >= n) return;
-  const std::int64_t channels = kernel.layout.channels;
-  kernel(i, channels == 1 ? 0 : divide(i, kernel.layout.inner) % channels);
+  const std::int64_t plane = divide(i, inner);
+  kernel(i, plane - divide(plane, channels) * channels);
 }
 
 template <class K, class Tensor>
@@ -129,11 +129,15 @@ template <class K>
 struct ChannelTerm {
   K kernel;
 
-  template <int n = 0>
-  __device__ void operator()(std::int64_t batch, std::int64_t row, std::int64_t c,
-                             double (&sums)[K::kTerms]) const {
-    sums[n] += static_cast<double>(kernel.template term<n>(row * kernel.channels + c, c));
-    if constexpr (n + 1 < K::kTerms) operator()<n + 1>(batch, row, c, sums);
+  __device__ Sums<K::kTerms> operator()(std::int64_t, std::int64_t row, std::int64_t c) const {
+    return terms_of(row * kernel.channels + c, c, std::make_integer_sequence<int, K::kTerms>());
+  }
+
+ private:
+  template <int... n>
+  __device__ Sums<K::kTerms> terms_of(std::int64_t i, std::int64_t c,
+                                      std::integer_sequence<int, n...>) const {
+    return {{static_cast<double>(kernel.template term<n>(i, c))...}};
   }
 };
 template <class K>
@@ -153,11 +157,14 @@ void run_by_kind(const CudaQueue& queue, const K& kernel) {
   } else if constexpr (SingleKernel<K>) {
     launch(single_kernel<K>, {1, 1}, stream_of(queue), kernel);
   } else if constexpr (RowKernel<K>) {
-    launch_elements(queue, row_kernel<K>, kernel.rows * kernel.columns, kernel);
+    launch_elements(queue, row_kernel<K>, kernel.rows * kernel.columns, Divisor(kernel.columns),
+                    kernel);
   } else if constexpr (ChannelKernel<K>) {
-    launch_elements(queue, channel_kernel<K>, kernel.rows * kernel.channels, kernel);
+    launch_elements(queue, channel_kernel<K>, kernel.rows * kernel.channels,
+                    Divisor(kernel.channels), kernel);
   } else if constexpr (LayoutKernel<K>) {
-    launch_elements(queue, layout_kernel<K>, kernel.layout.size(), kernel);
+    launch_elements(queue, layout_kernel<K>, kernel.layout.size(), Divisor(kernel.layout.inner),
+                    Divisor(kernel.layout.channels), kernel);
   } else if constexpr (ListKernel<K>) {
     for_each_list(kernel.tensors, [&](const auto& list) {
       using List = std::remove_cvref_t<decltype(list)>;

@@ -9,10 +9,11 @@ namespace steelyard::kernels::cuda {
 // A convolution or pooling with the sizes that its kernels divide by.
 struct ConvSizes {
   Conv2dShape s;
-  std::int64_t out_h, out_w;
-  std::int64_t channels, outputs;  // of a group
-  std::int64_t taps;
-  std::int64_t columns;
+  Divisor out_h, out_w;
+  Divisor channels, outputs;  // of a group
+  Divisor taps;
+  Divisor columns;
+  Divisor in_h, in_w, in_channels, out_channels, kernel_w, stride_h, stride_w;  // those of s
 
   std::int64_t image_pixels() const { return out_h * out_w; }
   std::int64_t pixels() const { return s.batch * image_pixels(); }
@@ -28,7 +29,14 @@ inline ConvSizes sizes_of(const Conv2dShape& s) {
           .channels = s.in_channels_per_group(),
           .outputs = s.out_channels_per_group(),
           .taps = taps,
-          .columns = taps * s.in_channels};
+          .columns = taps * s.in_channels,
+          .in_h = s.in_h,
+          .in_w = s.in_w,
+          .in_channels = s.in_channels,
+          .out_channels = s.out_channels,
+          .kernel_w = s.kernel_w,
+          .stride_h = s.stride_h,
+          .stride_w = s.stride_w};
 }
 
 // The patches are the input itself.
@@ -52,7 +60,7 @@ __device__ inline WindowPlace window_place(const ConvSizes& c, std::int64_t outp
 // The image's pixel under a tap, -1 in the padding.
 __device__ inline std::int64_t pixel_under(const ConvSizes& c, const WindowPlace& window,
                                            std::int64_t tap) {
-  const std::int64_t tap_row = divide(tap, c.s.kernel_w);
+  const std::int64_t tap_row = divide(tap, c.kernel_w);
   const std::int64_t h = window.top + tap_row * c.s.dilation_h;
   const std::int64_t w = window.left + (tap - tap_row * c.s.kernel_w) * c.s.dilation_w;
   const bool inside = h >= 0 && h < c.s.in_h && w >= 0 && w < c.s.in_w;
@@ -70,19 +78,19 @@ __device__ inline std::int64_t input_pixel(const ConvSizes& c, std::int64_t outp
 // Calls visit(output pixel, tap) for every window over an input pixel, in order of the taps.
 template <typename Visit>
 __device__ inline void for_each_window(const ConvSizes& c, std::int64_t input, Visit&& visit) {
-  const std::int64_t row = divide(input, c.s.in_w);
-  const std::int64_t image = divide(row, c.s.in_h);
+  const std::int64_t row = divide(input, c.in_w);
+  const std::int64_t image = divide(row, c.in_h);
   const std::int64_t bottom = row - image * c.s.in_h + c.s.pad_h;
   const std::int64_t right = input - row * c.s.in_w + c.s.pad_w;
   for (std::int64_t kh = 0; kh < c.s.kernel_h; ++kh) {
     const std::int64_t top = bottom - kh * c.s.dilation_h;
     if (top < 0) break;
-    const std::int64_t oh = divide(top, c.s.stride_h);
+    const std::int64_t oh = divide(top, c.stride_h);
     if (oh * c.s.stride_h != top || oh >= c.out_h) continue;
     for (std::int64_t kw = 0; kw < c.s.kernel_w; ++kw) {
       const std::int64_t left = right - kw * c.s.dilation_w;
       if (left < 0) break;
-      const std::int64_t ow = divide(left, c.s.stride_w);
+      const std::int64_t ow = divide(left, c.stride_w);
       if (ow * c.s.stride_w != left || ow >= c.out_w) continue;
       visit((image * c.out_h + oh) * c.out_w + ow, kh * c.s.kernel_w + kw);
     }

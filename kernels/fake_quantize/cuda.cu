@@ -6,7 +6,7 @@
 namespace steelyard::kernels {
 namespace {
 
-// Writes the gradients that pass, and their sums.
+// The gradients that pass, which are written, too.
 template <typename T>
 struct MaskedTerm {
   std::int64_t channels;
@@ -14,12 +14,13 @@ struct MaskedTerm {
   const T* grad_y;
   T* grad_x;
 
-  __device__ void operator()(std::int64_t, std::int64_t row, std::int64_t channel,
-                             double (&sums)[1]) const {
+  __device__ cuda::Sums<1> operator()(std::int64_t, std::int64_t row, std::int64_t channel) const {
     const std::int64_t i = row * channels + channel;
     const T passed = pass_inside((mask[i / 8] >> (i % 8) & 1) != 0, grad_y[i]);
-    grad_x[i] = passed;
-    sums[0] += static_cast<double>(passed);
+    return {{static_cast<double>(passed)}};
+  }
+  __device__ void store(std::int64_t row, std::int64_t channel, const cuda::Sums<1>& passed) const {
+    grad_x[row * channels + channel] = static_cast<T>(passed.of[0]);
   }
 };
 

@@ -17,6 +17,7 @@ namespace steelyard::kernels {
 namespace {
 
 using cuda::divide;
+using cuda::Divisor;
 using cuda::kEight;
 using cuda::launch_elements;
 using cuda::Scratch;
@@ -27,32 +28,34 @@ constexpr std::int64_t kScratchBytes = std::int64_t{128} << 20;
 // How the products of one output are laid out: of each group [parts, part_terms], the taps of the
 // kernel after each other with the channels of each side by side, zeros after the last.
 struct Terms {
-  std::int64_t groups;
-  std::int64_t channels;  // per group
-  std::int64_t outputs;   // per group
-  std::int64_t terms;     // channels * taps
-  std::int64_t parts;
-  std::int64_t part_terms;  // a multiple of 8
+  Divisor groups;
+  Divisor channels;    // per group
+  Divisor outputs;     // per group
+  std::int64_t terms;  // channels * taps
+  Divisor parts;
+  Divisor part_terms;    // a multiple of 8
+  Divisor group_eights;  // parts * part_terms / 8
 
-  STEELYARD_HOST_DEVICE std::int64_t group_terms() const { return parts * part_terms; }
-  STEELYARD_HOST_DEVICE std::int64_t row() const { return groups * group_terms(); }
+  std::int64_t row() const { return groups * group_eights * kEight; }
   // Of float sums for each row.
   std::int64_t sums() const { return groups * parts * outputs; }
 };
 
 Terms terms_of(const Conv2dShape& s, std::int64_t largest) {
-  Terms t;
-  t.groups = s.groups;
-  t.channels = s.in_channels_per_group();
-  t.outputs = s.out_channels_per_group();
-  t.terms = t.channels * s.kernel_h * s.kernel_w;
-  const std::int64_t eights = (t.terms + kEight - 1) / kEight;
+  const std::int64_t terms = s.in_channels_per_group() * s.kernel_h * s.kernel_w;
+  const std::int64_t eights = (terms + kEight - 1) / kEight;
   // The sum stays below 2^24: at most this many groups of eight terms hold products, the rest are
   // zeros.
   const std::int64_t most = std::max<std::int64_t>(1, ((1 << 24) - 1) / (largest * kEight));
-  t.parts = std::max<std::int64_t>(1, (eights + most - 1) / most);
-  t.part_terms = (eights + t.parts - 1) / t.parts * kEight;
-  return t;
+  const std::int64_t parts = std::max<std::int64_t>(1, (eights + most - 1) / most);
+  const std::int64_t part_eights = (eights + parts - 1) / parts;
+  return {.groups = s.groups,
+          .channels = s.in_channels_per_group(),
+          .outputs = s.out_channels_per_group(),
+          .terms = terms,
+          .parts = parts,
+          .part_terms = part_eights * kEight,
+          .group_eights = parts * part_eights};
 }
 
 // An integer of at most 8 bits and a sign as bfloat16.
@@ -85,14 +88,13 @@ struct Operands {
 
   // Eight terms; zero where a tap lies in the padding.
   __device__ void write_taps(std::int64_t thread) const {
-    const std::int64_t eights = t.group_terms() / kEight;
-    const std::int64_t line = divide(thread, eights);
+    const std::int64_t line = divide(thread, t.group_eights);
     const std::int64_t row = divide(line, t.groups);
     const std::int64_t group = line - row * t.groups;
     const cuda::WindowPlace place = cuda::window_place(c, first + row);
     const Code* from =
         k.x + place.image * c.s.in_h * c.s.in_w * c.s.in_channels + group * t.channels;
-    const std::int64_t term = (thread - line * eights) * kEight;
+    const std::int64_t term = (thread - line * t.group_eights) * kEight;
     const std::int32_t zero = *k.zero_point;
     std::int64_t tap = divide(term, t.channels);
     std::int64_t channel = term - tap * t.channels;
@@ -145,7 +147,7 @@ template <typename Code>
 __global__ void depthwise_kernel(std::int64_t n, cuda::ConvSizes c, IntegerConv2d<Code> k) {
   const std::int64_t i = cuda::element_index();
   if (i >= n) return;
-  const std::int64_t output_pixel = divide(i, c.s.out_channels);
+  const std::int64_t output_pixel = divide(i, c.out_channels);
   const std::int64_t output = i - output_pixel * c.s.out_channels;
   const cuda::WindowPlace place = cuda::window_place(c, output_pixel);
   const Code* from =

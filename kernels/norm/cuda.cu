@@ -17,12 +17,15 @@ __global__ void __launch_bounds__(kThreads)
   double near = 0;
   if (mine.has_column && mine.first < mine.last) {
     near = static_cast<double>(k.x[mine.chunk * r.chunk_rows * r.columns + mine.column]);
-    for (std::int64_t row = mine.first; row < mine.last; row += r.lanes()) {
-      const double deviation = static_cast<double>(k.x[row * r.columns + mine.column]) - near;
-      sums.of[0] += 1;
-      sums.of[1] += deviation;
-      sums.of[2] += deviation * deviation;
-    }
+    read_ahead<4>(
+        mine.first, mine.last, r.lanes(),
+        [&](std::int64_t row) { return k.x[row * r.columns + mine.column]; },
+        [&](std::int64_t, T value) {
+          const double deviation = static_cast<double>(value) - near;
+          sums.of[0] += 1;
+          sums.of[1] += deviation;
+          sums.of[2] += deviation * deviation;
+        });
   }
   sums = add_lanes(r, sums);
   const bool has_sums = mine.lane == 0 && mine.has_column;
@@ -39,13 +42,16 @@ __global__ void __launch_bounds__(kThreads)
   }
   Moments moments;
   if (mine.has_column) {
-    for (std::int64_t chunk = mine.lane; chunk < r.chunks; chunk += r.lanes()) {
-      const std::int64_t end = (chunk + 1) * r.chunk_rows;
-      const std::int64_t rows = (end < r.rows ? end : r.rows) - chunk * r.chunk_rows;
-      const std::int64_t at = chunk * r.columns + mine.column;
-      moments = merged(
-          moments, {static_cast<double>(rows), partials[at], partials[r.chunks * r.columns + at]});
-    }
+    read_ahead<4>(
+        mine.lane, r.chunks, r.lanes(),
+        [&](std::int64_t chunk) {
+          const std::int64_t end = (chunk + 1) * r.chunk_rows;
+          const std::int64_t rows = (end < r.rows ? end : r.rows) - chunk * r.chunk_rows;
+          const std::int64_t at = chunk * r.columns + mine.column;
+          return Moments{static_cast<double>(rows), partials[at],
+                         partials[r.chunks * r.columns + at]};
+        },
+        [&](std::int64_t, const Moments& of_one) { moments = merged(moments, of_one); });
   }
   moments =
       join_columns(r, moments, [](const Moments& a, const Moments& b) { return merged(a, b); });

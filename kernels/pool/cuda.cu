@@ -15,8 +15,8 @@ struct Place {
   std::int64_t image, h, w, channel;
 };
 
-__device__ inline Place place_of(std::int64_t i, std::int64_t height, std::int64_t width,
-                                 std::int64_t channels) {
+__device__ inline Place place_of(std::int64_t i, const Divisor& height, const Divisor& width,
+                                 const Divisor& channels) {
   const std::int64_t pixel = divide(i, channels);
   const std::int64_t row = divide(pixel, width);
   const std::int64_t image = divide(row, height);
@@ -39,7 +39,7 @@ struct Windows {
 };
 
 __device__ inline Windows windows_over(std::int64_t at, std::int64_t pad, std::int64_t kernel,
-                                       std::int64_t stride, std::int64_t outputs) {
+                                       const Divisor& stride, std::int64_t outputs) {
   const std::int64_t reach = at + pad - kernel;  // the last start that misses the input
   const std::int64_t first = reach < 0 ? 0 : divide(reach, stride) + 1;
   return {first, smaller(divide(at + pad, stride), outputs - 1)};
@@ -49,8 +49,8 @@ __device__ inline Windows windows_over(std::int64_t at, std::int64_t pad, std::i
 // an input element.
 template <typename Visit>
 __device__ inline void for_each_output(const ConvSizes& p, const Place& input, Visit&& visit) {
-  const Windows rows = windows_over(input.h, p.s.pad_h, p.s.kernel_h, p.s.stride_h, p.out_h);
-  const Windows columns = windows_over(input.w, p.s.pad_w, p.s.kernel_w, p.s.stride_w, p.out_w);
+  const Windows rows = windows_over(input.h, p.s.pad_h, p.s.kernel_h, p.stride_h, p.out_h);
+  const Windows columns = windows_over(input.w, p.s.pad_w, p.s.kernel_w, p.stride_w, p.out_w);
   for (std::int64_t oh = rows.first; oh <= rows.last; ++oh) {
     for (std::int64_t ow = columns.first; ow <= columns.last; ++ow) {
       visit(((input.image * p.out_h + oh) * p.out_w + ow) * p.s.in_channels + input.channel, oh,
@@ -61,7 +61,7 @@ __device__ inline void for_each_output(const ConvSizes& p, const Place& input, V
 
 template <int n, typename T>
 __device__ void compute_channels(std::int64_t i, const ConvSizes& p, const MaxPool<T>& k) {
-  const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
+  const Place output = place_of(i, p.out_h, p.out_w, p.in_channels);
   Neighbours<T, n> best{};
   Neighbours<std::uint16_t, n> winner{};
   bool first = true;
@@ -82,7 +82,7 @@ __device__ void compute_channels(std::int64_t i, const ConvSizes& p, const MaxPo
 
 template <int n, typename T>
 __device__ void compute_channels(std::int64_t i, const ConvSizes& p, const MaxPoolBackward<T>& k) {
-  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
+  const Place input = place_of(i, p.in_h, p.in_w, p.in_channels);
   Neighbours<T, n> sum{};
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
     const std::int64_t row = input.h + p.s.pad_h - oh * p.s.stride_h;
@@ -100,7 +100,7 @@ __device__ void compute_channels(std::int64_t i, const ConvSizes& p, const MaxPo
 template <int n, typename Code>
 __device__ void compute_channels(std::int64_t i, const ConvSizes& p,
                                  const IntegerWindowSums<Code>& k) {
-  const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
+  const Place output = place_of(i, p.out_h, p.out_w, p.in_channels);
   const std::int32_t zero = *k.zero_point;
   Neighbours<std::int32_t, n> sum{};
   for_each_input(p, output, window_of(p.s, output.h, output.w), [&](std::int64_t at, std::int64_t) {
@@ -113,7 +113,7 @@ __device__ void compute_channels(std::int64_t i, const ConvSizes& p,
 
 template <int n, typename T>
 __device__ void compute_channels(std::int64_t i, const ConvSizes& p, const AveragePool<T>& k) {
-  const Place output = place_of(i, p.out_h, p.out_w, p.s.in_channels);
+  const Place output = place_of(i, p.out_h, p.out_w, p.in_channels);
   const Window window = window_of(p.s, output.h, output.w);
   const T factor = average_factor<T>(p.s, window, k.count_include_pad);
   Neighbours<T, n> sum{};
@@ -127,7 +127,7 @@ __device__ void compute_channels(std::int64_t i, const ConvSizes& p, const Avera
 template <int n, typename T>
 __device__ void compute_channels(std::int64_t i, const ConvSizes& p,
                                  const AveragePoolBackward<T>& k) {
-  const Place input = place_of(i, p.s.in_h, p.s.in_w, p.s.in_channels);
+  const Place input = place_of(i, p.in_h, p.in_w, p.in_channels);
   Neighbours<T, n> sum{};
   for_each_output(p, input, [&](std::int64_t at, std::int64_t oh, std::int64_t ow) {
     const T factor = average_factor<T>(p.s, window_of(p.s, oh, ow), k.count_include_pad);
@@ -172,9 +172,9 @@ template <typename T>
 struct PixelTerm {
   GlobalAveragePool<T> k;
 
-  __device__ void operator()(std::int64_t image, std::int64_t pixel, std::int64_t channel,
-                             double (&sums)[1]) const {
-    sums[0] += static_cast<double>(k.x[(image * k.pixels + pixel) * k.channels + channel]);
+  __device__ Sums<1> operator()(std::int64_t image, std::int64_t pixel,
+                                std::int64_t channel) const {
+    return {{static_cast<double>(k.x[(image * k.pixels + pixel) * k.channels + channel])}};
   }
 };
 

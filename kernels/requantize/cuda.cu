@@ -121,11 +121,12 @@ __device__ void compute_span(const Span& span, const DropCodes<Code>& k) {
 // The values that DequantizeAccumulators would write.
 struct RealAccumulator {
   Requantize op;
+  cuda::Divisor channels;
   const std::int32_t *acc, *bias;
   const float* product_scale;
 
   __device__ float operator()(std::int64_t i) const {
-    const std::int64_t c = i - cuda::divide(i, op.channels) * op.channels;
+    const std::int64_t c = i - divide(i, channels) * channels;
     return linear_part(op.activation)
         .clamp(dequantize_sum(with_bias(acc[i], bias, c), product_scale[c]));
   }
@@ -140,8 +141,9 @@ __global__ void __launch_bounds__(kThreads) span_kernel(std::int64_t n, K k) {
 }  // namespace
 
 static void compute(const CudaQueue& queue, const ObserveAccumulators& k) {
-  cuda::observe_range<RealExtremes>(queue, k.rule, k.to, k.op.rows * k.op.channels,
-                                    RealAccumulator{k.op, k.acc, k.bias, k.product_scale});
+  cuda::observe_range<RealExtremes>(
+      queue, k.rule, k.to, k.op.rows * k.op.channels,
+      RealAccumulator{k.op, k.op.channels, k.acc, k.bias, k.product_scale});
 }
 
 // Of codes.

@@ -301,6 +301,30 @@ TEST_F(UnalignedConvOnCuda, MatchesTheCpu) {
   EXPECT_TRUE(all_close(grad_w_there, behind_one(grad_w), 1e-5, 1e-5));
 }
 
+void expect_results_close(const ConvResults& actual, const ConvResults& expected) {
+  EXPECT_TRUE(all_close(actual.y.to(kCpuDevice), expected.y, 1e-12, 1e-12));
+  EXPECT_TRUE(all_close(actual.grad_x.to(kCpuDevice), expected.grad_x, 1e-12, 1e-12));
+  EXPECT_TRUE(all_close(actual.grad_w.to(kCpuDevice), expected.grad_w, 1e-12, 1e-12));
+}
+
+using LargeConvOnCuda = WithCudaDevice;
+
+// Patches of two million elements: a thread then makes a column of several pixels, whose runs do
+// not end with the rows and images.
+TEST_F(LargeConvOnCuda, MatchesTheCpu) {
+  const kernels::Conv2dShape s{.batch = 2,
+                               .in_h = 118,
+                               .in_w = 237,
+                               .in_channels = 3,
+                               .out_channels = 2,
+                               .kernel_h = 5,
+                               .kernel_w = 5,
+                               .stride_w = 2,
+                               .pad_h = 2,
+                               .pad_w = 2};
+  expect_results_close(run_conv(kCudaDevice, s, cuda_queue(kCudaDevice)), run_conv(kCpuDevice, s));
+}
+
 using ConvInPartsOnCuda = WithCudaDevice;
 
 // Patches of all images at once, of two images, of one, of a few pixels, of one pixel.
@@ -324,10 +348,8 @@ TEST_F(ConvInPartsOnCuda, GivesTheSameGradients) {
                                     std::int64_t{7}, std::int64_t{1}}) {
     kernels::CudaQueue queue = cuda_queue(kCudaDevice);
     queue.part_bytes = pixels * pixel_bytes;
-    const ConvResults actual = run_conv(kCudaDevice, s, queue);
-    EXPECT_TRUE(all_close(actual.y.to(kCpuDevice), expected.y, 1e-12, 1e-12)) << pixels;
-    EXPECT_TRUE(all_close(actual.grad_x.to(kCpuDevice), expected.grad_x, 1e-12, 1e-12)) << pixels;
-    EXPECT_TRUE(all_close(actual.grad_w.to(kCpuDevice), expected.grad_w, 1e-12, 1e-12)) << pixels;
+    SCOPED_TRACE(pixels);
+    expect_results_close(run_conv(kCudaDevice, s, queue), expected);
   }
 }
 

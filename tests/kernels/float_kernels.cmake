@@ -2,6 +2,7 @@ steelyard_add_tests(float_kernels_test
   SOURCES
     activation_test.cpp
     conv_test.cpp
+    divisor_test.cpp
     elementwise_test.cpp
     embedding_test.cpp
     layer_norm_test.cpp
