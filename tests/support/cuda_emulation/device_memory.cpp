@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -18,6 +19,11 @@ namespace {
 
 constexpr std::size_t kReserved = std::size_t{1} << 37;  // addresses, not memory
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{1} << 21;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 struct Arena {
   std::byte* begin = nullptr;
@@ -28,9 +34,20 @@ struct Arena {
   std::unordered_map<std::size_t, std::vector<void*>> released;  // by their pages
   std::recursive_mutex mutex;
 
+  // Huge pages, as far as the system gives them: every launch opens and closes all that is used,
+  // and pages of 4 KiB took half of the time of a training step.
+  void reserve() {
+    void* memory = mmap(nullptr, kReserved + kHugePage, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    begin =
+        reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(memory), kHugePage));
+    madvise(begin, kReserved, MADV_HUGEPAGE);
+  }
   void protect() const {
     if (used == 0) return;
-    if (mprotect(begin, used, open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+    if (mprotect(begin, round_up(used, kHugePage), open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE) !=
+        0) {
       throw std::bad_alloc();
     }
   }
@@ -56,13 +73,8 @@ DeviceAccess::~DeviceAccess() {
 void* allocate_device_memory(std::size_t bytes) {
   Arena& a = arena();
   const std::lock_guard lock(a.mutex);
-  if (a.begin == nullptr) {
-    void* begin =
-        mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (begin == MAP_FAILED) throw std::bad_alloc();
-    a.begin = static_cast<std::byte*>(begin);
-  }
-  const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  if (a.begin == nullptr) a.reserve();
+  const std::size_t pages = round_up(bytes, kPage);
   const std::size_t left = options().memory_limit - std::min(a.held, options().memory_limit);
   if (bytes > left || pages > left) return nullptr;
   std::vector<void*>& released = a.released[pages];
