@@ -30,7 +30,7 @@ set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(emulated_kernels OBJECT ${emulated_kernels})
 set_target_properties(emulated_kernels PROPERTIES UNITY_BUILD OFF)  # each instantiates its own kernels
 # Device code reads arrays of values as 16-byte vectors.
-target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing)
+target_compile_options(emulated_kernels PRIVATE -fno-strict-aliasing ${STEELYARD_TEST_OPTIONS})
 target_link_libraries(emulated_kernels PUBLIC cuda_emulation PRIVATE steelyard_warnings)
 
 # An emulated GPU: with these objects a program finds one CUDA device, whatever the build has.
