@@ -158,6 +158,13 @@ void require_own_export(const std::string& run, const std::filesystem::path& pat
                    printable(run) + " has now: export again");
 }
 
+void require_export(const PredictArguments& options, const std::filesystem::path& path,
+                    const std::string& export_options) {
+  if (path_exists(path)) return;
+  throw InputError(printable(path.string()) + ": is missing; steelyard export " +
+                   printable(options.model) + export_options + " writes it");
+}
+
 Predictor make_predictor(const PredictArguments& options) {
   if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
@@ -169,10 +176,7 @@ Predictor make_predictor(const PredictArguments& options) {
   const std::filesystem::path exported = std::filesystem::path(options.model) / "export";
   if (options.with == "integer") {
     const std::filesystem::path path = export_path(exported, "safetensors");
-    if (!path_exists(path)) {
-      throw InputError(printable(path.string()) + ": is missing; steelyard export " +
-                       printable(options.model) + " writes it");
-    }
+    require_export(options, path, "");
     deploy::Graph graph = deploy::load_graph(path);
     require_own_export(options.model, path, graph.model_sha256);
     Predictor predictor = integer_predictor(std::move(graph));
@@ -194,9 +198,8 @@ Predictor make_predictor(const PredictArguments& options) {
   const std::shared_ptr<Experiment> experiment = std::move(loaded.experiment);
   if (options.with == "onnx") {
     const std::filesystem::path path = export_path(exported, "onnx");
-    if (path_exists(path)) {
-      require_own_export(options.model, path, deploy::onnx_model_sha256(path));
-    }
+    require_export(options, path, " --format onnx");
+    require_own_export(options.model, path, deploy::onnx_model_sha256(path));
     return onnx_predictor(experiment, path, options.python);
   }
   if (const auto difference = difference_from_plan(*experiment)) print_note(*difference);

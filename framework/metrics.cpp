@@ -210,9 +210,11 @@ bool is_better(const Metrics& a, const Metrics& b, std::string_view best) {
   const MetricInfo* metric = find_metric(best);
   if (metric != nullptr) {
     const auto x = value_in(a, best), y = value_in(b, best);
-    if (x && y) return metric->larger_is_better ? *x > *y : *x < *y;
+    if (x && y && *x != *y) return metric->larger_is_better == (*x > *y);
+    if (x && y) return a.loss < b.loss;
   }
-  return a.top1 && b.top1 ? *a.top1 > *b.top1 : a.loss < b.loss;
+  if (a.top1 && b.top1 && *a.top1 != *b.top1) return *a.top1 > *b.top1;
+  return a.loss < b.loss;
 }
 
 double ClassScores::precision() const { return share(right, predicted); }

@@ -60,7 +60,7 @@ std::string metrics_text(const Metrics& metrics);
 std::optional<Metric> main_metric(const Metrics& metrics);
 
 // True if `a` is the better model by the metric named `best`. If that is "" or one of them lacks
-// it: by higher top1, or by lower loss without top1.
+// it: by higher top1, or by lower loss without top1. Of equals: by lower loss.
 bool is_better(const Metrics& a, const Metrics& b, std::string_view best = "");
 
 // Counts for one class, or for one of several labels.

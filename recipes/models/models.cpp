@@ -69,7 +69,8 @@ std::shared_ptr<Module> build_cnn(CnnSpec options, const LayerSpec& spec, Rng& r
   for (std::int64_t out : options.channels) {
     if (height < 2 || width < 2) {
       spec.fail("cnn halves the image " + std::to_string(options.channels.size()) +
-                " times, which is too often for an input of " + shape_string(spec.input_shape()));
+                " times, which is too often for an input of " + shape_string(spec.input_shape()) +
+                " (height, width, channels)");
     }
     modules.emplace_back(numbered("conv", i), conv(spec, in, out, 3, rng));
     modules.emplace_back(numbered("bn", i), batch_norm(out));

@@ -125,7 +125,7 @@ std::string to_string(const StepTiming& timing) {
     }
   }
   std::string out = fmt::format(
-      "{}: steps {} to {} on {}, {} threads, batches of {}\n"
+      "{}: steps {} to {} on {}, {} {}, batches of {}\n"
       "  {:.2f} ms a step, median of {}; {:.2f} ms on average with every kernel timed; "
       "{:.2f} ms until its batch was there\n"
       "  {}\n"
@@ -134,11 +134,12 @@ std::string to_string(const StepTiming& timing) {
       "  the machine's rates: {:.1f} G float32 and {:.1f} G 8-bit multiply-adds a second, {:.1f} "
       "GB/s copied\n\n",
       printable(timing.run, 60), timing.first_step + 1, timing.first_step + 2 * timing.steps,
-      timing.device, timing.threads, timing.batch_size, timing.seconds * kMilli, timing.steps,
-      timing.watched_seconds * kMilli, timing.data_seconds * kMilli, to_string(timing.batches),
-      static_cast<double>(saved) / kMebi, static_cast<double>(timing.peak_bytes) / kMebi,
-      timing.page_faults, timing.rates.multiply_adds / 1e9,
-      timing.rates.integer_multiply_adds / 1e9, timing.rates.bytes / 1e9);
+      timing.device, timing.threads, timing.threads == 1 ? "thread" : "threads", timing.batch_size,
+      timing.seconds * kMilli, timing.steps, timing.watched_seconds * kMilli,
+      timing.data_seconds * kMilli, to_string(timing.batches), static_cast<double>(saved) / kMebi,
+      static_cast<double>(timing.peak_bytes) / kMebi, timing.page_faults,
+      timing.rates.multiply_adds / 1e9, timing.rates.integer_multiply_adds / 1e9,
+      timing.rates.bytes / 1e9);
   out += fmt::format("{:<{}}  {:<16}{:>15}{:^36}{:^27}{:>9}{:>9}{:>12}\n", "", width, "", "",
                      "forward, ms", "backward, ms", "", "", "% of bound");
   out += fmt::format(

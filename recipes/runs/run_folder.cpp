@@ -138,8 +138,8 @@ bool has_checkpoint(const std::filesystem::path& folder) {
 void require_no_other_run(const RunOptions& options) {
   if (options.resume || !has_checkpoint(options.folder)) return;
   throw InputError(options.folder.string() +
-                   ": already holds a run: pass another --run-dir, remove the folder, or continue "
-                   "it with `steelyard train --resume`");
+                   ": already holds a run: pass another --run-dir or remove the folder; `steelyard "
+                   "train --resume` trains on in it");
 }
 
 RunLock open_run(const RunOptions& options, const Experiment& experiment,

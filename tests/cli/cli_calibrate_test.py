@@ -223,7 +223,7 @@ class Calibrate(Case):
                        arguments=["validate", recipe, "--set", "calibrate.freeze=true",
                                   "--set", "schedule.freeze_observers.epoch=1"])
         for verb in ("calibrate", "train"):
-            result = self.fail_with(2, "float: already holds a run", arguments=[verb, recipe, "--run-dir", "float"])
+            result = self.fail_with(2, "float: already holds a run: pass another --run-dir or remove the folder; `steelyard train --resume` trains on in it", arguments=[verb, recipe, "--run-dir", "float"])
             self.assertEqual(result.stdout, "")  # no plan of what is refused
         self.assertEqual(self.run_program("calibrate").returncode, 2)
 

@@ -406,6 +406,8 @@ class Deploy(Case):
             "predict", os.path.join(late, "last.safetensors"), os.path.join(self.data, "test.safetensors")])
         self.fail_with(2, f"export/model.safetensors: is missing; steelyard export {late} writes it", arguments=[
             "predict", late, os.path.join(self.data, "test.safetensors"), "--with", "integer"])
+        self.fail_with(2, f"export/model.onnx: is missing; steelyard export {late} --format onnx writes it", arguments=[
+            "predict", late, os.path.join(self.data, "test.safetensors"), "--with", "onnx"])
         write_safetensors(self.path("small.safetensors"), {"inputs": ("U8", [1, 4, 4, 1], bytes(16))})
         self.fail_with(2, "expected inputs u8 [1, 8, 8, 1], got u8 [1, 4, 4, 1]",
                        arguments=["predict", late, "small.safetensors"])

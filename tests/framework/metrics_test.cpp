@@ -112,5 +112,15 @@ TEST(Metrics, BestIsByTheMetricThatIsAskedFor) {
   EXPECT_EQ(metrics_text(a), ", top-1 90.00 %, F1 70.00 %, character error rate 4.00 %");
 }
 
+TEST(Metrics, OfEqualsTheOneWithTheLowestLossIsBest) {
+  const Metrics a{.loss = 1, .top1 = 90, .more = {{"f1", 70}}};
+  const Metrics b{.loss = 2, .top1 = 90, .more = {{"f1", 70}}};
+  for (const char* metric : {"", "top1", "f1", "loss"}) {
+    EXPECT_TRUE(is_better(a, b, metric)) << metric;
+    EXPECT_FALSE(is_better(b, a, metric)) << metric;
+    EXPECT_FALSE(is_better(a, a, metric)) << metric;
+  }
+}
+
 }  // namespace
 }  // namespace steelyard

@@ -46,7 +46,8 @@ steelyard_add_tests(quant_plan_emulated_test
     quant_device_emulated.cpp
     quant_host_memory.cpp
     $<TARGET_OBJECTS:emulated_kernels>
-  DEPENDS steelyard::kernels cuda_emulation)
+  DEPENDS steelyard::kernels cuda_emulation
+  PREFIX emulated.)
 
 steelyard_add_tests(quantized_layer_emulated_test
   SOURCES

@@ -174,7 +174,7 @@ TEST(BatchNorm2d, Errors) {
   EXPECT_THROW(BatchNorm2d({.channels = 1, .momentum = 1.5}), std::invalid_argument);
 }
 
-TEST(Dropout, IsTheIdentityInEvaluation) {
+TEST(DropoutLayer, IsTheIdentityInEvaluation) {
   Dropout layer(0.5);
   const Variable x(random_tensor({20}, 1));
   ForwardContext evaluation;
@@ -185,7 +185,7 @@ TEST(Dropout, IsTheIdentityInEvaluation) {
   EXPECT_GT(rng.state().position, 0u);
 }
 
-TEST(Dropout, Errors) {
+TEST(DropoutLayer, Errors) {
   EXPECT_THROW(Dropout(1.0), std::invalid_argument);
   Dropout layer(0.5);
   ForwardContext training{.training = true};

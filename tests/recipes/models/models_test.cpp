@@ -92,7 +92,7 @@ TEST(Models, CnnTakesOddSizesAndRefusesTooSmallOnes) {
   EXPECT_EQ(output_shape(*model, {1, 31, 5, 3}), (Shape{1, 10}));
   EXPECT_EQ(build_rejection("{type: cnn}", {3, 28, 1}),
             "r.yaml:4:8: cnn halves the image 2 times, which is too often for an input of [3, 28, "
-            "1]");
+            "1] (height, width, channels)");
   EXPECT_THAT(build_rejection("{type: cnn}", {784}),
               StartsWith("r.yaml:4:8: cnn expected an image"));
 }
