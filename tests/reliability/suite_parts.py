@@ -17,7 +17,7 @@ ARCHER = "/usr/lib/llvm-*/lib/libarcher.so"
 
 
 def tests_in(folder, programs):
-    """{ctest's number: (name, command)} of the tests that these programs run, or all. Two may have one name."""
+    """{ctest's number: (name, command)} of the tests that these programs run, or all."""
     listing = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1"], text=True, capture_output=True,
                              check=True).stdout
     tests = [(test["name"], test.get("command") or [""]) for test in json.loads(listing)["tests"]]
@@ -33,15 +33,6 @@ def digest(commands):
     """Of the programs that the tests' commands name."""
     files = sorted({word for command in commands for word in command if os.path.isfile(word) and os.access(word, os.X_OK)})
     return hashlib.sha256("".join(map(sha256, files)).encode()).hexdigest()
-
-
-def next_chunk(tests, waiting):
-    """Numbers of tests whose names differ: ctest's report has only names."""
-    chunk = {}
-    for number in waiting:
-        if len(chunk) < CHUNK:
-            chunk.setdefault(tests[number][0], number)
-    return list(chunk.values())
 
 
 def run_chunk(folder, tests, numbers, environment):
@@ -77,7 +68,7 @@ def run_suite(arguments, name, folder, programs, environment, fields):
         waiting = [number for number, (test, _) in tests.items() if re.search(pattern, test) and number not in outcomes]
         if not waiting:
             break
-        outcomes.update(run_chunk(folder, tests, next_chunk(tests, waiting), environment))
+        outcomes.update(run_chunk(folder, tests, waiting[:CHUNK], environment))
         with open(done_path, "w") as file:
             json.dump(outcomes, file)
         result["executions"] = len(outcomes)
