@@ -24,6 +24,7 @@ ExitCode show_data(const DataArguments& options) {
     throw InputError("--sheet: expected a name that ends in .png, got '" +
                      printable(options.sheet) + "'");
   }
+  if (!options.sheet.empty()) require_writable("--sheet", options.sheet);
   const Registries registries;
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);

@@ -6,6 +6,8 @@
 #include <cstdio>
 
 #include "cli/progress.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/printable.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/input_codes.h"
@@ -44,6 +46,14 @@ std::string warning_of_ranges(Experiment& experiment) {
 }
 
 }  // namespace
+
+void require_writable(const std::string& option, const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.parent_path();
+  if (!folder.empty() && !is_folder(folder)) {
+    throw InputError(option + ": there is no folder " + shown(folder));
+  }
+  const AtomicFile writable(file);
+}
 
 std::string shown(const std::filesystem::path& path) {
   constexpr std::size_t kLongestPath = 4096;

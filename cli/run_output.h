@@ -11,6 +11,9 @@ namespace steelyard::cli {
 // A path as it is printed: on one line, without what a terminal would act on.
 std::string shown(const std::filesystem::path& path);
 
+// Throws InputError where the file that an option names could not be written.
+void require_writable(const std::string& option, const std::filesystem::path& file);
+
 // The data, the model's size, the device that trains and what is quantized.
 std::string model_text(Experiment& experiment, Device device);
 

@@ -159,12 +159,8 @@ void show_progress(std::int64_t done, std::int64_t all) {
 }
 
 // Checks before minutes of measuring.
-void require_writable(const SensitivityArguments& options, const Registries& registries) {
-  const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
-  if (!folder.empty() && !is_folder(folder)) {
-    throw InputError("--out: there is no folder " + folder.string());
-  }
-  const AtomicFile writable(options.out);
+void require_results(const SensitivityArguments& options, const Registries& registries) {
+  require_writable("--out", options.out);
   require_float_start(recipe_of_run(options.run, registries.models));
 }
 
@@ -222,7 +218,7 @@ void print_and_choose(const SensitivityArguments& options, const Sensitivity& me
 // Ranks share the measurements; the first one prints and writes.
 ExitCode measure_as_rank(const SensitivityArguments& options, comm::Communicator& ranks) {
   const Registries registries;
-  if (options.unit) on_first_rank(ranks, [&] { require_writable(options, registries); });
+  if (options.unit) on_first_rank(ranks, [&] { require_results(options, registries); });
   SensitivityOptions measure = options.measure;
   measure.ranks = &ranks;
   if (options.unit) {

@@ -126,5 +126,9 @@ if(NOT STEELYARD_ONNX STREQUAL "OFF")
     message(FATAL_ERROR "STEELYARD_ONNX=ON, but protobuf, protoc or onnx.proto was not found")
   endif()
 endif()
-message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${STEELYARD_HAVE_CUDA}, cuDNN ${STEELYARD_CUDNN}, "
+set(cuda ${STEELYARD_HAVE_CUDA})
+if(STEELYARD_CUDA_TESTS)
+  set(cuda "in tests only")
+endif()
+message(STATUS "Steelyard: oneDNN ${STEELYARD_HAVE_ONEDNN}, CUDA ${cuda}, cuDNN ${STEELYARD_CUDNN}, "
                "ONNX ${STEELYARD_HAVE_ONNX}, images ${STEELYARD_HAVE_IMAGES}, MPI ${STEELYARD_HAVE_MPI}, NCCL ${STEELYARD_HAVE_NCCL}")

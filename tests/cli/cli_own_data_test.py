@@ -213,6 +213,8 @@ class OwnImages(OwnData):
                        arguments=["validate", recipe, "--set", "data.test=3"])
         self.fail_with(2, "error: --sheet: expected a name that ends in .png, got 'sheet.jpg'",
                        arguments=["data", recipe, "--sheet", "sheet.jpg"])
+        refused = self.fail_with(2, "error: --sheet: there is no folder no", arguments=["data", recipe, "--sheet", "no/sheet.png"])
+        self.assertEqual(refused.stdout, "")
         text = self.succeed("data", recipe, "--sheet", "sheet.png")
         self.assertIn("train: 33 samples u8 [8, 9, 3], 6 of them for validation\ntest:  13 samples", text)
         self.assertRegex(text, r"\nimages before transforms: \d+ to \d\d pixels high, \d+ to \d\d wide\nmean: 0\.\d+, ")
