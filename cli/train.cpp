@@ -130,11 +130,15 @@ std::vector<std::string> overrides_of(const TrainArguments& options) {
   return overrides;
 }
 
-ExitCode run_to_the_end(Run& run, RankProgress& rank_progress) {
+// Where lines may be drawn again. A launcher gives its ranks terminals, also if it writes what they
+// print to a file.
+bool draws_lines(int ranks) { return ranks == 1 && isatty(STDOUT_FILENO) != 0; }
+
+ExitCode run_to_the_end(Run& run, RankProgress& rank_progress, bool draws_lines) {
   handle_signals();
   const RunResult result = [&] {
     Progress progress(run.experiment().recipe().train.trainer.epochs,
-                      run.experiment().loader_options().batch_size, isatty(STDOUT_FILENO) != 0);
+                      run.experiment().loader_options().batch_size, draws_lines);
     return run.train(stop_requested, {&rank_progress, &progress});
   }();
   if (result.interrupted) {
@@ -149,6 +153,7 @@ ExitCode run_to_the_end(Run& run, RankProgress& rank_progress) {
 // Trains alone or as one of several ranks.
 ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, comm::Ranks& ranks) {
   comm::Communicator& all = ranks.communicator();
+  state.set_draws_lines(draws_lines(all.size()));
   if (all.size() > 1) handle_signals();  // one that ended by itself would be lost to the others
   const auto note = [&](const std::string& text) {
     all.rank() == 0 ? print_note(text) : show(error_line("note", text));
@@ -181,12 +186,11 @@ ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, co
   open_logs(run->folder(), state, all);
   show(about);
   for (const std::string& text : experiment.notes()) note(text);
-  return run_to_the_end(*run, rank_progress);
+  return run_to_the_end(*run, rank_progress, draws_lines(all.size()));
 }
 
 ExitCode train(const TrainArguments& options) {
   comm::RankState state;
-  state.set_draws_lines(isatty(STDOUT_FILENO) != 0);
   return as_ranks("train", state,
                   [&](comm::Ranks& ranks) { return train_as_rank(options, state, ranks); });
 }
