@@ -47,17 +47,17 @@ std::string warning_of_ranges(Experiment& experiment) {
 
 }  // namespace
 
+std::string shown(const std::filesystem::path& path) {
+  constexpr std::size_t kLongestPath = 4096;
+  return printable(path.string(), kLongestPath);
+}
+
 void require_writable(const std::string& option, const std::filesystem::path& file) {
   const std::filesystem::path folder = file.parent_path();
   if (!folder.empty() && !is_folder(folder)) {
     throw InputError(option + ": there is no folder " + shown(folder));
   }
   const AtomicFile writable(file);
-}
-
-std::string shown(const std::filesystem::path& path) {
-  constexpr std::size_t kLongestPath = 4096;
-  return printable(path.string(), kLongestPath);
 }
 
 std::string model_text(Experiment& experiment, Device device) {
