@@ -66,7 +66,7 @@ void verify_header(const SafetensorsReader& reader) {
   // The second comparison covers what the parser does not see, such as the padding.
   if (digest != header_digest(header.entries, header.metadata) ||
       reader.header_bytes() != encode_safetensors_header(header.entries, header.metadata)) {
-    throw InputError(reader.name() + ": damaged checkpoint: the header's sha256 does not match");
+    throw InputError(reader.name() + ": damaged: the header's sha256 does not match");
   }
   const std::string format = find(header.metadata, kFormatKey).value_or("");
   const std::string version = find(header.metadata, kVersionKey).value_or("");
@@ -82,7 +82,7 @@ Tensor read_verified(const SafetensorsReader& reader, const SafetensorsEntry& en
       find(reader.header().metadata, digest_key(entry.name)).value_or("none");
   const std::string actual = digest_of(tensor);
   if (actual != expected) {
-    throw InputError(reader.name() + ": damaged checkpoint: tensor '" + printable(entry.name) +
+    throw InputError(reader.name() + ": damaged: tensor '" + printable(entry.name) +
                      "': expected sha256 " + printable(expected) + ", got " + actual);
   }
   return tensor;

@@ -44,6 +44,12 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
   run.checkpoint = own ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
   const std::string name = run.checkpoint.string();
   Recipe recipe = recipe_of_run(folder, registries.models);
+  if (own && !path_exists(run.checkpoint)) {
+    const std::string other = checkpoint == "last" ? "best" : "last";
+    const bool has_other = path_exists(folder / (other + ".safetensors"));
+    throw InputError(printable(name) + ": the run has no such checkpoint" +
+                     (has_other ? ", but one named " + other : ""));
+  }
   Checkpoint saved = load_checkpoint(run.checkpoint);
   if (const auto record = record_in(saved.metadata, name, registries.models)) {
     require_trained_by(folder, recipe, run.checkpoint, *record);

@@ -1,8 +1,9 @@
 #include "steelyard/recipes/runs/recipe_data.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
@@ -45,13 +46,15 @@ TargetOptions target_options(const Recipe& recipe, bool names_are_known,
   return options;
 }
 
-// Where the recipe has the key that the message begins with ("data.test: ..."), else where it says
-// which dataset.
+// Where the recipe has the first of its keys that the message names ("data.table.target"), else
+// where it says which dataset.
 const std::string& place_of(const std::string& message, const YamlNode& data, bool has_path) {
-  constexpr std::string_view kTable = "data.";
-  if (message.starts_with(kTable)) {
-    const std::string_view keys = std::string_view(message).substr(kTable.size());
-    const YamlNode* named = data.find(keys.substr(0, keys.find_first_of(".: ")));
+  static const re2::RE2 key(R"((?:^|[ (])data\.([a-z_]+)(?:\.([a-z_]+))?)");
+  std::string outer;
+  std::string inner;
+  for (re2::StringPiece rest = message; re2::RE2::FindAndConsume(&rest, key, &outer, &inner);) {
+    const YamlNode* named = data.find(outer);
+    if (named != nullptr && !inner.empty()) named = named->find(inner);
     if (named != nullptr) return named->place;
   }
   return data.find(has_path ? "path" : "dataset")->place;

@@ -41,6 +41,7 @@ class Calibrate(Case):
         for name in ("recipe.yaml", "plan.txt", "metrics.jsonl"):
             self.assertTrue(os.path.isfile(self.path("run", name)), name)
         self.assertIn("top-1 {:.2f} %".format(self.top1("run")), self.succeed("eval", "run"))
+        self.fail_with(2, "best.safetensors: the run has no such checkpoint, but one named last", arguments=["eval", "run", "--checkpoint", "best"])
         self.succeed("export", "run", "--format", "safetensors")
         self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
         data = os.path.join(self.data, "test.safetensors")

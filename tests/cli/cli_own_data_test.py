@@ -353,6 +353,8 @@ class OwnTables(OwnData):
         recipe = self.own_recipe(TABLE, SGD, QUANTIZE.replace(", Conv2d", ""))
         for threads in ("1", "2"):
             self.resumed_as(recipe, threads)
+        wrong = self.write(HEAD + TABLE.replace("[kind]", "[kid]") + SGD, "wrong.yaml")
+        self.fail_with(2, "wrong.yaml:11:19: ", "flowers.csv:1: no column 'kid', which data.table.target names", arguments=["validate", wrong])
         record = json.loads(read_checkpoint(self.path("whole1", "last.safetensors"))[0]["__metadata__"]["data"])
         self.assertEqual(record["class_names"], ["iris", "lily", "rose"])
         self.assertEqual([column["name"] for column in record["columns"]], ["length", "colour"])
@@ -374,11 +376,11 @@ class OwnTables(OwnData):
                "--set", "model.layers=[{type: Linear, name: fc, out_features: 1}]", "--set", "train.loss=mse",
                "--set", "data.table.target=[length]", "--set", "data.table.regression=true", "--set", "data.table.ignore=[colour]"]
         self.write("length,kind,colour\n" + "".join(f"{i},{'abc'[i % 3]},x\n" for i in range(60)), "flowers.csv")
-        self.fail_with(2, "names.txt: the targets are numbers, expected no data.class_names", arguments=["validate", recipe, *two])
+        self.fail_with(2, "--set data.class_names: names.txt: the targets are numbers, expected no data.class_names", arguments=["validate", recipe, *two])
         several = ["--set", "train.loss=binary_cross_entropy", "--set", "data.table.target=[length, kind]", "--set", "data.table.categories=[]",
                    "--set", "data.table.ignore=[colour]", "--set", "data.class_names=names.txt", "--set", "model.classes=2"]
         self.write("x,length,kind,colour\n" + "".join(f"{i},{i % 2},{i // 2 % 2},x\n" for i in range(60)), "flowers.csv")
-        self.fail_with(2, "names.txt: the columns of data.table.target are the labels", arguments=["validate", recipe, *several])
+        self.fail_with(2, "--set data.class_names: names.txt: expected no data.class_names", arguments=["validate", recipe, *several])
         for old, new, fragment in (("pale red", "green", "bad.csv:3: column 'colour': the training set has no category 'green'"),
                                    ("colour", "color", "no column 'colour', which the training set names"),
                                    ("1.5", "much", "bad.csv:2: column 'length': expected a finite number, got 'much'")):

@@ -100,7 +100,7 @@ TEST_F(CheckpointFile, DamageNamesTheTensor) {
   write_bytes(path_, bytes);
   EXPECT_NE(message_of<InputError>([&] {
               load_checkpoint(path_);
-            }).find("damaged checkpoint: tensor 'conv.weight/momentum'"),
+            }).find("damaged: tensor 'conv.weight/momentum'"),
             std::string::npos);
 }
 

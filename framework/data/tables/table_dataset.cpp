@@ -176,7 +176,7 @@ Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRe
   if (marks && !request.targets.names.empty()) {
     throw InputError(
         request.targets.names_source +
-        ": the columns of data.table.target are the labels, expected no data.class_names");
+        ": expected no data.class_names, the columns of data.table.target are the labels");
   }
   if (marks) dataset.names.classes = options.target;
   return dataset;
