@@ -51,8 +51,18 @@ bool is_of_checkpoint(const std::filesystem::path& path, const std::string& mode
   return false;
 }
 
+// Whether an export describes the run's data. Prints a message if not.
+bool has_data_of_run(const std::filesystem::path& path, const ExportedData& exported,
+                     const LoadedRun& run) {
+  const std::string difference = difference_in_data(exported, *run.experiment);
+  if (difference.empty()) return true;
+  fmt::print("{} was exported with other data than the run's: {} differs\n", shown(path),
+             difference);
+  return false;
+}
+
 // The exported model if there is one, else the model as it would be exported. Nothing if the export
-// is of another checkpoint.
+// is of another checkpoint or other data.
 std::optional<deploy::Graph> model_to_check(const VerifyArguments& options, const LoadedRun& run) {
   const std::filesystem::path path =
       options.model.empty()
@@ -62,6 +72,8 @@ std::optional<deploy::Graph> model_to_check(const VerifyArguments& options, cons
     fmt::print("integer model: {}\n", shown(path));
     deploy::Graph graph = deploy::load_graph(path);
     if (!is_of_checkpoint(path, graph.model_sha256, options, run)) return std::nullopt;
+    const ExportedData data{graph.preprocessing, graph.target, graph.class_names};
+    if (!has_data_of_run(path, data, run)) return std::nullopt;
     return graph;
   }
   fmt::print("integer model: as `steelyard export {}` would write it\n", shown(options.run));
@@ -163,6 +175,8 @@ ExitCode verify_onnx(const VerifyArguments& options,
     return kDone;
   }
   if (!is_of_checkpoint(path, deploy::onnx_model_sha256(path), options, run)) return kMismatch;
+  const auto data = deploy::can_write_onnx() ? exported_data_in(path) : std::nullopt;
+  if (data && !has_data_of_run(path, *data, run)) return kMismatch;
   if (!runtime) {
     fmt::print("ONNX: skipped, {}\n", deploy::kNoOnnxRuntime);
     return kDone;
@@ -258,12 +272,6 @@ ExitCode compare_all(const VerifyArguments& options) {
   const std::optional<deploy::Graph> graph = model_to_check(options, run);
   if (!graph) return kMismatch;
   const deploy::Interpreter interpreter(*graph);
-  const deploy::Preprocessing& prepared = interpreter.graph().preprocessing;
-  const Normalization trained_on = experiment.normalization();
-  const bool same_inputs = prepared.dtype == experiment.test().dtype() &&
-                           prepared.normalization.mean == trained_on.mean &&
-                           prepared.normalization.stddev == trained_on.stddev;
-  if (!same_inputs) fmt::print("the preprocessing differs from the run's\n");
   const deploy::Verification result =
       deploy::verify(*experiment.deployed_model(), interpreter, experiment.test(), options.samples,
                      experiment.recipe().data.loader.batch_size);
@@ -275,7 +283,7 @@ ExitCode compare_all(const VerifyArguments& options) {
   print_input_codes(experiment);
   ExitCode onnx = verify_onnx(options, runtime, run, interpreter.graph(), result);
   if (onnx == kDone) onnx = verify_larger(options, runtime, run);
-  return same_inputs && result.first_mismatch() == nullptr ? onnx : kMismatch;
+  return result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 
 ExitCode verify_run(const VerifyArguments& options) {

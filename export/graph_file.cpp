@@ -301,19 +301,10 @@ Checkpoint contents_of(const Graph& graph) {
             {"input", graph.input},
             {"output", graph.output},
             {"classifies", graph.target == TargetKind::kClass},
-            {"preprocessing",
-             {{"dtype", dtype_name(graph.preprocessing.dtype)},
-              {"mean", graph.preprocessing.normalization.mean},
-              {"stddev", graph.preprocessing.normalization.stddev}}},
+            {"preprocessing", Json(preprocessing_json(graph.preprocessing))},
             {"values", Json::array()},
             {"nodes", Json::array()}};
   // Only what there is: other files are as they were before.
-  if (const auto& transforms = graph.preprocessing.transforms) {
-    json["preprocessing"]["transforms"] = transforms_json(*transforms);
-  }
-  if (const auto& table = graph.preprocessing.table) {
-    json["preprocessing"]["table"] = table_json(*table);
-  }
   if (graph.target == TargetKind::kMarks || graph.target == TargetKind::kText) {
     json["target"] = word_of(graph.target);
   }

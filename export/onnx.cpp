@@ -177,15 +177,11 @@ std::string text_of(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// How the input is computed from the data: {"dtype", "scale", "mean", "stddev"}.
+// How the input is computed from the data, for readers that do not know what is done to bytes.
 std::string preprocessing_text(const Preprocessing& preprocessing) {
-  nlohmann::ordered_json json;
-  json["dtype"] = preprocessing.dtype == DType::kU8 ? "u8" : "f32";
-  json["scale"] = preprocessing.dtype == DType::kU8 ? "1/255" : "1";
-  json["mean"] = preprocessing.normalization.mean;
-  json["stddev"] = preprocessing.normalization.stddev;
-  if (preprocessing.transforms) json["transforms"] = transforms_json(*preprocessing.transforms);
-  if (preprocessing.table) json["table"] = table_json(*preprocessing.table);
+  nlohmann::ordered_json json{{"dtype", dtype_name(preprocessing.dtype)},
+                              {"scale", preprocessing.dtype == DType::kU8 ? "1/255" : "1"}};
+  json.update(preprocessing_json(preprocessing));
   return text_of(json);
 }
 

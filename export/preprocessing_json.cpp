@@ -102,6 +102,15 @@ TableFeatures table_from(const nlohmann::json& json) {
   return table;
 }
 
+nlohmann::ordered_json preprocessing_json(const Preprocessing& preprocessing) {
+  nlohmann::ordered_json json{{"dtype", dtype_name(preprocessing.dtype)},
+                              {"mean", preprocessing.normalization.mean},
+                              {"stddev", preprocessing.normalization.stddev}};
+  if (preprocessing.transforms) json["transforms"] = transforms_json(*preprocessing.transforms);
+  if (preprocessing.table) json["table"] = table_json(*preprocessing.table);
+  return json;
+}
+
 Preprocessing preprocessing_from(const nlohmann::json& json) {
   Preprocessing preprocessing;
   const auto dtype = json.at("dtype").get<std::string>();

@@ -25,8 +25,9 @@ std::vector<TableColumn> columns_from(const nlohmann::json& json);  // throws as
 nlohmann::ordered_json table_json(const TableFeatures& table);
 TableFeatures table_from(const nlohmann::json& json);  // throws as transforms_from()
 
-// {"dtype", "mean", "stddev", "transforms", "table"}, as exports have it: the last two may be
-// absent.
+// {"dtype", "mean", "stddev", "transforms", "table"}, as exports have it: the last two are absent
+// where there are none.
+nlohmann::ordered_json preprocessing_json(const Preprocessing& preprocessing);
 Preprocessing preprocessing_from(const nlohmann::json& json);  // throws as transforms_from()
 
 }  // namespace steelyard::deploy

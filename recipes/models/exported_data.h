@@ -1,4 +1,4 @@
-// The data of an ONNX file that Steelyard exported, as the file's metadata describes it.
+// What exports say about the data of their model.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,8 @@ struct ExportedData {
 inline constexpr std::pair<const char*, const char*> kExportedKeys[] = {
     {"data", "normalize"}, {"data", "transforms"}, {"train", "loss"}};
 
-// Nothing for a file of another program, or another kind of file. Throws InputError that names the
+// What the metadata of an ONNX file says that Steelyard exported. Nothing for a file of another
+// program, or another kind of file. Throws InputError that names the
 // file and the key of its metadata for values that no export writes.
 std::optional<ExportedData> exported_data_in(const std::filesystem::path& path);
 

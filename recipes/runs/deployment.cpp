@@ -4,10 +4,12 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
 
+#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/divergence.h"
 #include "steelyard/framework/error.h"
@@ -183,17 +185,25 @@ std::vector<deploy::Graph> resized(Experiment& experiment,
   }
 }
 
+ExportedData data_to_export(const Experiment& experiment) {
+  const DatasetNames& names = experiment.input().names;
+  ExportedData data{{experiment.input().dtype, experiment.normalization()},
+                    experiment.target_kind(),
+                    names.classes};
+  data.preprocessing.transforms = transforms_of(experiment);
+  if (const auto& table = experiment.recipe().data.table; table && !names.columns.empty()) {
+    data.preprocessing.table = {*table, names.columns};
+  }
+  return data;
+}
+
 // What the graph says besides its operations.
 void describe(deploy::Graph& graph, const Experiment& experiment) {
-  graph.preprocessing = {experiment.input().dtype, experiment.normalization()};
-  graph.preprocessing.transforms = transforms_of(experiment);
-  graph.target = experiment.target_kind();
+  ExportedData data = data_to_export(experiment);
+  graph.preprocessing = std::move(data.preprocessing);
+  graph.target = data.target;
   if (graph.target == TargetKind::kText) graph.characters = experiment.input().classes;
-  const DatasetNames& names = experiment.input().names;
-  graph.class_names = names.classes;
-  if (const auto& table = experiment.recipe().data.table; table && !names.columns.empty()) {
-    graph.preprocessing.table = {*table, names.columns};
-  }
+  graph.class_names = std::move(data.class_names);
   if (const auto& network = experiment.network()) {
     graph.input_port = port_of(network->input);
     graph.input_ports = input_ports(*network);
@@ -219,6 +229,18 @@ deploy::Graph deployed_graph(Experiment& experiment) {
     graph.resized.push_back(std::make_shared<deploy::Graph>(std::move(larger)));
   }
   return graph;
+}
+
+std::string difference_in_data(const ExportedData& exported, const Experiment& experiment) {
+  const ExportedData own = data_to_export(experiment);
+  const auto in_file = deploy::preprocessing_json(exported.preprocessing);
+  const auto in_run = deploy::preprocessing_json(own.preprocessing);
+  for (const char* key : {"dtype", "mean", "stddev", "transforms", "table"}) {
+    if (in_file.value(key, nlohmann::ordered_json()) != in_run.value(key, nlohmann::ordered_json()))
+      return key;
+  }
+  const bool named = !exported.class_names.empty();  // exports of older versions have no names
+  return named && exported.class_names != own.class_names ? "class_names" : "";
 }
 
 std::optional<std::string> note_of_fixed_sizes(const deploy::Graph& graph,

@@ -9,6 +9,7 @@
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph.h"
 #include "steelyard/export/onnx_runtime.h"
+#include "steelyard/recipes/models/exported_data.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
@@ -20,6 +21,10 @@ namespace steelyard {
 deploy::Graph deployed_graph(Experiment& experiment);
 // The same of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
+
+// The key of the first thing in which the data of an export are not those of the run: "dtype",
+// "mean", "stddev", "transforms", "table" or "class_names"; "" where they are.
+std::string difference_in_data(const ExportedData& exported, const Experiment& experiment);
 
 // Where the network leaves sizes of its input free and an ONNX file among the formats cannot.
 std::optional<std::string> note_of_fixed_sizes(const deploy::Graph& graph,

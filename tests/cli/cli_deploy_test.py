@@ -69,7 +69,7 @@ class Deploy(Case):
         self.assertEqual(self.succeed("predict", run, data), self.succeed("predict", run, data, "--with", "onnx"))
         with open(self.path(run, "export", "model.onnx"), "r+b") as file:
             file.truncate(1000)
-        self.fail_with(1, "model.onnx", arguments=["verify", run])
+        self.fail_with(2, "model.onnx", arguments=["verify", run])
         os.remove(self.path(run, "export", "model.onnx"))
         os.mkfifo(self.path(run, "export", "model.onnx"))
         self.fail_with(2, "model.onnx: expected a regular file, got a named pipe", arguments=["verify", run])
@@ -240,7 +240,7 @@ class Deploy(Case):
         as_earlier_version(self.path("run", "export", "model.safetensors"))  # of the checkpoint, which is another one too
         result = self.run_program("verify", other, "--model", os.path.join(run, "export", "model.safetensors"))
         self.assertEqual(result.returncode, 3, result.stdout + result.stderr)
-        self.assertIn("the preprocessing differs from the run's", result.stdout)
+        self.assertIn("model.safetensors was exported with other data than the run's: mean differs", result.stdout)
 
     def test_regression_predicts_values_in_every_form(self):
         write_uniform(self.data, seed=1, outputs=2, counts=(100, 9))

@@ -125,6 +125,17 @@ class OwnImages(OwnData):
         self.assertIn("top-1", evaluated)
         self.succeed("export", "whole1")
         self.succeed("verify", "whole1")
+        onnx = self.path("whole1", "export", "model.onnx")
+        for old, new, key in ((b'"bilinear"', b'"bicubic" ', "transforms"), (b'"blue"', b'"blau"', "class_names")):
+            if not os.path.exists(onnx):  # a build without ONNX
+                break
+            with open(onnx, "rb") as file:
+                content = file.read()
+            self.write(content.replace(old, new), onnx)
+            verified = self.run_program("verify", "whole1")
+            self.assertEqual(verified.returncode, 3)
+            self.assertIn(f"model.onnx was exported with other data than the run's: {key} differs", verified.stdout)
+            self.write(content, onnx)
         shutil.copytree(self.path("pictures-train"), self.path("moved", "train"))
         self.assertRegex(self.succeed("sensitivity", "whole1", "--bits", "4", "--samples", "6", "--batches", "1"), r"(?m)^conv ")
         shutil.rmtree(self.path("moved", "train"))
