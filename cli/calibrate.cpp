@@ -47,6 +47,9 @@ ExitCode calibrate(const CalibrateArguments& options) {
   run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());
+  if (run.experiment().recipe().reestimate_bn) {
+    print_note("schedule.reestimate_bn is for training: calibrate keeps the statistics of norms");
+  }
   print_exports(run.calibrate());
   return kDone;
 }

@@ -168,11 +168,22 @@ void require_network(const ImportArguments& options) {
   if (!options.architecture.empty() && options.dry_run) {
     throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
   }
+  if (!options.architecture.empty() && !options.output.empty()) {
+    throw InputError("import: --output is for ONNX files, not for an --architecture");
+  }
+}
+
+void require_no_run(const ImportArguments& options) {
+  if (options.recipe.empty() && options.overrides.empty() && options.run_dir.empty()) return;
+  throw InputError("import: --dry-run makes no run: expected no --recipe, --set or --run-dir");
 }
 
 ExitCode import_model(const ImportArguments& options) {
   require_network(options);
-  if (options.dry_run) return show_network(options);
+  if (options.dry_run) {
+    require_no_run(options);
+    return show_network(options);
+  }
   if (!options.samples.empty()) {
     throw InputError("import: --sample needs --dry-run: otherwise the data gives the shape");
   }

@@ -20,8 +20,9 @@ void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count) {
   visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
     using T = decltype(zero);
-    run(logits.device(), kernels::AddCorrectRows<T>{.rows = logits.dim(0),
-                                                    .columns = logits.dim(1),
+    const std::int64_t rows = logits.dim(0);
+    run(logits.device(), kernels::AddCorrectRows<T>{.rows = rows,
+                                                    .columns = rows == 0 ? 0 : logits.size() / rows,
                                                     .logits = logits.data<T>(),
                                                     .labels = labels.data<std::int64_t>(),
                                                     .correct = count.data<std::int64_t>()});

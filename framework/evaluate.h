@@ -15,8 +15,8 @@ namespace steelyard {
 // device.
 void add_weighted(const Tensor& value, double weight, const Tensor& sum);
 
-// Adds to `count`, i64 of rank 0, how many rows of logits [N, classes] are largest at their i64
-// label [N]. All on one device. Does not wait for the device.
+// Adds to `count`, i64 of rank 0, how many rows of logits [N, ...], of which each has a value for
+// every class, are largest at their i64 label [N]. All on one device. Does not wait for the device.
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count);
 // The number of correct rows, as add_correct() counts them. Waits for a GPU.
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels);

@@ -162,18 +162,56 @@ Shape batch_of(const Shape& sample, std::int64_t count) {
 }
 
 // What comes out for two samples, from a pass that computes nothing that is large.
-void require_output(const GraphSpec& graph, Module& module) {
+Shape shape_of_two(const GraphSpec& graph, Module& module) {
   const NoGradGuard no_grad;
   const ShapesOnlyGuard shapes_only;
   ForwardContext context;
-  const Variable y = module.forward(Variable(Tensor::zeros(batch_of(graph.sample, 2))), context);
+  return module.forward(Variable(Tensor::zeros(batch_of(graph.sample, 2))), context).shape();
+}
+
+void require_output(const GraphSpec& graph, Module& module) {
+  const Shape found = shape_of_two(graph, module);
   const Shape expected = batch_of(graph.output_sample, 2);
-  if (y.shape() == expected) return;
+  if (found == expected) return;
   throw std::invalid_argument("expected an output of " + shape_string(expected) + ", got " +
-                              shape_string(y.shape()));
+                              shape_string(found));
+}
+
+bool moves_values(const std::string& type) {
+  return type == "Reshape" || type == "Permute" || type == "Flatten";
 }
 
 }  // namespace
+
+std::int64_t readers_of(const GraphSpec& graph, const std::string& name) {
+  std::int64_t readers = 0;
+  for (const NodeSpec& node : graph.nodes) {
+    readers += std::count(node.inputs.begin(), node.inputs.end(), name);
+  }
+  return readers;
+}
+
+std::size_t last_computing(const GraphSpec& graph) {
+  std::size_t at = graph.nodes.size() - 1;
+  while (moves_values(graph.nodes[at].type)) {
+    const std::string& before = graph.nodes[at].inputs[0];
+    const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                                    [&](const NodeSpec& node) { return node.name == before; });
+    if (maker == graph.nodes.end() || readers_of(graph, before) != 1) break;
+    at = static_cast<std::size_t>(maker - graph.nodes.begin());
+  }
+  return at;
+}
+
+std::string output_activation(const GraphSpec& graph) {
+  if (!graph.head.empty() || graph.nodes.empty()) return graph.head;
+  return graph.nodes[last_computing(graph)].type;
+}
+
+Shape output_shape(const GraphSpec& graph) {
+  const Shape shape = shape_of_two(graph, *assembled(graph, /*with_head=*/false));
+  return {shape.begin() + 1, shape.end()};
+}
 
 std::string text_of(const GraphSpec& graph) {
   Json json{{"format", kFormat},

@@ -67,6 +67,17 @@ struct GraphSpec {
   std::string digest() const;
 };
 
+// The index of the last node that computes something: what is behind it only moves its values to
+// other shapes and orders, and nothing else reads them.
+std::size_t last_computing(const GraphSpec& graph);
+// How many inputs of nodes that value is.
+std::int64_t readers_of(const GraphSpec& graph, const std::string& name);
+// The activation that outputs have last: the head or the type of the last node that computes.
+std::string output_activation(const GraphSpec& graph);
+// Of the last node's value, without the batch. Throws std::invalid_argument where the graph does
+// not fit together.
+Shape output_shape(const GraphSpec& graph);
+
 // JSON on one line; equal graphs have equal texts.
 std::string text_of(const GraphSpec& graph);
 // Back. Throws InputError that begins with `source`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 namespace steelyard::imports {
 namespace {
@@ -103,6 +104,24 @@ class Tidier {
   std::set<std::string> done_;
 };
 
+// Whether the rows of a Softmax are the last dimension of the output, and what is behind it moves
+// no value to another row.
+bool is_over_output(const GraphSpec& graph, std::size_t softmax) {
+  const Shape& output = graph.output_sample;
+  const bool last = softmax + 1 == graph.nodes.size();
+  if (last && output.size() <= 2) return true;  // over classes, or over those of each frame
+  if (output.empty() || output.back() != shape_size(output)) return false;
+  if (last) return true;
+  GraphSpec before = graph;
+  std::swap(before.nodes[softmax], before.nodes.back());
+  prune(before);
+  try {
+    return output_shape(before).back() == output.back();
+  } catch (const std::invalid_argument&) {  // which build() tells
+    return false;
+  }
+}
+
 }  // namespace
 
 void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights) {
@@ -124,23 +143,25 @@ void prune(GraphSpec& graph) {
 }
 
 void split_head(GraphSpec& graph) {
-  if (graph.nodes.size() < 2) return;
-  const std::string type = graph.nodes.back().type;
-  // Over classes, or over those of each frame of a sequence.
-  const bool shares =
-      (type == "Softmax" || type == "LogSoftmax") && graph.output_sample.size() <= 2;
-  if (!shares && type != "Sigmoid") return;
-  const std::string before = graph.nodes.back().inputs[0];
-  const bool alone =
-      std::none_of(graph.nodes.begin(), graph.nodes.end() - 1, [&](const NodeSpec& node) {
-        return std::find(node.inputs.begin(), node.inputs.end(), before) != node.inputs.end();
-      });
+  const std::size_t at = last_computing(graph);
+  const NodeSpec head = graph.nodes[at];
+  const bool shares = head.type == "Softmax" || head.type == "LogSoftmax";
+  if ((!shares && head.type != "Sigmoid") || (shares && !is_over_output(graph, at))) return;
+  const std::string& before = head.inputs[0];
   const auto maker = std::find_if(graph.nodes.begin(), graph.nodes.end(),
                                   [&](const NodeSpec& node) { return node.name == before; });
-  if (!alone || maker == graph.nodes.end()) return;
-  graph.head = type;
-  graph.nodes.pop_back();
-  std::rotate(maker, maker + 1, graph.nodes.end());
+  if (maker == graph.nodes.end()) return;
+  if (at + 1 == graph.nodes.size()) {
+    if (readers_of(graph, before) != 1) return;
+    graph.nodes.pop_back();
+    std::rotate(maker, maker + 1, graph.nodes.end());
+  } else {
+    for (NodeSpec& node : graph.nodes) {
+      std::replace(node.inputs.begin(), node.inputs.end(), head.name, before);
+    }
+    graph.nodes.erase(graph.nodes.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  graph.head = head.type;
 }
 
 }  // namespace steelyard::imports

@@ -18,7 +18,8 @@ void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& wei
 // Takes out the nodes that the last one does not read, such as those that only asked for a shape.
 void prune(GraphSpec& graph);
 
-// Makes a last Softmax, LogSoftmax or Sigmoid the graph's head: losses take what is before it.
+// Makes a last Softmax, LogSoftmax or Sigmoid the graph's head, also where its values are only
+// moved behind it: losses take what is before it.
 void split_head(GraphSpec& graph);
 
 }  // namespace steelyard::imports

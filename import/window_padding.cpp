@@ -48,6 +48,8 @@ bool pads_by_itself(const OnnxNode& window) {
 
 // Whether what the window reads beyond the edge may be that value.
 bool takes(const OnnxNode& window, double value, const std::vector<std::int64_t>& own) {
+  // A last window may begin in the pool's own padding, but not in what a Pad added.
+  if (window.op != "Conv" && window.integer("ceil_mode", 0) != 0) return false;
   if (window.op == "MaxPool") return value <= std::numeric_limits<float>::lowest();
   if (value != 0) return false;
   return window.op == "Conv" || all_zero(own) || window.integer("count_include_pad", 0) != 0;

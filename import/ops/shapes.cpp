@@ -28,13 +28,39 @@ Order order_of_changed_end(const Value& in, const ExtentShape& to) {
   return order;
 }
 
+// A file with a fixed batch describes one batch, not how several samples lie in a larger one: no
+// element may come into another sample's place.
+void keep_samples_apart(const ExtentShape& from, ExtentShape& to) {
+  std::int64_t before = 1;  // elements, in each of which all samples follow one another
+  for (const Extent& extent : from) {
+    before *= extent.of_batch ? extent.outside : extent.value;
+    if (extent.of_batch) break;
+  }
+  if (before == 0) return;  // of no elements
+  for (Extent& extent : to) {
+    const bool fits = extent.of_batch ? extent.value % before == 0
+                                      : extent.value > 0 && before % extent.value == 0;
+    if (!fits) {
+      refuse("from " + to_string(from) + " to " + to_string(to) +
+             " would mix the samples of a batch: the file has a fixed batch; export it with a free "
+             "one");
+    }
+    if (extent.of_batch) {
+      extent.outside = before;
+      return;
+    }
+    before /= extent.value;
+  }
+}
+
 // Input 0 under another shape of as many elements.
-void reshaped(Translator& t, const ExtentShape& to) {
+void reshaped(Translator& t, ExtentShape to) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;
   if (elements(from) != elements(to)) {
     refuse("cannot reshape " + to_string(from) + " to " + to_string(to));
   }
+  if (t.fixed_batch() && elements(from).of_batch) keep_samples_apart(from, to);
   if (from == to) return t.give(in);
   if (const Order order = order_of_changed_end(in, to); !order.empty()) {
     return reshaped_in_order(t, to, order);

@@ -11,7 +11,8 @@
 namespace steelyard {
 namespace {
 
-ImportedModel of_checkpoint(const std::filesystem::path& path) {
+// `output`: as in the recipe; the checkpoint holds the network up to one output.
+ImportedModel of_checkpoint(const std::filesystem::path& path, const std::string& output) {
   const std::string name = printable(path.string());
   const TensorFileMetadata metadata = load_checkpoint_metadata(path);
   const auto found = metadata.find(kNetworkKey);
@@ -20,7 +21,11 @@ ImportedModel of_checkpoint(const std::filesystem::path& path) {
                      ": expected an ONNX file or a checkpoint of a run that began with one, "
                      "got another checkpoint");
   }
-  return {.graph = imports::graph_from(found->second, name)};
+  ImportedModel model{.graph = imports::graph_from(found->second, name)};
+  const std::string& own = model.graph.output.name;
+  if (output.empty() || output == own) return model;
+  throw InputError(name + ": model.output: expected '" + printable(own) +
+                   "', the output of the checkpoint's network, got '" + printable(output) + "'");
 }
 
 // Whether the inputs of samples with several lie where the network looks for them.
@@ -79,7 +84,7 @@ class WithOutputActivation : public Module {
 
 ImportedModel read_imported_model(const std::filesystem::path& path,
                                   const imports::SampleSpec& sample, const std::string& output) {
-  if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path);
+  if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, output);
   imports::OnnxModel model = imports::read_onnx(path);
   imports::choose_output(model, output);
   imports::Imported imported = imports::translate(model, sample);

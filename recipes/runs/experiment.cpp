@@ -96,6 +96,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
   load_data(registries, exported_ ? KnownData{.class_names = exported_->class_names} : known);
   release_cached_memory();  // the training set before it was split
   load_network(network);
+  note_activation_twice();
   if (exported_) compare_exported_data();
   if (network_ && !exported_) {
     if (auto note = note_of_positions(*network_, normalization()))

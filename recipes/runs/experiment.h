@@ -159,8 +159,9 @@ class Experiment {
   void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
   void weigh_classes();
-  // A line for each key that nothing reads with this dataset or these other keys.
-  void note_unused_keys();
+  // Where the model ends in the activation that the loss contains.
+  void note_activation_twice();
+  std::string last_activation() const;
   // A line where a batch asks for more samples than there are.
   void note_small_data();
   // Where the recipe calibrates and leaves the number of batches open.
@@ -175,6 +176,7 @@ class Experiment {
   void note_unknown_normalization(std::string_view source);
   void note_other_normalization(std::string_view source, const std::string& checkpoint);
   void note_normalization_of(std::string_view source, const Normalization& of_file);
+  void note_dtype_of(std::string_view source, DType of_file);
   // Throws InputError where a checkpoint has the same classes in another order.
   void compare_classes(const std::string& key, const std::string& checkpoint,
                        const std::string& place, const InitSpec& init);

@@ -13,6 +13,7 @@
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/recipe_data.h"
+#include "steelyard/recipes/runs/unused_keys.h"
 
 namespace steelyard {
 namespace {
@@ -114,11 +115,7 @@ void Experiment::compare_exported_data() {
                                         word_of(loss().type) + " is of " + word_of(target_kind()));
   }
   note_normalization_of(file, theirs.normalization);
-  if (theirs.dtype != input_.dtype) {
-    notes_.push_back(file + " was trained on samples of " + std::string(dtype_name(theirs.dtype)) +
-                     ", the data has " + std::string(dtype_name(input_.dtype)) +
-                     "; only u8 is divided by 255");
-  }
+  note_dtype_of(file, theirs.dtype);
   const auto& own = recipe_.data.transforms;
   const std::string expected = theirs.transforms ? transforms_text(*theirs.transforms) : "none";
   if (expected != (own ? transforms_text(*own) : "none")) {
@@ -198,7 +195,9 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
   weigh_classes();
   note_small_data();
-  note_unused_keys();
+  for (std::string& note : notes_of_unused_keys(recipe_, !input_.names.columns.empty())) {
+    notes_.push_back(std::move(note));
+  }
   choose_calibration_batches(registries);
 }
 
@@ -208,25 +207,6 @@ void Experiment::note_small_data() {
   notes_.push_back("data.batch_size: " + std::to_string(batch) + " is more than the " +
                    std::to_string(train_.size()) +
                    " training samples: they are one batch, an epoch is one step");
-}
-
-void Experiment::note_unused_keys() {
-  const DataSpec& data = recipe_.data;
-  const TrainerOptions& trainer = recipe_.train.trainer;
-  const bool table = !input_.names.columns.empty();
-  const auto note = [&](bool unused, const std::string& key, const std::string& reader) {
-    if (unused) notes_.push_back(key + " has no effect: " + reader);
-  };
-  note(data.table && !table, "data.table", "the dataset is no table");
-  note(data.transforms && table, "data.transforms", "the dataset is a table");
-  note(data.label_separator != TargetOptions().separator &&
-           loss_.type != Loss::Type::kBinaryCrossEntropy,
-       "data.label_separator", "it is for the loss binary_cross_entropy");
-  note(data.loader.augment.crop_padding != Augmentation().crop_padding &&
-           !data.loader.augment.random_crop,
-       "data.crop_padding", "data.augment has no random_crop");
-  note(!trainer.best_metric.empty() && data.validation == 0, "train.best",
-       "data.validation is 0, so no epoch is chosen");
 }
 
 Tensor Experiment::weights_of(const WeightSpec& spec, const char* key,
@@ -262,9 +242,18 @@ void Experiment::note_unknown_normalization(std::string_view source) {
 
 void Experiment::note_other_normalization(std::string_view source, const std::string& checkpoint) {
   if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return note_unknown_normalization(source);
-  const auto of_file =
-      normalization_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
-  if (of_file) note_normalization_of(source, *of_file);
+  const TensorFileMetadata metadata = SafetensorsReader(checkpoint).header().metadata;
+  if (const auto of_file = normalization_in(metadata, checkpoint)) {
+    note_normalization_of(source, *of_file);
+  }
+  if (const auto dtype = input_dtype_in(metadata, checkpoint)) note_dtype_of(source, *dtype);
+}
+
+void Experiment::note_dtype_of(std::string_view source, DType of_file) {
+  if (of_file == input_.dtype) return;
+  notes_.push_back(std::string(source) + " was trained on samples of " +
+                   std::string(dtype_name(of_file)) + ", the data has " +
+                   std::string(dtype_name(input_.dtype)) + "; only u8 is divided by 255");
 }
 
 void Experiment::note_normalization_of(std::string_view source, const Normalization& of_file) {

@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/framework/training_words.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/experiment.h"
@@ -75,12 +76,31 @@ std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) con
   return leaves_head() ? with_output_activation(*network_, std::move(model)) : model;
 }
 
+void Experiment::note_activation_twice() {
+  const bool shares = loss().type == Loss::Type::kCrossEntropy || loss().type == Loss::Type::kCtc;
+  const bool marks = loss().type == Loss::Type::kBinaryCrossEntropy;
+  const std::string own = shares ? "Softmax" : marks ? "Sigmoid" : "";
+  if (own.empty() || leaves_head() || last_activation() != own) return;
+  notes_.push_back((network_ ? "model.onnx" : "model.layers") +
+                   std::string(": the model ends in ") + own + ", which the loss " +
+                   word_of(loss().type) + " contains too: it is computed twice");
+}
+
+std::string Experiment::last_activation() const {
+  if (network_) return imports::output_activation(*network_);
+  const YamlNode* layers = recipe_.model.options.find("layers");
+  if (layers == nullptr || layers->items.empty()) return "";
+  const YamlNode* type = layers->items.back().find("type");
+  return type == nullptr ? "" : type->text;
+}
+
 bool Experiment::leaves_head() const {
   if (!network_) return false;
+  const Shape& output = network_->output_sample;
   const bool shares = network_->head == "Softmax" || network_->head == "LogSoftmax";
   switch (loss().type) {
     case Loss::Type::kCrossEntropy:
-      return shares && network_->output_sample.size() == 1;
+      return shares && !output.empty() && shape_size(output) == output.back();
     case Loss::Type::kCtc:
       return shares;
     case Loss::Type::kBinaryCrossEntropy:

@@ -303,6 +303,11 @@ std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata
   return data ? std::optional(data->normalization) : std::nullopt;
 }
 
+std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  return data ? std::optional(data->input.dtype) : std::nullopt;
+}
+
 std::vector<std::string> class_names_in(const TensorFileMetadata& metadata,
                                         const std::string& source) {
   const std::optional<DataRecord> data = data_in(metadata, source);

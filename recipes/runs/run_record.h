@@ -72,6 +72,9 @@ std::string network_in(const TensorFileMetadata& metadata);
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source);
 
+// Only InputFormat::dtype.
+std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source);
+
 // Only the names of classes.
 std::vector<std::string> class_names_in(const TensorFileMetadata& metadata,
                                         const std::string& source);

@@ -139,7 +139,7 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
     set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
   }
   YamlNode train = yaml_table({});
-  for (const char* key : {"epochs", "optimizer", "loss", "huber_delta"}) {
+  for (const char* key : {"epochs", "optimizer", "loss", "huber_delta", "zero_infinity"}) {
     copy_entry(train, *recipe.resolved.find("train"), key);
   }
   set_entry(document, "train", std::move(train));

@@ -41,6 +41,8 @@ class Calibrate(Case):
         for name in ("recipe.yaml", "plan.txt", "metrics.jsonl"):
             self.assertTrue(os.path.isfile(self.path("run", name)), name)
         self.assertIn("top-1 {:.2f} %".format(self.top1("run")), self.succeed("eval", "run"))
+        unchanged = self.run_program("calibrate", recipe, "--run-dir", "norms", "--set", "schedule.reestimate_bn.batches=2", "--set", "quantize.bn_fold=none")
+        self.assertIn("note: schedule.reestimate_bn is for training", unchanged.stderr)
         self.fail_with(2, "best.safetensors: the run has no such checkpoint, but one named last", arguments=["eval", "run", "--checkpoint", "best"])
         self.succeed("export", "run", "--format", "safetensors")
         self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
@@ -176,7 +178,8 @@ class Calibrate(Case):
     def test_resumes_to_the_same_bits(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: true}\n")
         steps = ("--set", "train.checkpoint_every_steps=4", "--set", "train.keep_step_checkpoints=true")
-        affine = ("--set", "quantize.groups.0.weights.symmetric=false", "--set", "quantize.algorithm.method=lsq_plus")
+        affine = ("--set", "quantize.groups.0.weights.symmetric=false", "--set", "quantize.algorithm.method=lsq_plus",
+                  "--set", "calibrate.freeze=false")
         for name, more in (("", steps), ("affine-", steps + affine)):
             whole, half = name + "whole", name + "half"
             self.succeed("train", recipe, "--run-dir", whole, *more)

@@ -2,6 +2,7 @@
 import math
 import os
 import random
+import re
 
 from cli_case import LAYERS, QUANTIZE, Case
 from support.data_files import f32, i64, write_named_split, write_split
@@ -141,8 +142,42 @@ class Import(Case):
         self.fail_with(2, "model.onnx: the data has 3 classes, the network 4 outputs: data.class_names can list all classes",
                        arguments=["import", "model.onnx", *data])
 
+    def test_shares_of_one_pixel_are_those_of_a_row(self):
+        generator = random.Random(4)
+        kernel = tensor("kernel", [4, 1, 3, 3], [generator.gauss(0, 3) for _ in range(36)])
+        pooled = [node("Conv", ["pixels", "kernel"], "maps"), node("GlobalAveragePool", ["maps"], "pooled")]
+        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
+        printed = []
+        for name, nodes, shape in (("pixel", [node("Softmax", ["pooled"], "shares", axis=1)], ["n", 4, 1, 1]),
+                                   ("moved", [node("Softmax", ["pooled"], "one", axis=1), node("Flatten", ["one"], "shares")], ["n", 4]),
+                                   ("row", [node("Flatten", ["pooled"], "one"), node("Softmax", ["one"], "shares", axis=1)], ["n", 4])):
+            self.write(model(pooled + nodes, [kernel], [port("pixels", ["n", 1, 8, 8])], [port("shares", shape)]))
+            self.assertNotIn("twice", self.notes_of("import", "model.onnx", "--run-dir", name, *data))
+            self.succeed("export", name)
+            evaluated = self.succeed("eval", name).replace(name, "run")
+            verified = self.succeed("verify", name)
+            top1 = re.search(r"top-1 ([\d.]+) %", evaluated)[1]
+            self.assertIn(f"top-1: trained {top1} %, integer {top1} %\n", verified)
+            test = os.path.join(self.data, "test.safetensors")
+            printed.append((evaluated, self.succeed("predict", name, test), self.succeed("predict", name, test, "--with", "integer"),
+                            self.succeed("sensitivity", name, "--bits", "4").partition("\n")[2]))
+        self.assertEqual(printed[0], printed[2])
+        self.assertEqual(printed[1], printed[2])
+        # A Softmax that cannot be left to the loss is told, in a recipe too.
+        frames = [node("Reshape", ["pooled", "two"], "rows"), node("Softmax", ["rows"], "one", axis=2), node("Flatten", ["one"], "shares")]
+        self.write(model(pooled + frames, [kernel, tensor("two", [3], [0, 2, 2])], [port("pixels", ["n", 1, 8, 8])], [port("shares", ["n", 4])]))
+        twice = "the model ends in Softmax, which the loss cross_entropy contains too: it is computed twice\n"
+        self.assertIn("note: model.onnx: " + twice, self.notes_of("import", "model.onnx", "--run-dir", "frames", *data))
+        layers = "[{type: Flatten}, {type: Linear, name: fc, out_features: 4}, {type: Softmax}]"
+        recipe = self.recipe("model: {classes: 4, layers: " + layers + "}\n" + TRAIN)
+        self.assertIn("note: model.layers: " + twice, self.notes_of("validate", recipe))
+
     def test_without_data(self):
         self.write(squeeze_excite())
+        for more in (["--recipe", "x.yaml"], ["--set", "seed=3"], ["--run-dir", "x"]):
+            self.fail_with(2, "--dry-run makes no run: expected no --recipe, --set or --run-dir",
+                           arguments=["import", "model.onnx", "--dry-run", *more])
+        self.fail_with(2, "--output is for ONNX files", arguments=["import", "model.onnx", "--architecture", "mlp", "--output", "x"])
         for more in ([], ["--set", "data.path=x"], ["--set", "seed=3"]):
             self.fail_with(2, "error: import needs data: --set data.dataset=... or --recipe FILE (--dry-run needs none)\n",
                            arguments=["import", "model.onnx", *more])
@@ -368,6 +403,10 @@ class Import(Case):
         self.fail_with(2, "no output and no value inside is called 'none'; the outputs are largest, scores",
                        arguments=["train", recipe, "--set", "model.output=none", *none])
         trained = self.succeed("train", recipe, "--run-dir", "run", *none)
+        self.fail_with(2, "last.safetensors: model.output: expected 'scores', the output of the checkpoint's network, got 'largest'",
+                       arguments=["validate", recipe, "--set", "model.onnx=run/last.safetensors", "--set", "model.output=largest", *none])
+        self.fail_with(2, "these are the weights of a quantized model",  # past the output's name
+                       arguments=["validate", recipe, "--set", "model.onnx=run/last.safetensors", *none])
         self.assertRegex(trained, r"node_of_embedded +- +float +- +Embedding has no quantized form\n")
         judged = self.succeed("verify", "run")
         self.assertRegex(judged, r"\n0 of \d+ codes differ")

@@ -220,6 +220,10 @@ class OwnImages(OwnData):
         recipe = self.own_recipe(IMAGES, CNN, SGD)
         noted = self.run_program("validate", recipe, "--set", "data.table={target: [x]}")
         self.assertIn("note: data.table has no effect: the dataset is no table\n", noted.stderr)
+        noted = self.run_program("validate", recipe, "--set", "data.augment=[]", "--set", "data.transforms.random_area=[0.5, 1]",
+                                 "--set", "data.transforms.random_ratio=[0.5, 2]")
+        for key in ("area", "ratio"):
+            self.assertIn(f"note: data.transforms.random_{key} has no effect: data.augment has no random_resized_crop\n", noted.stderr)
         self.fail_with(2, "error: --set data.test: the dataset has a test set of its own",
                        arguments=["validate", recipe, "--set", "data.test=3"])
         self.fail_with(2, "error: --sheet: expected a name that ends in .png, got 'sheet.jpg'",
@@ -345,6 +349,7 @@ class Tasks(OwnData):
         train = "train: {loss: ctc, epochs: 40, optimizer: {type: adamw, lr: 0.02}, zero_infinity: true}\n"
         recipe = self.own_recipe(data, model, train)
         self.train(recipe, "read")
+        self.succeed("sensitivity", "read", "--bits", "4")
         found = self.evaluated("read")
         self.assertLess(found["cer"], 10)
         rows = list(csv.DictReader(io.StringIO(self.succeed("predict", "read", "bars/test0.png", "--format", "csv"))))
@@ -404,8 +409,12 @@ class OwnTables(OwnData):
             "data: {dataset: table, path: line.csv, batch_size: 10, validation: 0, test: 20, table: {target: [y], regression: true}}\n"
             "model: {classes: 1, layers: [{type: Linear, name: fc, out_features: 1}]}\n",
             SGD.replace("{epochs: 2", "{loss: mse, epochs: 20"))
-        unused = ("data.transforms={resize: 5}", "data.label_separator=;", "data.crop_padding=3", "train.best=r2")
-        noted = self.run_program("validate", recipe, *(word for key in unused for word in ("--set", key)))
+        unused = ("data.transforms={resize: 5}", "data.label_separator=;", "data.crop_padding=3", "data.augment_options.hue=0.2",
+                  "data.augment_options.erasing_area=[0.1, 0.2]", "data.augment_options.mixup_alpha=0.5",
+                  "train.optimizer.decay_bias_and_norm=true", "train.lr_schedule.every_epochs=20", "train.best=r2", "quantize.ranges=delayed",
+                  "weights.averaging_constant=0.5")
+        needed = ("train.lr_schedule.type=step", "quantize.groups=[{targets: [Linear], weights: {observer: mse, averaging_constant: 0.5}}]")
+        noted = self.run_program("validate", recipe, *(word for key in (*needed, *unused[:-1]) for word in ("--set", key)))
         self.assertEqual(noted.returncode, 0, noted.stderr)
         self.assertEqual(re.findall(r"note: (\S+) has no effect: ", noted.stderr), [key.split("=")[0] for key in unused])
         self.train(recipe, "line")

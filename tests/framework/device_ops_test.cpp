@@ -390,6 +390,7 @@ TEST_F(CountOnCuda, CountsTheRowsOfTheCpu) {
     add_correct(logits.to(kCudaDevice), labels.to(kCudaDevice), count);
     EXPECT_EQ(count.item(), static_cast<double>(1000 + 2 * expected)) << classes;
     EXPECT_EQ(count_correct(logits.to(kCudaDevice), labels.to(kCudaDevice)), expected);
+    EXPECT_EQ(count_correct(logits.reshape({67, 1, 1, classes}), labels), expected);
   }
 }
 

@@ -8,8 +8,10 @@
 namespace steelyard::imports {
 namespace {
 
+using testing::all_close;
 using ::testing::ElementsAre;
 using testing::message_of;
+using testing::random_tensor;
 
 TEST(Outputs, OneOfSeveralOutputsIsChosen) {
   ModelMaker m({{std::nullopt}, {3}});
@@ -33,6 +35,58 @@ TEST(Outputs, OneOfAValueInsideCutsOffWhatIsBehind) {
   EXPECT_THAT(types_of(imported), ElementsAre("ReLU"));
   EXPECT_EQ(imported.graph.head, "Sigmoid");
   EXPECT_EQ(imported.graph.output.name, scores);
+}
+
+// Losses take what is before it, and each form computes the same.
+TEST(Outputs, AnActivationIsTheHeadAlsoBehindMoves) {
+  const std::map<std::string, OnnxAttributeValue> channels{{"axis", std::int64_t{1}}};
+  const auto network = [&](const std::vector<std::string>& operations) {
+    ModelMaker m(images(3));
+    std::string y = m.node("GlobalAveragePool", {"x"});
+    for (const std::string& op : operations) {
+      if (op == "Squeeze") {
+        y = m.node(op, {y, m.integers({2, 3})});
+      } else {
+        y = m.node(op, {y},
+                   op == "Sigmoid" ? std::map<std::string, OnnxAttributeValue>() : channels);
+      }
+    }
+    return translate(m.ending_in(y), {6, 5, 3});
+  };
+  const Tensor x = random_tensor({2, 6, 5, 3}, 7, DType::kF32);
+  for (const std::string type : {"Softmax", "LogSoftmax", "Sigmoid"}) {
+    const Imported plain = network({"Flatten", type});
+    EXPECT_EQ(plain.graph.head, type);
+    const Tensor expected = output_of(plain, x);
+    for (const auto& operations :
+         {std::vector<std::string>{type}, {type, "Flatten"}, {type, "Squeeze"}}) {
+      SCOPED_TRACE(type + " first of " + std::to_string(operations.size()));
+      const Imported imported = network(operations);
+      EXPECT_EQ(imported.graph.head, type);
+      EXPECT_TRUE(all_close(output_of(imported, x).reshape({2, 3}), expected, 0, 0));
+    }
+  }
+}
+
+// Rows of a Softmax that are no rows of the output, and what other nodes read too.
+TEST(Outputs, AnActivationThatOutputsDoNotEndInStays) {
+  const auto network = [](const std::string& op,
+                          const std::map<std::string, OnnxAttributeValue>& attributes) {
+    ModelMaker m({{std::nullopt}, {2}, {3}});
+    return translate(m.ending_in(m.node(op, {m.node("Softmax", {"x"})}, attributes)), {2, 3});
+  };
+  for (const Imported& imported :
+       {network("Flatten", {}),
+        network("Transpose", {{"perm", std::vector<std::int64_t>{0, 2, 1}}})}) {
+    EXPECT_EQ(imported.graph.head, "");
+    EXPECT_EQ(output_activation(imported.graph), "Softmax");
+  }
+  ModelMaker m({{std::nullopt}, {2}, {3}});
+  const std::string y = m.node("Sigmoid", {"x"});
+  const std::string flat = m.node("Flatten", {y});
+  const Imported imported =
+      translate(m.ending_in(m.node("Add", {flat, m.node("Flatten", {y})})), {2, 3});
+  EXPECT_EQ(imported.graph.head, "");
 }
 
 }  // namespace
