@@ -57,10 +57,10 @@ Verb add_export(CLI::App& app) {
                        join(deploy::default_format_names(), " and ") + ")")
       ->check(CLI::IsMember(formats))
       ->allow_extra_args(false);
-  verb->add_flag(
-      "--no-int4", options->no_int4,
-      "ONNX: write weights of 4 bits or fewer as INT8 (opset 13; ONNX Runtime then multiplies "
-      "integers)");
+  verb->add_flag("--no-int4", options->no_int4,
+                 "ONNX: write weights of 4 bits or fewer as INT8 (opset 13 is enough; ONNX Runtime "
+                 "then multiplies "
+                 "integers)");
   verb->add_option("--profile", options->profile,
                    "Fail unless the run was trained for this profile: " + join(profiles))
       ->check(CLI::IsMember(profiles));

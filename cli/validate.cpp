@@ -43,7 +43,7 @@ Verb add_validate(CLI::App& app) {
       "validate", "Check recipe, dataset, model, targets, checkpoints and device without training");
   options->add_recipe(*verb, "train.epochs=3");
   options->add_device(*verb);
-  verb->add_flag("--resolved", options->print_resolved, "Print the recipe with every default");
+  verb->add_flag("--resolved", options->print_resolved, "Print the recipe with its defaults");
   return [options] { return validate(*options); };
 }
 

@@ -415,7 +415,10 @@ std::string picked(Translator& t, const std::string& node, std::size_t axis, std
 std::vector<OperationRow> shape_operations() {
   constexpr auto kMoved = WholeNumbers::kMoved;
   return {
-      {"Reshape", reshape, "shapes that are computed from values", "", kMoved},
+      {"Reshape", reshape,
+       "shapes that are computed from values, shapes of a file with a fixed batch that would mix "
+       "samples",
+       "", kMoved},
       {"Flatten", flatten, "", "", kMoved},
       {"Squeeze", squeeze, "", "", kMoved},
       {"Unsqueeze", unsqueeze, "", "", kMoved},

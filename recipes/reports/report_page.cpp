@@ -441,7 +441,7 @@ std::string histograms(const RunReport& report) {
 
 std::string recipe_text(const RunReport& report) {
   std::string html =
-      heading("Recipe") + "<details><summary>recipe.yaml, with every default</summary><pre>";
+      heading("Recipe") + "<details><summary>recipe.yaml, with its defaults</summary><pre>";
   std::istringstream text(report.recipe);
   for (std::string line; std::getline(text, line);) html += html_escaped(line) + "\n";
   return html + "</pre></details>\n";

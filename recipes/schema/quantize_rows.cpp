@@ -320,8 +320,10 @@ Table<QuantizeSpec> quantize_table() {
              "Quantization-aware training; float training without it.",
              {list_of<qat::QuantizeGroup, QuantizeSpec>(
                   "groups",
-                  "modules and how they are quantized; the first match wins. Sums, concatenations "
-                  "and averages have the bits of the first group",
+                  "modules and how they are quantized; the first match wins. What has no weights "
+                  "(sums, products, concatenations, averages, sigmoid, ...) has the bits of the "
+                  "first "
+                  "group with `activations` that are not dynamic",
                   group_table(), &QuantizeSpec::config, &qat::QuantizeConfig::groups)
                   .required()
                   .items(1),
@@ -409,8 +411,10 @@ Table<Recipe> calibrate_table() {
                   "in float (Nagel et al., arXiv:1906.04721); absent: biases are not corrected",
                   &Recipe::correct_biases)
                   .within(1, kMaxCount),
-              key("freeze", "whether training keeps the measured ranges", &Recipe::schedule,
-                  &qat::QatSchedule::keep_ranges)
+              key("freeze",
+                  "whether training keeps the measured ranges; not with an algorithm that learns "
+                  "them",
+                  &Recipe::schedule, &qat::QatSchedule::keep_ranges)
                   .by_default()})
       .check([](const OptionReader&, Recipe& recipe) { recipe.calibrates = true; });
 }

@@ -150,8 +150,11 @@ std::string recipe_markdown(const ModelRegistry& registry) {
          "type or a value out of range is an error with its line and column. Whole numbers are\n"
          "decimal, booleans are `true` and `false`; anchors, aliases, tags and merge keys are not\n"
          "allowed, nor keys of more than 1000 bytes. `--set key.path=value` replaces one value\n"
-         "(`null` removes the key, a number in the path is a list index). The resolved recipe,\n"
-         "with every default, is saved with the run.\n\n"
+         "(`null` removes the key, a number in the path is a list index). The resolved recipe, "
+         "with\n"
+         "every default but those that follow from other keys (\"absent: ...\" below), is saved "
+         "with\n"
+         "the run.\n\n"
          "This page is generated from the rows that declare the keys: in `recipes/schema/`\n"
          "(`*_rows.cpp`, `recipe_options.cpp`), `recipes/models/` (`model` and its layers) and\n"
          "`observers/registry.cpp`.\n\n" +

@@ -196,7 +196,7 @@ Table<Recipe> schedule_table() {
                        &QatSchedule::freeze_batch_norm),
               nested<Recipe>("reestimate_bn",
                              Table<Recipe>("Measures batch-norm statistics again, with the final "
-                                           "weights, after the last epoch.",
+                                           "weights, after the last epoch of training.",
                                            {key("batches", "training batches to measure on",
                                                 &Recipe::reestimate_bn)
                                                 .required()
