@@ -18,7 +18,7 @@ struct Extent {
   bool of_batch = false;  // value * N
   // Of a multiple of the batch's size: how many of `value` count samples from outside. (T, N) and
   // (N, T) joined to T * N have T and 1. 1 unless the file fixes its batch.
-  std::int64_t outside = 1;
+  std::uint32_t outside = 1;
   bool operator==(const Extent&) const = default;
 };
 using ExtentShape = std::vector<Extent>;

@@ -181,7 +181,7 @@ Tensor real_sum(const QuantizedValue& a, const QuantizedValue& b, kernels::Activ
 
 Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry) {
   const auto codes = quantized(x);
-  const kernels::Conv2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
+  const kernels::Conv2dShape shape = max_pool2d_shape(x.shape(), geometry);
   const bool recorded = should_record({x});
   Tensor winners;
   const Device device = codes->codes.device();

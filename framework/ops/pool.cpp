@@ -124,12 +124,17 @@ kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGe
                                .pad_w = g.padding[1]});
 }
 
-Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry) {
-  ops::require_defined("max_pool2d", "an input", x);
-  const kernels::Conv2dShape shape = pool2d_shape("max_pool2d", x.shape(), geometry);
+kernels::Conv2dShape max_pool2d_shape(const Shape& x, const Pool2dGeometry& geometry) {
+  const kernels::Conv2dShape shape = pool2d_shape("max_pool2d", x, geometry);
   if (shape.kernel_h * shape.kernel_w > kLargestWindow) {
     ops::fail("max_pool2d", "a kernel of at most 65536 elements", ops::pair_text(geometry.kernel));
   }
+  return shape;
+}
+
+Variable max_pool2d(const Variable& x, const Pool2dGeometry& geometry) {
+  ops::require_defined("max_pool2d", "an input", x);
+  const kernels::Conv2dShape shape = max_pool2d_shape(x.shape(), geometry);
   const bool recorded = should_record({x});
   Tensor y = Tensor::empty(output_shape(shape), x.dtype(), x.value().device());
   const Tensor argmax = recorded ? Tensor::empty({y.size(), 2}, DType::kU8, y.device()) : Tensor();

@@ -46,7 +46,7 @@ void keep_samples_apart(const ExtentShape& from, ExtentShape& to) {
              "one");
     }
     if (extent.of_batch) {
-      extent.outside = before;
+      extent.outside = static_cast<std::uint32_t>(before);  // <= kMostElements
       return;
     }
     before /= extent.value;

@@ -62,6 +62,14 @@ TEST(CodeOps, MaxPoolAndFlattenCommuteWithDequantization) {
   }
 }
 
+// Places in a window are kept in 16 bits.
+TEST(CodeOps, LargeWindowsAreRefused) {
+  const Quantized q({1, 257, 256, 1}, 1, false);
+  const Pool2dGeometry geometry{.kernel = {257, 256}, .stride = {1, 1}};
+  EXPECT_THROW(max_pool2d_codes(q.x, geometry), std::invalid_argument);
+  EXPECT_THROW(max_pool2d(Variable(q.x.value()), geometry), std::invalid_argument);
+}
+
 // Images of one channel, or of one pixel: their codes are the rows already.
 TEST(CodeOps, FlattenCopiesNothingWhereTheOrderIsTheSame) {
   for (const Shape& shape : {Shape{2, 5, 6, 1}, Shape{3, 1, 1, 4}}) {
