@@ -53,14 +53,19 @@ static int32_t weight_zero(node_t n, int32_t o) {
   return n->weight_zero_point ? n->weight_zero_point[o] : 0;
 }
 
+/* Each row of the last dimension by itself. */
 static void linear(node_t n, value_t in, value_t out, const int32_t *x, int32_t *y) {
-  const int32_t terms = n->weight_shape[1];
-  for (int32_t o = 0; o < n->weight_shape[0]; ++o) {
-    int32_t sum = n->bias ? n->bias[o] : 0;
-    for (int32_t i = 0; i < terms; ++i) {
-      sum += (x[i] - in->zero_point) * (n->weight[o * terms + i] - weight_zero(n, o));
+  const int32_t outputs = n->weight_shape[0], terms = n->weight_shape[1];
+  for (int32_t row = 0; row < size_of(in) / terms; ++row) {
+    for (int32_t o = 0; o < outputs; ++o) {
+      int32_t sum = n->bias ? n->bias[o] : 0;
+      for (int32_t i = 0; i < terms; ++i) {
+        sum += (x[row * terms + i] - in->zero_point) *
+               (n->weight[o * terms + i] - weight_zero(n, o));
+      }
+      y[row * outputs + o] =
+          requantized(sum, in->scale * n->weight_scale[o] / out->scale, out, n->activation);
     }
-    y[o] = requantized(sum, in->scale * n->weight_scale[o] / out->scale, out, n->activation);
   }
 }
 

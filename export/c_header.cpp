@@ -3,14 +3,19 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {
+
+constexpr std::size_t kMostDimensions = 3;  // of a sample's value
 
 // This text is the same for every model.
 constexpr std::string_view kTypes = R"(#ifndef STEELYARD_MODEL_H
@@ -127,6 +132,12 @@ class HeaderWriter {
                         list(values));
   }
 
+  // What a program has to know and no table holds.
+  void data(const char* what, const nlohmann::ordered_json& json) {
+    const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    out_ += fmt::format("/* {}: {} */\n", what, commented(text));
+  }
+
   void define(const char* name, std::size_t value) {
     out_ += fmt::format("#define {} {}\n", name, value);
   }
@@ -135,6 +146,11 @@ class HeaderWriter {
     const Normalization& normal = graph_.preprocessing.normalization;
     out_ +=
         "\n/* The input is (x - mean) / stddev of each channel, in double; bytes / 255 first. */\n";
+    const Preprocessing& before = graph_.preprocessing;
+    if (before.transforms)
+      data("Before that, images are transformed", transforms_json(*before.transforms));
+    if (before.table) data("The channels are features of a table", table_json(*before.table));
+    if (!graph_.class_names.empty()) data("The classes or characters", graph_.class_names);
     define("STEELYARD_INPUT_IS_BYTES", graph_.preprocessing.dtype == DType::kU8 ? 1 : 0);
     define("STEELYARD_NORMALIZED_CHANNELS", normal.mean.size());
     if (!normal.mean.empty()) {
@@ -150,8 +166,9 @@ class HeaderWriter {
     for (const Value& value : graph_.values) {
       const Quantization q = value.quantization.value_or(Quantization{});
       out_ += fmt::format("  {{{}, {}, {}, {}, {}, {}, {}, {}}},\n", c_string(value.name),
-                          value.shape.size(), filled_up(value.shape, 3), value.quantization ? 1 : 0,
-                          float_text(q.scale), q.zero_point, q.range.qmin, q.range.qmax);
+                          value.shape.size(), filled_up(value.shape, kMostDimensions),
+                          value.quantization ? 1 : 0, float_text(q.scale), q.zero_point,
+                          q.range.qmin, q.range.qmax);
     }
     out_ += "};\n\n";
   }
@@ -227,8 +244,29 @@ class HeaderWriter {
 
 }  // namespace
 
+std::string c_refusal(const Graph& graph) {
+  for (const Node& node : graph.nodes) {
+    const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
+                                                    graph.values[node.inputs.back()].shape;
+    if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || node.axis != -1) {
+      return "layer '" + printable(node.name) + "': the C header has no form of " +
+             op_name(node.op) + (repeats ? " with broadcast inputs" : "");
+    }
+  }
+  for (const Value& value : graph.values) {
+    if (value.shape.size() > kMostDimensions) {
+      return printable(value.name) + ": the C header has at most 3 dimensions, got " +
+             shape_string(value.shape);
+    }
+    if (!value.quantization || !value.quantization->wide()) continue;
+    return printable(value.name) + ": the C header has no codes of more than 8 bits";
+  }
+  return "";
+}
+
 std::string c_header(const Graph& graph) {
   validate(graph);
+  if (const std::string why = c_refusal(graph); !why.empty()) throw std::invalid_argument(why);
   return HeaderWriter(graph).text();
 }
 

@@ -9,8 +9,12 @@
 namespace steelyard::deploy {
 
 // The text, C99 and C++ alike (docs/exports.md has the layout). Floats are hexadecimal, so that a
-// compiler reads the same bits. Throws std::invalid_argument as validate() does.
+// compiler reads the same bits. Throws std::invalid_argument as validate() does, and for what it
+// has no form of.
 std::string c_header(const Graph& graph);
+
+// What the header has no form of: "layer 'name': ..."; "" where it has one of everything.
+std::string c_refusal(const Graph& graph);
 
 // Replaces `path` by it.
 void write_c_header(const std::filesystem::path& path, const Graph& graph);

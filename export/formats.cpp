@@ -4,33 +4,14 @@
 
 #include "steelyard/export/c_header.h"
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/op_info.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
 
 namespace steelyard::deploy {
 namespace {
 
 bool always() { return true; }
 std::string nothing(const Graph&) { return ""; }
-
-// What the C header has no form for.
-std::string c_refusal(const Graph& graph) {
-  for (const Node& node : graph.nodes) {
-    const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
-                                                    graph.values[node.inputs.back()].shape;
-    if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || node.axis != -1) {
-      return "layer '" + printable(node.name) + "': the C header has no form of " +
-             op_name(node.op) + (repeats ? " with broadcast inputs" : "");
-    }
-  }
-  for (const Value& value : graph.values) {
-    if (!value.quantization || !value.quantization->wide()) continue;
-    return value.name + ": the C header has no codes of more than 8 bits";
-  }
-  return "";
-}
 
 }  // namespace
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "steelyard/export/op_info.h"
@@ -99,7 +101,16 @@ std::optional<Quantization> quantization_of(const Variable& variable) {
 
 class GraphBuilder {
  public:
-  explicit GraphBuilder(const std::string& name) { trace_.graph.name = name; }
+  // `readers`: how many operations read each value, the reader of the output included.
+  GraphBuilder(const std::string& name, const Module& model,
+               std::unordered_map<const GradNode*, int> readers)
+      : readers_(std::move(readers)) {
+    trace_.graph.name = name;
+    for (const NamedParameter& entry : model.named_parameters()) {
+      of_model_.insert(entry.variable.value().raw());
+    }
+    for (const NamedBuffer& entry : model.named_buffers()) of_model_.insert(entry.tensor.raw());
+  }
 
   std::size_t add_value(const Variable& variable, const std::string& name) {
     const Shape& shape = variable.shape();
@@ -147,8 +158,8 @@ class GraphBuilder {
     } else if (!others.empty() && !known->takes_constants) {
       refuse(operation, "with a constant has no deployed form");
     } else if (!others.empty()) {
-      for (const Variable& input : operation.inputs) require_unfolded(operation, input);
       for (Constant& other : others) {  // a copy, because the model may be trained further
+        has_constants_ |= !of_model_.contains(other.value.raw());
         node.constants.push_back({other.place, other.value.to(Device{}).clone()});
       }
     }
@@ -160,14 +171,15 @@ class GraphBuilder {
     trace_.graph.nodes.push_back(std::move(node));
   }
 
-  // A batch norm that follows a float layer becomes part of its weights; false where none does.
+  // A batch norm that follows a float layer, and alone reads it, becomes part of its weights; false
+  // where none does.
   bool fold_norm(const TracedOperation& operation) {
     std::vector<Node>& nodes = trace_.graph.nodes;
     if (operation.function->name() != "batch_norm" || nodes.empty()) return false;
     const auto found = index_.find(operation.inputs[0].node().get());
     Node& layer = nodes.back();
     if (found == index_.end() || found->second != layer.output || !layer.weights ||
-        layer.weights->integer()) {
+        layer.weights->integer() || readers_.at(found->first) > 1) {
       return false;
     }
     // What the function keeps: x, gamma, mean, 1 / sqrt(variance + eps).
@@ -176,8 +188,7 @@ class GraphBuilder {
     fold(*layer.weights, host(kept[1]), host(operation.inputs[2].value()), host(kept[2]),
          host(kept[3]));
     const std::size_t value = layer.output;
-    folded_.insert(found->first);
-    index_.erase(found);  // any other reader would read a value that is no longer computed
+    index_.erase(found);
     index_.emplace(operation.output.node().get(), value);
     trace_.values[value] = operation.output;
     return true;
@@ -197,13 +208,6 @@ class GraphBuilder {
                                                   double{mean.data<float>()[c]} * factor);
     }
     return {{1, scale}, {2, shift}};
-  }
-
-  // A value that became part of another is no constant.
-  void require_unfolded(const TracedOperation& operation, const Variable& input) const {
-    if (folded_.contains(input.node().get())) {
-      refuse(operation, "reads a value before its batch norm, which has no deployed form");
-    }
   }
 
   // The codes of NaN and infinities are ordinary codes and would hide them.
@@ -242,6 +246,9 @@ class GraphBuilder {
     return name;
   }
 
+  // Whether the forward pass made constants, which could depend on its input.
+  bool has_constants() const { return has_constants_; }
+
   Trace finish(const Variable& output) {
     const auto found = index_.find(output.node().get());
     if (found == index_.end()) {
@@ -265,21 +272,75 @@ class GraphBuilder {
 
   Trace trace_;
   std::unordered_map<const GradNode*, std::size_t> index_;
-  std::set<const GradNode*> folded_;
+  std::unordered_map<const GradNode*, int> readers_;
+  std::set<const void*> of_model_;  // the tensors of parameters and buffers
+  bool has_constants_ = false;      // other ones
   std::set<std::string> names_{"input"};
 };
+
+std::unordered_map<const GradNode*, int> readers_of(const std::vector<TracedOperation>& operations,
+                                                    const Variable& output) {
+  std::unordered_map<const GradNode*, int> readers{{output.node().get(), 1}};
+  for (const TracedOperation& operation : operations) {
+    for (const Variable& input : operation.inputs) {
+      if (input.defined()) ++readers[input.node().get()];
+    }
+  }
+  return readers;
+}
+
+struct Pass {
+  Trace trace;
+  bool has_constants = false;
+};
+
+Pass pass(Module& model, const Tensor& inputs, const std::string& name) {
+  const Variable input(inputs.to(device_of(model)), /*requires_grad=*/true);
+  ForwardContext context;
+  const TapeTrace tape;
+  const Variable output = model.forward(input, context);
+  GraphBuilder builder(name, model, readers_of(tape.operations(), output));
+  builder.add_value(input, "input");
+  for (const TracedOperation& operation : tape.operations()) builder.add(operation);
+  const bool has_constants = builder.has_constants();
+  return {builder.finish(output), has_constants};
+}
+
+// Values computed beside the tape look like constants: with other samples they are others.
+void require_constants(const Graph& graph, Module& model, const Tensor& inputs) {
+  Tensor others = inputs.to(Device{}).clone();
+  for (float& x : others.span<float>()) x = x < 0.5F ? 1 : 0;
+  Graph other;
+  try {
+    other = pass(model, others, graph.name).trace.graph;
+  } catch (const std::exception&) {
+    return;  // the network does not take these samples
+  }
+  if (other.nodes.size() != graph.nodes.size()) return;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto& [constants, of_others] =
+        std::tie(graph.nodes[i].constants, other.nodes[i].constants);
+    const bool equal = std::equal(
+        constants.begin(), constants.end(), of_others.begin(), of_others.end(),
+        [](const Constant& a, const Constant& b) {
+          return a.value.shape() == b.value.shape() && a.value.dtype() == b.value.dtype() &&
+                 std::memcmp(a.value.raw(), b.value.raw(),
+                             static_cast<std::size_t>(a.value.bytes())) == 0;
+        });
+    if (equal) continue;
+    throw InputError("export: " + graph.nodes[i].name + ": the operation " +
+                     op_name(graph.nodes[i].op) +
+                     " reads a value that is computed from the samples without being recorded, "
+                     "which has no deployed form");
+  }
+}
 
 }  // namespace
 
 Trace trace(Module& model, const Tensor& inputs, const std::string& name) {
-  const Variable input(inputs.to(device_of(model)), /*requires_grad=*/true);
-  ForwardContext context;
-  GraphBuilder builder(name);
-  builder.add_value(input, "input");
-  const TapeTrace tape;
-  const Variable output = model.forward(input, context);
-  for (const TracedOperation& operation : tape.operations()) builder.add(operation);
-  return builder.finish(output);
+  Pass first = pass(model, inputs, name);
+  if (first.has_constants) require_constants(first.trace.graph, model, inputs);
+  return std::move(first.trace);
 }
 
 }  // namespace steelyard::deploy

@@ -16,8 +16,9 @@ struct Trace {
 };
 
 // Runs the model once on f32 `inputs` [N, ...] and reads the tape: any module, a user's own too,
-// whose operations have a deployed form. Parts that were left in float stay so. Throws InputError
-// naming the module and the operation otherwise. The graph's preprocessing is left to the caller.
+// whose operations have a deployed form, and whose constants no sample decides. Parts that were
+// left in float stay so. Throws InputError naming the module and the operation otherwise. The
+// graph's preprocessing is left to the caller.
 Trace trace(Module& model, const Tensor& inputs, const std::string& name);
 
 }  // namespace steelyard::deploy

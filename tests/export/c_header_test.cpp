@@ -70,6 +70,14 @@ std::shared_ptr<Module> gated_net(Rng& rng) {
       {"fc", std::make_shared<Linear>(LinearOptions{6, 5}, rng)}});
 }
 
+// Rows of the last dimension, in three dimensions.
+std::shared_ptr<Module> rows_net(Rng& rng) {
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"fc1", std::make_shared<Linear>(LinearOptions{3, 4}, rng)},
+                                {"relu", std::make_shared<ReLU>()},
+                                {"fc2", std::make_shared<Linear>(LinearOptions{4, 5}, rng)}});
+}
+
 struct CCase {
   const char* name;
   std::shared_ptr<Module> (*make)(Rng&);
@@ -104,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(CCase{"every_layer", testing::every_layer},
                       CCase{"residual_w4", testing::residual_net, 4},
                       CCase{"smooth", testing::smooth_net}, CCase{"gated", gated_net},
-                      CCase{"gated_signed", gated_net, 8, true},
+                      CCase{"gated_signed", gated_net, 8, true}, CCase{"rows", rows_net},
                       CCase{"concat_signed", testing::concat_net, 8, true},
                       CCase{"affine_weights", testing::every_layer, 4, false, true}),
     [](const auto& p) { return std::string(p.param.name); });
@@ -123,6 +131,30 @@ TEST(CHeaderText, HoldsFloatLayersAndGroups) {
   const std::string text = c_header(trace(*model, testing::images(1, 9), "groups").graph);
   EXPECT_THAT(text, HasSubstr("static const int8_t steelyard_weight_0["));
   EXPECT_THAT(text, HasSubstr("static const float steelyard_bias_0["));
+}
+
+TEST(CHeaderText, SaysWhatIsDoneToTheData) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::every_layer(rng), testing::w8a8());
+  Graph graph = trace(*model, testing::images(1, 9), "net").graph;
+  graph.preprocessing.transforms = ImageTransforms{.resize = {{9, 8}}};
+  graph.class_names = {"a", "b */"};
+  const std::string text = c_header(graph);
+  EXPECT_THAT(text, HasSubstr(R"(/* Before that, images are transformed: {"resize":[9,8],)"));
+  EXPECT_THAT(text, HasSubstr(R"(/* The classes or characters: ["a","b _/"] */)"));
+}
+
+TEST(CHeaderText, RefusesWhatItHasNoFormOf) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(rows_net(rng), testing::w8a8());
+  const Tensor inputs = testing::images(1, 9).reshape({1, 9, 4, 2, 3});
+  const Graph four = trace(*model, inputs, "net").graph;
+  EXPECT_THAT(testing::message_of<std::invalid_argument>([&] { c_header(four); }),
+              HasSubstr("the C header has at most 3 dimensions, got [9, 4, 2, 3]"));
+  Sequential cubes({{"cube", std::make_shared<Elementwise>(kernels::UnaryFunction::kPower, 3)}});
+  const Graph power = trace(cubes, testing::images(1, 9), "net").graph;
+  EXPECT_THAT(testing::message_of<std::invalid_argument>([&] { c_header(power); }),
+              HasSubstr("layer 'cube': the C header has no form of pow"));
 }
 
 TEST(ExportFormats, AreRowsWithAFileEach) {

@@ -131,6 +131,43 @@ TEST(Trace, FoldsTheNormOfAFloatLayer) {
                                  net.forward(Variable(inputs), context).value(), 1e-5, 1e-5));
 }
 
+// A branch that reads the layer's output before its norm keeps both apart.
+TEST(Trace, KeepsANormWhoseLayerOthersReadToo) {
+  Rng rng(1);
+  ::steelyard::Graph net(
+      {{"conv", testing::conv(3, 4, 3, 1, rng)},
+       {"bn", testing::norm(4, 1)},
+       {"relu", std::make_shared<ReLU>(), {"conv"}},
+       {"sum", std::make_shared<PairArithmetic>(Arithmetic::kAdd), {"bn", "relu"}}});
+  const Graph graph = trace(net, images(1, 1), "net").graph;
+  EXPECT_EQ(graph.nodes.size(), 4U);
+  ForwardContext context;
+  const Tensor inputs = images(3, 2);
+  EXPECT_TRUE(testing::all_close(Interpreter(graph).run(inputs),
+                                 net.forward(Variable(inputs), context).value(), 1e-5, 1e-5));
+}
+
+// A product with a mask that no operation records.
+class Masked : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    const Tensor mask = x.value().clone();
+    for (float& value : mask.span<float>()) value = value > 0.5F ? 1 : 0;
+    return multiply(x, Variable(mask));
+  }
+  std::string type_name() const override { return "Masked"; }
+};
+
+TEST(Trace, RefusesValuesThatAreComputedBesideTheTape) {
+  Masked masked;
+  EXPECT_EQ(
+      message_of<InputError>([&] {
+        trace(masked, Tensor::zeros({1, 4}), "net");
+      }),
+      "export: mul: the operation mul reads a value that is computed from the samples without "
+      "being recorded, which has no deployed form");
+}
+
 // A sum of its input and a parameter, or a product whose weight is computed from the input.
 class Captures : public Module {
  public:
