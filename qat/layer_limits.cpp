@@ -1,5 +1,7 @@
 #include "steelyard/qat/layer_limits.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/error.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 
@@ -27,6 +29,11 @@ void require_sums_fit(const observers::QScheme& inputs, const observers::QScheme
   const bool groups =
       weights.granularity == kernels::Granularity::kGroup && terms > weights.group_size;
   if (groups) terms = weights.group_size;
+  if (inputs.granularity == kernels::Granularity::kGroup) {
+    terms = std::min(terms, inputs.group_size);
+  } else if (inputs.granularity == kernels::Granularity::kBlock) {
+    terms = std::min(terms, inputs.block[1]);
+  }
   // Wide codes are multiplied byte by byte, except in sums of groups.
   constexpr kernels::CodeRange kByte{0, 255};
   const kernels::CodeRange codes = inputs.wide() && !groups ? kByte : inputs.code_range();

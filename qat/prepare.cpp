@@ -211,9 +211,10 @@ class Preparer {
 
   void require_sums_fit(const QConfig& config, const Flow& in, const Tensor& weight,
                         const std::string& path) const {
-    const auto& inputs = in.kind == Flow::Kind::kQuantized    ? in.config
-                         : in.kind == Flow::Kind::kModelInput ? input_
-                                                              : config.activations;
+    // A dynamic layer quantizes a model's input that arrives in float.
+    const auto& inputs = in.kind == Flow::Kind::kQuantized              ? in.config
+                         : in.kind == Flow::Kind::kModelInput && input_ ? input_
+                                                                        : config.activations;
     if (!config.weights || !inputs) return;
     const bool groups = config.weights->scheme.granularity == kernels::Granularity::kGroup;
     if (groups && !config.activations) return;  // multiplied in float

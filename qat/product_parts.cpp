@@ -5,6 +5,7 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 
 namespace steelyard::qat {
 namespace {
@@ -51,17 +52,19 @@ void multiply_groups(const Code* codes, const QuantizedValue& x, std::int64_t ro
   const kernels::GroupedScales of_w = scales_of_weights(weight, first);
   const std::int64_t scales = std::max({std::int64_t{1}, of_x.row_step, of_w.row_step});
   run(y.device(),
-      kernels::GroupedProduct<Code>{.rows = rows,
-                                    .columns = columns,
-                                    .terms = terms,
-                                    .group_size = terms / scales,
-                                    .stride = channels,
-                                    .x = codes,
-                                    .of_x = of_x,
-                                    .w = weight.codes.data<std::int8_t>() + first * terms,
-                                    .of_w = of_w,
-                                    .bias = bias.defined() ? bias.data<float>() + first : nullptr,
-                                    .y = y.data<float>() + first});
+      kernels::GroupedProduct<Code>{
+          .rows = rows,
+          .columns = columns,
+          .terms = terms,
+          .group_size = terms / scales,
+          .stride = channels,
+          .x = codes,
+          .of_x = of_x,
+          .w = weight.codes.data<std::int8_t>() + first * terms,
+          .of_w = of_w,
+          .bias = bias.defined() ? bias.data<float>() + first : nullptr,
+          .y = y.data<float>() + first,
+          .largest = kernels::largest_product(x.range, weight.range, of_w.zero_point == nullptr)});
 }
 
 template void multiply_groups(const std::int8_t*, const QuantizedValue&, std::int64_t,

@@ -40,6 +40,7 @@ struct WeightCodes {
   // are undefined where all are 0.
   QParamTensors qparams;
   int bits = 8;
+  kernels::CodeRange range{-128, 127};  // that the codes are in
   // Of an integer product with these weights, [outputs] each, else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias

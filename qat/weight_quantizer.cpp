@@ -123,6 +123,7 @@ WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias*
   const observers::QScheme grid = scheme();
   WeightCodes to;
   to.bits = grid.bits;
+  to.range = grid.code_range();
   to.codes = Tensor::empty(weight.shape(), DType::kI8, device());
   to.qparams.scale = Tensor::empty({channels()}, DType::kF32, device());
   if (!grid.symmetric) to.qparams.zero_point = Tensor::empty({channels()}, DType::kI32, device());

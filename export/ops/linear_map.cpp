@@ -1,5 +1,6 @@
 #include "steelyard/export/ops/linear_map.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "steelyard/kernels/requantize/requantize.h"
@@ -209,7 +210,16 @@ qat::WeightCodes training_codes(const Weights& weights) {
   qat::WeightCodes codes;
   codes.codes = weights.weight;
   codes.qparams.scale = Tensor::from(weights.scales, {count});
-  if (weights.zero_points.empty()) return codes;
+  if (weights.zero_points.empty()) {
+    // A graph does not say whether codes are of a narrow range: they show it.
+    const auto range = weights.weight.span<std::int8_t>();
+    if (range.empty()) return codes;
+    const auto [least, most] = std::minmax_element(range.begin(), range.end());
+    codes.range = {std::min<int>(*least, -1), std::max<int>(*most, 0)};
+    return codes;
+  }
+  const std::int32_t most = (1 << (weights.bits - 1)) - 1;
+  codes.range = {-most - 1, most};
   const std::vector<std::int32_t> zero_points(weights.zero_points.begin(),
                                               weights.zero_points.end());
   codes.qparams.zero_point = Tensor::from(zero_points, {count});

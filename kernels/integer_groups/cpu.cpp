@@ -8,6 +8,7 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
+#include "steelyard/kernels/integer_product/terms.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -134,6 +135,7 @@ class Tile {
 
 template <typename Code>
 void compute(const GroupedProduct<Code>& k) {
+  check_terms("grouped_product", k.group_size, k.largest);
   const std::int64_t bands = (k.rows + kTile - 1) / kTile;
   const std::int64_t stripes = (k.columns + kTile - 1) / kTile;
   parallel_for(bands * stripes, 1, [&](std::int64_t begin, std::int64_t end) {

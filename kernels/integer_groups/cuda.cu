@@ -1,5 +1,6 @@
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
+#include "steelyard/kernels/integer_product/terms.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -17,6 +18,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
 
 template <typename Code>
 void compute(const CudaQueue& queue, const GroupedProduct<Code>& k) {
+  check_terms("grouped_product", k.group_size, k.largest);
   cuda::launch_elements(queue, grouped_product_kernel<Code>, k.rows * k.columns, k);
 }
 

@@ -24,7 +24,8 @@ struct GroupedScales {
 // y[r, c] = the sum over groups of terms, in their order, of
 //   float(sum_k (x[r, k] - x_zero_point) * (w[c, k] - w_zero_point)) * float(x_scale * w_scale)
 // and then of bias[c]: sums of products are exact in int32, every float operation rounds by itself.
-// Code is int8_t, uint8_t or int32_t.
+// Code is int8_t, uint8_t or int32_t. No product is larger than `largest`. Throws
+// std::invalid_argument when a group of the largest could overflow int32.
 template <typename Code>
 struct GroupedProduct {
   std::int64_t rows, columns, terms, group_size;
@@ -35,6 +36,7 @@ struct GroupedProduct {
   GroupedScales of_w;
   const float* bias;  // [columns] or null
   float* y;
+  std::int64_t largest;
 
   ProductWork work() const {
     return {.multiply_adds = rows * columns * terms, .in_integers = true};

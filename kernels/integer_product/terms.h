@@ -1,4 +1,4 @@
-// What both devices ask of an integer product. Private to this family.
+// What both devices ask of an integer product. Private to this family and integer_groups.
 #pragma once
 
 #include <stdexcept>

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <stdexcept>
 #include <type_traits>
 #include <vector>
 
@@ -76,7 +77,8 @@ class IntegerGroups : public ::testing::TestWithParam<GroupsCase> {
         .of_w = {w_scales.data(), c.zero_points ? w_zeros.data() : nullptr, groups,
                  groups > 1 ? 1 : 0, 1},
         .bias = c.rows % 2 == 0 ? bias.data() : nullptr,
-        .y = expected.data()};
+        .y = expected.data(),
+        .largest = std::int64_t{hi - lo} * (c.zero_points ? 255 : 128)};
     for (std::int64_t r = 0; r < c.rows; ++r) {
       for (std::int64_t o = 0; o < c.columns; ++o) product.one(r, o);
     }
@@ -92,6 +94,32 @@ TEST_P(IntegerGroups, AreAddedAsDefined) {
     check<std::uint8_t>(extreme);
     check<std::int32_t>(extreme);
   }
+}
+
+// 255 * 127 products of 8 bits fit int32 66,311 times.
+TEST(IntegerGroupsErrors, SumsThatInt32CannotHold) {
+  constexpr std::int64_t kMost = 66311;
+  const std::vector<std::uint8_t> x(kMost + 1, 255);
+  const std::vector<std::int8_t> w(kMost + 1, 127);
+  const float one = 1;
+  const std::int32_t zero = 0;
+  float y = 0;
+  GroupedProduct<std::uint8_t> product{.rows = 1,
+                                       .columns = 1,
+                                       .terms = kMost,
+                                       .group_size = kMost,
+                                       .stride = 1,
+                                       .x = x.data(),
+                                       .of_x = {&one, &zero, 1, 0, 1},
+                                       .w = w.data(),
+                                       .of_w = {&one, nullptr, 1, 0, 1},
+                                       .bias = nullptr,
+                                       .y = &y,
+                                       .largest = 255 * 127};
+  run(product);
+  EXPECT_EQ(y, static_cast<float>(kMost * 255 * 127));
+  ++product.terms, ++product.group_size;
+  EXPECT_THROW(run(product), std::invalid_argument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, IntegerGroups, ::testing::ValuesIn(kCases));

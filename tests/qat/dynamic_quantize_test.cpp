@@ -343,6 +343,26 @@ TEST(DynamicQuantize, PlansSayWhoQuantizes) {
   }
 }
 
+// Of the model's input as of another layer's output; sums of groups are shorter.
+TEST(DynamicQuantize, RowsWhoseSumsInt32CannotHoldAreErrors) {
+  const auto prepared = [](std::int64_t features, const QConfig& quantized) {
+    Rng rng(3);
+    const auto net = std::make_shared<Sequential>(Sequential::NamedChildren{
+        {"fc", std::make_shared<Linear>(LinearOptions{features, 1}, rng)}});
+    prepare(net, {.groups = {{.targets = {"Linear"}, .config = quantized}}, .ignore = {}});
+  };
+  QConfig config = token_config();
+  config.weights->scheme.bits = 8;
+  EXPECT_NO_THROW(prepared(66311, config));
+  EXPECT_EQ(message_of<InputError>([&] { prepared(66312, config); }),
+            "quantize.groups.0.targets: fc: expected at most 66311 products per output, so that "
+            "their sum fits int32 (weights of 8 bits, inputs of 8), got 66312");
+  config.activations->scheme = rows_scheme(10, false);
+  EXPECT_NO_THROW(prepared(70000, config));
+  config.activations->scheme = blocks_scheme(2, 10, false);
+  EXPECT_NO_THROW(prepared(70000, config));
+}
+
 TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   Rng rng(3);
   const auto message = [&](std::shared_ptr<Module> layer, const QConfig& quantized) {
