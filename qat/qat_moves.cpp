@@ -68,6 +68,7 @@ std::shared_ptr<Module> move_of(const char* name, QatMove::Move of_codes, QatMov
 }  // namespace
 
 Variable permute_codes(const Variable& x, const std::vector<std::int64_t>& order) {
+  ops::require_permutation("quantized_permute", x.shape(), order);
   const std::vector<std::int64_t> strides = ops::row_major_strides(x.shape());
   ops::Part part;
   std::vector<std::int64_t> inverse(order.size());
@@ -93,6 +94,7 @@ Variable reshape_codes(const Variable& x, const Shape& shape) {
 }
 
 Variable slice_codes(const Variable& x, const std::vector<TakenAxis>& axes) {
+  ops::require_inside("quantized_slice", x.shape(), axes);
   const auto gradient = [axes](const Tensor& grad, const Shape& input, const std::vector<Tensor>&) {
     Tensor whole = Tensor::zeros(input, grad.dtype(), grad.device());
     ops::scatter("quantized_slice", grad, whole, ops::part_of(input, axes));
@@ -105,12 +107,14 @@ Variable slice_codes(const Variable& x, const std::vector<TakenAxis>& axes) {
 
 Variable pad_codes(const Variable& x, const std::vector<std::int64_t>& before,
                    const std::vector<std::int64_t>& after) {
+  ops::require_border("quantized_pad", x.shape(), before, after);
   Shape whole;
   std::vector<TakenAxis> inner;
   for (std::size_t i = 0; i < before.size(); ++i) {
     inner.push_back({before[i], x.shape()[i], 1});
     whole.push_back(before[i] + x.shape()[i] + after[i]);
   }
+  ops::require_inside("quantized_pad", whole, inner);
   const Tensor codes = of_zero_points(*quantized(x), whole);
   ops::scatter("quantized_pad", quantized(x)->codes, codes, ops::part_of(whole, inner));
   const auto gradient = [inner](const Tensor& grad, const Shape&, const std::vector<Tensor>&) {

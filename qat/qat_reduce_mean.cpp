@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/ops/reduced_axes.h"
 #include "steelyard/layers/reorder.h"
 #include "steelyard/qat/code_ops.h"
 #include "steelyard/qat/qat_moves.h"
@@ -16,11 +18,22 @@ Variable as_shape(const Variable& x, const Shape& shape) {
   return x.shape() == shape ? x : reshape_codes(x, shape);
 }
 
+// Whether dimensions lie next to each other, without the batch's.
+bool lie_together(const std::vector<std::int64_t>& axes) {
+  bool together = !axes.empty() && axes.front() > 0;
+  for (std::size_t i = 1; i < axes.size(); ++i) together &= axes[i] == axes[i - 1] + 1;
+  return together;
+}
+
 }  // namespace
 
 QatReduceMean::QatReduceMean(std::vector<std::int64_t> axes, bool keep,
                              const QuantizerConfig& output)
     : axes_(std::move(axes)), keep_(keep), output_(std::make_shared<ActivationQuantizer>(output)) {
+  if (!lie_together(axes_)) {
+    ops::fail("quantized_mean", "dimensions next to each other, without the batch's",
+              shape_string(axes_));
+  }
   register_child("output_quantizer", output_);
 }
 
@@ -30,6 +43,7 @@ Variable QatReduceMean::forward(const Variable& x, ForwardContext& context) {
     return output_->forward(mean(x, axes_, reduced), context);
   }
   const Shape& in = x.shape();
+  ops::marked_axes("quantized_mean", in, axes_);  // throws for one that is not there
   const auto first = static_cast<std::size_t>(axes_.front());
   const auto last = static_cast<std::size_t>(axes_.back());
   const bool of_image = in.size() == 4 && last < 3;
@@ -69,10 +83,9 @@ QuantizedForm reduce_mean_form() {
   };
   form.note = "of the integer average";
   form.refusal = [](const Module& module, const QuantizerConfig&) -> std::string {
-    const std::vector<std::int64_t>& axes = dynamic_cast<const Reduce&>(module).axes();
-    bool together = !axes.empty() && axes.front() > 0;
-    for (std::size_t i = 1; i < axes.size(); ++i) together &= axes[i] == axes[i - 1] + 1;
-    return together ? "" : "a mean over dimensions that do not lie next to each other";
+    return lie_together(dynamic_cast<const Reduce&>(module).axes())
+               ? ""
+               : "a mean over dimensions that do not lie next to each other";
   };
   return form;
 }

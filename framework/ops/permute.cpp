@@ -66,7 +66,9 @@ class ReshapeFunction : public Function, public Describes<Shape> {
   Shape x_shape_, y_shape_;
 };
 
-void require_permutation(const Shape& x, const Order& order) {
+}  // namespace
+
+void ops::require_permutation(const char* op, const Shape& x, const Order& order) {
   Order sorted = order, all(x.size());
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
@@ -76,17 +78,15 @@ void require_permutation(const Shape& x, const Order& order) {
     if (!text.empty()) text += ", ";
     text += std::to_string(d);
   }
-  ops::fail("permute",
-            "a permutation of the dimensions of " + shape_string(x) + ", of at most " +
-                std::to_string(kernels::kMostPermuted),
-            text);
+  fail(op,
+       "a permutation of the dimensions of " + shape_string(x) + ", of at most " +
+           std::to_string(kernels::kMostPermuted),
+       text);
 }
-
-}  // namespace
 
 Variable permute(const Variable& x, const std::vector<std::int64_t>& order) {
   ops::require_defined("permute", "a tensor", x);
-  require_permutation(x.shape(), order);
+  ops::require_permutation("permute", x.shape(), order);
   Tensor y = permuted(x.value(), order);
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<PermuteFunction>(order), {x});

@@ -10,6 +10,11 @@ namespace steelyard {
 // y whose dimension i is dimension order[i] of x, of at most 6. The order is a permutation.
 Variable permute(const Variable& x, const std::vector<std::int64_t>& order);
 
+// Throws std::invalid_argument, naming `op`, unless permute() takes that order of such a tensor.
+namespace ops {
+void require_permutation(const char* op, const Shape& x, const std::vector<std::int64_t>& order);
+}
+
 // The same with dimensions a and b changed for each other; negative ones count from the end.
 Variable transpose(const Variable& x, std::int64_t a, std::int64_t b);
 

@@ -67,16 +67,27 @@ ops::Part ops::part_of(const Shape& whole, const Axes& axes) {
   return part;
 }
 
-Variable slice(const Variable& x, const Axes& axes) {
-  ops::require_defined("slice", "a tensor", x);
-  bool fits = axes.size() == x.shape().size();
+void ops::require_inside(const char* op, const Shape& whole, const Axes& axes) {
+  bool fits = axes.size() == whole.size();
   for (std::size_t i = 0; fits && i < axes.size(); ++i) {
     const auto [first, count, step] = axes[i];
     const std::int64_t last = first + (count - 1) * step;
-    const auto inside = [&](std::int64_t at) { return at >= 0 && at < x.shape()[i]; };
+    const auto inside = [&](std::int64_t at) { return at >= 0 && at < whole[i]; };
     fits = count >= 0 && step != 0 && (count == 0 || (inside(first) && inside(last)));
   }
-  if (!fits) ops::fail("slice", "positions inside of", shape_string(x.shape()));
+  if (!fits) fail(op, "positions inside of", shape_string(whole));
+}
+
+void ops::require_border(const char* op, const Shape& x, const std::vector<std::int64_t>& before,
+                         const std::vector<std::int64_t>& after) {
+  if (before.size() == x.size() && after.size() == x.size()) return;
+  fail(op, "two numbers for each dimension of " + shape_string(x),
+       std::to_string(before.size()) + " and " + std::to_string(after.size()));
+}
+
+Variable slice(const Variable& x, const Axes& axes) {
+  ops::require_defined("slice", "a tensor", x);
+  ops::require_inside("slice", x.shape(), axes);
   if (axes == whole_of(x.shape())) return x;
   Tensor y = ops::gathered("slice", x.value(), ops::part_of(x.shape(), axes));
   if (!should_record({x})) return Variable(y);
@@ -86,10 +97,7 @@ Variable slice(const Variable& x, const Axes& axes) {
 Variable pad(const Variable& x, const std::vector<std::int64_t>& before,
              const std::vector<std::int64_t>& after, double value) {
   ops::require_defined("pad", "a tensor", x);
-  if (before.size() != x.shape().size() || after.size() != x.shape().size()) {
-    ops::fail("pad", "two numbers for each dimension of " + shape_string(x.shape()),
-              std::to_string(before.size()) + " and " + std::to_string(after.size()));
-  }
+  ops::require_border("pad", x.shape(), before, after);
   Axes kept = whole_of(x.shape()), inner;
   Shape whole;
   for (std::size_t i = 0; i < before.size(); ++i) {  // what is cut off goes first

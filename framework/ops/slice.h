@@ -20,10 +20,15 @@ struct TakenAxis {
 // is outside of x.
 Variable slice(const Variable& x, const std::vector<TakenAxis>& axes);
 
-// The part of a dense tensor that they take.
 namespace ops {
+// The part of a dense tensor that they take.
 Part part_of(const Shape& whole, const std::vector<TakenAxis>& axes);
-}
+// Throw std::invalid_argument, naming `op`, unless the positions are inside of a tensor of that
+// shape, or where a border has not two numbers for each of its dimensions.
+void require_inside(const char* op, const Shape& whole, const std::vector<TakenAxis>& axes);
+void require_border(const char* op, const Shape& x, const std::vector<std::int64_t>& before,
+                    const std::vector<std::int64_t>& after);
+}  // namespace ops
 
 // A border as exports read it: how many elements of `value` lie before each dimension.
 struct Border {

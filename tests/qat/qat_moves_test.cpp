@@ -14,12 +14,14 @@
 #include "steelyard/qat/prepare.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/attention_net.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
 namespace {
 
 using testing::all_close;
+using testing::message_of;
 using testing::random_tensor;
 
 struct Move {
@@ -90,6 +92,53 @@ const Move kMoves[] = {{"permute",
 
 INSTANTIATE_TEST_SUITE_P(Moves, MovesOfCodes, ::testing::ValuesIn(kMoves),
                          [](const auto& test) { return std::string(test.param.name); });
+
+// An input of another rank or size than the layer was built for.
+TEST(QuantizedMoves, OfOtherShapesAreRefused) {
+  ActivationQuantizer quantizer(activations(false));
+  ForwardContext training{.training = true};
+  const auto codes = [&](Shape shape) {
+    return quantizer.forward(Variable(random_tensor(std::move(shape), 1, DType::kF32)), training);
+  };
+  const Variable x = codes({2, 3, 4});
+  const auto error = [](const auto& move) { return message_of<std::invalid_argument>(move); };
+  EXPECT_EQ(error([&] {
+              permute_codes(x, {0, 3, 1, 2});
+            }),
+            "[quantized_permute] expected a permutation of the dimensions of [2, 3, 4], of at most "
+            "6, got 0, 3, 1, 2");
+  EXPECT_THROW(permute_codes(x, {0, 1}), std::invalid_argument);
+  EXPECT_THROW(permute_codes(x, {0, 1, 1}), std::invalid_argument);
+  EXPECT_EQ(error([&] {
+              slice_codes(x, {{0, 2, 1}, {0, 3, 1}, {2, 3, 1}});
+            }),
+            "[quantized_slice] expected positions inside of, got [2, 3, 4]");
+  EXPECT_THROW(slice_codes(x, {{0, 2, 1}, {0, 3, 1}}), std::invalid_argument);
+  EXPECT_EQ(error([&] {
+              pad_codes(x, {0, 1, 0, 2}, {0, 0, 3, 0});
+            }),
+            "[quantized_pad] expected two numbers for each dimension of [2, 3, 4], got 4 and 4");
+  EXPECT_THROW(pad_codes(x, {0, 1, 0}, {0, 0}), std::invalid_argument);
+  EXPECT_THROW(pad_codes(x, {0, -1, 0}, {0, 0, 0}), std::invalid_argument) << "cuts off";
+  EXPECT_THROW(repeat_codes(x, 2, 2), std::invalid_argument);
+  EXPECT_THROW(repeat_codes(codes({1, 2, 2, 1}), 0, 2), std::invalid_argument);
+  EXPECT_THROW(repeat_codes(codes({1, 2, 2, 1}), 2, -1), std::invalid_argument);
+}
+
+// The whole way from a float model.
+TEST(PrepareMoves, OfOtherShapesAreRefused) {
+  Rng rng(1);
+  const auto model = std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+      {"conv", std::make_shared<Conv2d>(Conv2dOptions{.in_channels = 3, .out_channels = 2}, rng)},
+      {"slice", std::make_shared<Slice>(1, TakenAxis{.first = 2, .count = 4})}});
+  const auto prepared =
+      prepare(model, {.groups = {{.targets = {"Conv2d"}, .config = default_w8a8()}}, .ignore = {}});
+  ForwardContext training{.training = true};
+  EXPECT_EQ(prepared.model->forward(Variable(Tensor::zeros({1, 6, 4, 3})), training).shape(),
+            (Shape{1, 4, 4, 2}));
+  EXPECT_THROW(prepared.model->forward(Variable(Tensor::zeros({1, 4, 4, 3})), training),
+               std::invalid_argument);
+}
 
 TEST(PrepareMoves, NothingStaysInFloat) {
   Rng rng(1);

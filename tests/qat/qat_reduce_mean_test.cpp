@@ -88,6 +88,20 @@ TEST_P(QuantizedReduceMean, SumsCodesAndRoundsOnce) {
   EXPECT_TRUE(testing::all_close(x.grad(), plain.grad(), 1e-5, 1e-6));
 }
 
+TEST(QuantizedReduceMeans, RefuseDimensionsThatAreNotThere) {
+  const QuantizerConfig config = *default_w8a8().activations;
+  ActivationQuantizer input(config);
+  ForwardContext training{.training = true};
+  const Variable x = input.forward(Variable(random_tensor({2, 3}, 1, DType::kF32)), training);
+  for (const std::vector<std::int64_t>& axes : {std::vector<std::int64_t>{2}, {1, 2}, {5}}) {
+    QatReduceMean layer(axes, false, config);
+    EXPECT_THROW(layer.forward(x, training), std::invalid_argument) << shape_string(axes);
+  }
+  for (const std::vector<std::int64_t>& axes : {std::vector<std::int64_t>{}, {0}, {1, 3}, {-1}}) {
+    EXPECT_THROW(QatReduceMean(axes, false, config), std::invalid_argument) << shape_string(axes);
+  }
+}
+
 PreparedModel prepared(const std::vector<std::int64_t>& axes) {
   Rng rng(1);
   return prepare(std::make_shared<Sequential>(Sequential::NamedChildren{
