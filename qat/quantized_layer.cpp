@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/qat/dynamic_quantize.h"
 #include "steelyard/qat/integer_product.h"
@@ -76,6 +77,7 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
   weight_ = register_parameter("weight", weight);
   if (bias.defined()) bias_ = register_parameter("bias", bias);
   outputs_ = weight_by_output_channel().dim(0);
+  ops::require_vector("quantized_layer", "bias", outputs_, bias_);
   if (config.weights) {
     const std::int64_t scales = observers::scale_count(
         config.weights->scheme, outputs_, outputs_ == 0 ? 0 : weight.size() / outputs_);

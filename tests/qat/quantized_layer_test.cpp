@@ -13,6 +13,7 @@
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_linear.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -287,6 +288,18 @@ QatLinear linear_layer(const Tensor& weight, const Tensor& bias, const QConfig& 
 }
 
 // docs/numerics.md: s = 1 on a dead channel would round its bias to a step of s_x.
+TEST(QuantizedLinear, HasABiasForEachOutput) {
+  const auto layer = [](Shape bias) {
+    QatLinear(LinearOptions{4, 3}, Tensor::zeros({3, 4}), Tensor::zeros(std::move(bias)),
+              default_w8a8(), Activation::kNone);
+  };
+  EXPECT_NO_THROW(layer({3}));
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] { layer({2}); }),
+            "[quantized_layer] expected bias [3], got [2]");
+  EXPECT_THROW(layer({4}), std::invalid_argument);
+  EXPECT_THROW(layer({3, 1}), std::invalid_argument);
+}
+
 TEST(QuantizedLinear, DeadChannelKeepsItsBias) {
   QatLinear layer = linear_layer(Tensor::from({0.0F, 0.0F, 1.0F, -1.0F}, {2, 2}),
                                  Tensor::from({0.0371F, 0.5F}, {2}), default_w8a8());
