@@ -15,6 +15,14 @@ std::int64_t per_scale(const Variable& output) {
 
 }  // namespace
 
+ActivationQuantizer::ActivationQuantizer(const QuantizerConfig& config) : FakeQuantize(config, 1) {
+  validate_activations(config);
+  if (config.scheme.dynamic) {
+    throw std::invalid_argument("[fake_quantize] expected one scale per tensor, got " +
+                                observers::to_string(config.scheme));
+  }
+}
+
 std::shared_ptr<FakeQuantize> ActivationQuantizer::clone() const {
   auto copy = std::make_shared<ActivationQuantizer>(config());
   copy_state_to(*copy);

@@ -17,7 +17,8 @@ namespace steelyard::qat {
 // that the previous steps left, and the range is updated once, at the end.
 class ActivationQuantizer : public FakeQuantize, public StepStatistics {
  public:
-  explicit ActivationQuantizer(const QuantizerConfig& config) : FakeQuantize(config, 1) {}
+  // Throws std::invalid_argument for what validate_activations() refuses, and for dynamic scales.
+  explicit ActivationQuantizer(const QuantizerConfig& config);
 
   // Observes x in training and calibration, and gives its straight-through fake-quantization with
   // codes attached (x itself while quantizing is off). x is f32. Throws std::logic_error when asked

@@ -18,46 +18,47 @@ QuantizeConfig w8a8(std::vector<std::string> targets) {
   return {.groups = {{.targets = std::move(targets), .config = default_w8a8()}}, .ignore = {}};
 }
 
+void validate_weights(const QuantizerConfig& config) {
+  observers::validate(config.scheme);
+  if (!config.scheme.is_signed) throw std::invalid_argument("weights need signed codes");
+  if (config.scheme.wide()) {
+    throw std::invalid_argument("weights have 2 to 8 bits, got " +
+                                std::to_string(config.scheme.bits));
+  }
+  if (config.scheme.dynamic) throw std::invalid_argument("dynamic scales are for activations");
+  observers::make_observer(config.observer, config.scheme, 1);
+  if (config.learning == Learning::kClipping) {
+    throw std::invalid_argument("learned clipping is for activations");
+  }
+}
+
+void validate_activations(const QuantizerConfig& config) {
+  observers::validate(config.scheme);
+  const bool dynamic = config.scheme.dynamic;
+  if (config.scheme.wide() && config.observer.type == "entropy") {
+    throw std::invalid_argument(
+        "the observer entropy is for at most 8 bits: its histogram has fewer bins than "
+        "there are wider codes");
+  }
+  if (dynamic && config.learning != Learning::kNothing) {
+    throw std::invalid_argument("dynamic activations learn nothing");
+  }
+  if (!dynamic && config.scheme.granularity != kernels::Granularity::kTensor) {
+    throw std::invalid_argument(
+        "activations need one scale per tensor: sums over channels of different scales "
+        "are no integer products");
+  }
+  observers::make_observer(config.observer, config.scheme, 1);
+}
+
 void validate(const QConfig& config) {
-  if (config.weights) {
-    observers::validate(config.weights->scheme);
-    if (!config.weights->scheme.is_signed) {
-      throw std::invalid_argument("weights need signed codes");
-    }
-    if (config.weights->scheme.wide()) {
-      throw std::invalid_argument("weights have 2 to 8 bits, got " +
-                                  std::to_string(config.weights->scheme.bits));
-    }
-    if (config.weights->scheme.dynamic) {
-      throw std::invalid_argument("dynamic scales are for activations");
-    }
-    observers::make_observer(config.weights->observer, config.weights->scheme, 1);
-    if (config.weights->learning == Learning::kClipping) {
-      throw std::invalid_argument("learned clipping is for activations");
-    }
+  if (config.weights) validate_weights(*config.weights);
+  if (!config.activations) return;
+  if (config.activations->scheme.dynamic && !config.weights) {
+    throw std::invalid_argument(
+        "dynamic activations are operands of integer products: expected weights too");
   }
-  if (config.activations) {
-    observers::validate(config.activations->scheme);
-    const bool dynamic = config.activations->scheme.dynamic;
-    if (config.activations->scheme.wide() && config.activations->observer.type == "entropy") {
-      throw std::invalid_argument(
-          "the observer entropy is for at most 8 bits: its histogram has fewer bins than "
-          "there are wider codes");
-    }
-    if (dynamic && !config.weights) {
-      throw std::invalid_argument(
-          "dynamic activations are operands of integer products: expected weights too");
-    }
-    if (dynamic && config.activations->learning != Learning::kNothing) {
-      throw std::invalid_argument("dynamic activations learn nothing");
-    }
-    if (!dynamic && config.activations->scheme.granularity != kernels::Granularity::kTensor) {
-      throw std::invalid_argument(
-          "activations need one scale per tensor: sums over channels of different scales "
-          "are no integer products");
-    }
-    observers::make_observer(config.activations->observer, config.activations->scheme, 1);
-  }
+  validate_activations(*config.activations);
 }
 
 void validate(const QConfig& config, Profile profile) {

@@ -8,6 +8,12 @@
 #include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
+
+WeightQuantizer::WeightQuantizer(const QuantizerConfig& config, std::int64_t channels)
+    : FakeQuantize(config, channels) {
+  validate_weights(config);
+}
+
 std::shared_ptr<FakeQuantize> WeightQuantizer::clone() const {
   auto copy = std::make_shared<WeightQuantizer>(config(), channels());
   copy_state_to(*copy);

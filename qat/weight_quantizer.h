@@ -24,8 +24,8 @@ struct WeightBias {
 class WeightQuantizer : public FakeQuantize, public StepStatistics {
  public:
   // channels: number of scales (observers::scale_count()), each of as many consecutive weights.
-  explicit WeightQuantizer(const QuantizerConfig& config, std::int64_t channels = 1)
-      : FakeQuantize(config, channels) {}
+  // Throws std::invalid_argument for what validate_weights() refuses.
+  explicit WeightQuantizer(const QuantizerConfig& config, std::int64_t channels = 1);
 
   // Weights that carry their codes, where no product needs their bias: those of
   // quantize_weights(), with a straight-through gradient (the weights themselves while quantizing

@@ -352,5 +352,36 @@ TEST(QConfig, RefusesWhatIntegersCannotDo) {
   EXPECT_THROW(validate(config), std::invalid_argument);
 }
 
+TEST(FakeQuantize, RefusesWhatItsCodesCannotHold) {
+  const auto weights = [](const auto& change) {
+    QuantizerConfig config = *default_w8a8().weights;
+    change(config);
+    return WeightQuantizer(config, 1).channels();
+  };
+  const auto activations = [](const auto& change) {
+    QuantizerConfig config = *default_w8a8().activations;
+    change(config);
+    return ActivationQuantizer(config).channels();
+  };
+  EXPECT_NO_THROW(weights([](QuantizerConfig&) {}));
+  EXPECT_THROW(weights([](QuantizerConfig& c) { c.scheme.bits = 12; }), std::invalid_argument);
+  EXPECT_THROW(weights([](QuantizerConfig& c) {
+                 c.scheme.is_signed = c.scheme.symmetric = c.scheme.narrow_range = false;
+               }),
+               std::invalid_argument);
+  EXPECT_THROW(weights([](QuantizerConfig& c) { c.learning = Learning::kClipping; }),
+               std::invalid_argument);
+  EXPECT_NO_THROW(activations([](QuantizerConfig& c) { c.scheme.bits = 12; }));
+  EXPECT_THROW(activations([](QuantizerConfig& c) {
+                 c.scheme.granularity = kernels::Granularity::kChannel;
+               }),
+               std::invalid_argument);
+  EXPECT_THROW(activations([](QuantizerConfig& c) {
+                 c.scheme.granularity = kernels::Granularity::kToken;
+                 c.scheme.dynamic = true;
+               }),
+               std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace steelyard::qat
