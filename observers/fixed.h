@@ -8,7 +8,8 @@ namespace steelyard::observers {
 // [0, limit] whatever is observed, once anything was: for outputs such as probabilities.
 class FixedObserver : public ExtremesObserver {
  public:
-  FixedObserver(std::int64_t channels, double limit) : ExtremesObserver(channels), limit_(limit) {}
+  // limit: above 0 and within what float holds.
+  FixedObserver(std::int64_t channels, double limit);
 
   std::string name() const override { return "fixed"; }
 

@@ -1,6 +1,7 @@
 #include "steelyard/observers/moving_percentile.h"
 
 #include <limits>
+#include <stdexcept>
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/percentile/percentile.h"
@@ -20,6 +21,15 @@ MovingPercentileObserver::MovingPercentileObserver(std::int64_t channels, const 
       symmetric_(scheme.symmetric),
       state_{Tensor::empty({channels}), Tensor::empty({channels})},
       steps_(Tensor::empty({channels}, DType::kI64)) {
+  if (!(percentile > 50 && percentile <= 100)) {
+    throw std::invalid_argument("[moving_percentile] expected a percentile in (50, 100], got " +
+                                std::to_string(percentile));
+  }
+  if (!(averaging_constant > 0 && averaging_constant <= 1)) {
+    throw std::invalid_argument(
+        "[moving_percentile] expected an averaging constant in (0, 1], got " +
+        std::to_string(averaging_constant));
+  }
   MovingPercentileObserver::reset();
 }
 

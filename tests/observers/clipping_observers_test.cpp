@@ -404,5 +404,16 @@ TEST(Clipping, EmptyAndDenormalStepsAreHarmless) {
   }
 }
 
+TEST(MovingPercentile, RejectsWhatLeavesNothing) {
+  for (const double p : {50.0, 100.5, -1.0, std::nan("")}) {
+    EXPECT_THROW(MovingPercentileObserver(1, scheme_of(8, true), p, 0.1), std::invalid_argument)
+        << p;
+  }
+  for (const double c : {0.0, 1.5, -1.0, std::nan("")}) {
+    EXPECT_THROW(MovingPercentileObserver(1, scheme_of(8, true), 99, c), std::invalid_argument)
+        << c;
+  }
+}
+
 }  // namespace
 }  // namespace steelyard::observers

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
+#include "steelyard/observers/fixed.h"
 #include "steelyard/observers/histogram.h"
 #include "steelyard/observers/min_max.h"
 #include "steelyard/observers/moving_average.h"
@@ -108,6 +109,12 @@ TEST(Fixed, GivesItsRangeWhateverIsSeen) {
     EXPECT_EQ(range.hi, 0.5);
   }
   EXPECT_EQ(non_finite.item(), 1);
+}
+
+TEST(Fixed, RejectsWhatIsNoRange) {
+  for (const double limit : {0.0, -1.0, 1e300, HUGE_VAL, std::nan("")}) {
+    EXPECT_THROW(FixedObserver(1, limit), std::invalid_argument) << limit;
+  }
 }
 
 TEST(Observers, ChannelsAreIndependent) {
