@@ -79,6 +79,11 @@ PReLU::PReLU(std::int64_t slopes)
 
 // max(x, 0) + slope * min(x, 0).
 Variable PReLU::forward(const Variable& x, ForwardContext&) {
+  const std::int64_t slopes = weight_.dim(0);
+  if (slopes != 1 && (x.shape().empty() || x.dim(-1) != slopes)) {
+    throw std::invalid_argument("[PReLU] expected input [..., " + std::to_string(slopes) +
+                                "], got " + shape_string(x.shape()));
+  }
   const Variable positive = relu(x);
   return broadcast_add(positive, multiply(subtract(x, positive), weight_));
 }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
@@ -213,6 +214,18 @@ TEST(Layers, TypeNamesAndDescriptions) {
   EXPECT_EQ(MaxPool2d({}).description(), "MaxPool2d(kernel 2x2, stride 2x2, padding 0x0)");
   EXPECT_EQ(AvgPool2d({.count_include_pad = false}).description(),
             "AvgPool2d(kernel 2x2, stride 2x2, padding 0x0, padding not counted)");
+}
+
+TEST(PReLU, HasASlopeForEachChannelOrOne) {
+  ForwardContext context;
+  PReLU one(1), four(4);
+  EXPECT_EQ(one.forward(Variable(Tensor::zeros({2, 3})), context).shape(), (Shape{2, 3}));
+  EXPECT_EQ(four.forward(Variable(Tensor::zeros({2, 4})), context).shape(), (Shape{2, 4}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              four.forward(Variable(Tensor::zeros({2, 1})), context);
+            }),
+            "[PReLU] expected input [..., 4], got [2, 1]");
+  EXPECT_THROW(four.forward(Variable(Tensor::zeros({})), context), std::invalid_argument);
 }
 
 }  // namespace
