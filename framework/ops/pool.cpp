@@ -100,6 +100,7 @@ class GlobalAvgPoolFunction : public Function {
 
 kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& g) {
   if (x.size() != 4) ops::fail(op, "input [N, H, W, C]", shape_string(x));
+  if (x[1] < 1 || x[2] < 1) ops::fail(op, "input [N, H, W, C] with pixels", shape_string(x));
   for (std::size_t i = 0; i < 2; ++i) {
     if (g.kernel[i] < 1) ops::fail(op, "kernel of at least 1", ops::pair_text(g.kernel));
     if (g.stride[i] < 1) ops::fail(op, "stride of at least 1", ops::pair_text(g.stride));

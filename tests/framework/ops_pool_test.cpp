@@ -151,6 +151,14 @@ TEST(PoolErrors, NameTheArgument) {
               avg_pool2d(Variable(Tensor::zeros({4, 4})), {});
             }),
             "[avg_pool2d] expected input [N, H, W, C], got [4, 4]");
+  for (const Shape& shape : {Shape{1, 0, 4, 1}, Shape{1, 4, 0, 1}}) {
+    const Variable empty(Tensor::zeros(shape));
+    const Pool2dGeometry padded{{2, 2}, {1, 1}, {1, 1}};
+    EXPECT_EQ(message_of<std::invalid_argument>([&] { max_pool2d(empty, padded); }),
+              "[max_pool2d] expected input [N, H, W, C] with pixels, got " + shape_string(shape));
+    EXPECT_THROW(avg_pool2d(empty, padded), std::invalid_argument);
+  }
+  EXPECT_EQ(max_pool2d(Variable(Tensor::zeros({0, 4, 4, 1})), {}).shape(), (Shape{0, 2, 2, 1}));
   EXPECT_EQ(message_of<std::invalid_argument>([] {
               global_avg_pool(Variable(Tensor::zeros({1, 0, 4, 2})));
             }),
