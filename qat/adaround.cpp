@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 
 #include "steelyard/framework/divergence.h"
 #include "steelyard/framework/ops/arithmetic.h"
@@ -221,6 +222,10 @@ Variable reconstruction_error(QuantizedLayer& layer, const Variable& weight, con
 
 std::vector<LearnedRounding> learn_rounding(Module& model, const Tensor& inputs,
                                             const AdaRoundOptions& options) {
+  if (options.batch_size < 1) {
+    throw std::invalid_argument("[learn_rounding] expected a batch_size of at least 1, got " +
+                                std::to_string(options.batch_size));
+  }
   return RoundingLearner(model, inputs, options).run();
 }
 

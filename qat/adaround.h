@@ -49,7 +49,7 @@ Variable reconstruction_error(QuantizedLayer& layer, const Variable& weight, con
 // to the value of that code; all others stay. Keeps the nearest codes where the learned ones are no
 // better on `inputs`. Ranges must be known (qat/calibrate.h); if weights are observed again, their
 // scales may change. The result depends on the options and on how many threads compute. Throws
-// TrainingDiverged for values that are not finite.
+// TrainingDiverged for values that are not finite, std::invalid_argument for a batch_size below 1.
 std::vector<LearnedRounding> learn_rounding(Module& model, const Tensor& inputs,
                                             const AdaRoundOptions& options);
 

@@ -25,6 +25,7 @@ class DropoutFunction : public Function {
 }  // namespace
 
 Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
+  if (!(p >= 0.0 && p < 1.0)) ops::fail("dropout", "p in [0, 1)", ops::number_text(p));
   const std::int64_t bytes = (n + kGroup - 1) / kGroup;
   Tensor mask = Tensor::empty({bytes}, DType::kU8, device);
   const Rng::Blocks blocks = rng.take_blocks(2 * static_cast<std::uint64_t>(bytes), device);
@@ -53,7 +54,6 @@ Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
 
 Variable dropout(const Variable& x, double p, Rng& rng) {
   ops::require_defined("dropout", "a tensor", x);
-  if (!(p >= 0.0 && p < 1.0)) ops::fail("dropout", "p in [0, 1)", ops::number_text(p));
   if (p == 0.0) return x;
   const Tensor mask = dropout_mask(x.value().size(), p, rng, x.value().device());
   Tensor y = apply_dropout(x.value(), mask, p);

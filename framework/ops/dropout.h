@@ -14,6 +14,7 @@ Variable dropout(const Variable& x, double p, Rng& rng);
 
 // The parts dropout() is made of, for values that are not on the tape as floats. The packed mask
 // (bit i % 8 of byte i / 8: element i stays) of n elements, and the values or gradients under it.
+// The first throws std::invalid_argument unless p is in [0, 1).
 Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device = {});
 Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p);
 

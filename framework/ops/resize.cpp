@@ -65,6 +65,11 @@ class ResizeFunction : public Function, public Describes<Axes> {
 }  // namespace
 
 Tensor repeated(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+  if (x.rank() != 4 || rows < 1 || columns < 1) {
+    ops::fail(
+        "resize", "images [N, H, W, C] and at least one of each row and column",
+        shape_string(x.shape()) + " and " + std::to_string(rows) + " x " + std::to_string(columns));
+  }
   const std::int64_t n = x.dim(0), height = x.dim(1), width = x.dim(2), channels = x.dim(3);
   const ops::Part part{.shape = {n, height, rows, width, columns, channels},
                        .strides = {height * width * channels, width * channels, 0, channels, 0, 1}};
@@ -80,6 +85,10 @@ Tensor repeated_gradient(const Tensor& grad, std::int64_t rows, std::int64_t col
 
 Variable resize(const Variable& x, const ResizedAxis& height, const ResizedAxis& width) {
   ops::require_defined("resize", "images", x);
+  if (height.repeats < 0 || width.repeats < 0) {
+    ops::fail("resize", "repeats of at least 0",
+              std::to_string(height.repeats) + " x " + std::to_string(width.repeats));
+  }
   const auto fits = [&](const ResizedAxis& axis, std::int64_t dimension) {
     return axis.repeats > 0 || x.dim(dimension) == axis.inputs;
   };

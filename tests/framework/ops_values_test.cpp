@@ -17,6 +17,7 @@
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/resize.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -276,6 +277,16 @@ TEST(Flatten, Errors) {
         flatten(Variable(Tensor::zeros({2, 3, 4, 5, 6})));
       }),
       "[flatten] expected input [N, H, W, C], [N, L, C] or [N, features], got [2, 3, 4, 5, 6]");
+}
+
+TEST(Resize, Errors) {
+  const Variable x(Tensor::zeros({1, 2, 2, 1}));
+  const ResizedAxis twice{.repeats = 2, .inputs = 2, .outputs = 4};
+  const ResizedAxis negative{.repeats = -2, .inputs = 2, .outputs = 4};
+  EXPECT_EQ(resize(x, twice, twice).shape(), (Shape{1, 4, 4, 1}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { resize(x, negative, twice); }),
+            "[resize] expected repeats of at least 0, got -2 x 2");
+  EXPECT_THROW(resize(x, twice, negative), std::invalid_argument);
 }
 
 }  // namespace

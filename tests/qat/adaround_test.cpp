@@ -221,6 +221,16 @@ TEST_P(LearnedRoundings, MoveWeightsToTheirCodes) {
   }
 }
 
+TEST(AdaRound, NeedsBatches) {
+  Rng rng(1);
+  Linear layer({2, 2}, rng);
+  for (const std::int64_t batch_size : {0, -1}) {
+    AdaRoundOptions options;
+    options.batch_size = batch_size;
+    EXPECT_THROW(learn_rounding(layer, Tensor::zeros({4, 2}), options), std::invalid_argument);
+  }
+}
+
 TEST_P(LearnedRoundings, AreTheSameAgain) {
   const Tensor x = correlated({24, 6, 6, 3}, 2);
   const auto a = model(x), b = model(x), other = model(x);

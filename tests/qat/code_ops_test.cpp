@@ -139,6 +139,9 @@ TEST(CodeOps, DropoutScalesWhatItKeeps) {
     }
   }
   EXPECT_NEAR(static_cast<double>(kept), 3000, 150);
+  for (const double p : {1.0, -0.1, std::nan("")}) {
+    EXPECT_THROW(dropout_codes(q.x, p, rng), std::invalid_argument) << p;
+  }
   QatDropout layer(0.25);
   ForwardContext evaluation, no_rng{.training = true};
   EXPECT_EQ(layer.forward(q.x, evaluation).node(), q.x.node());
