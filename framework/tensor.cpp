@@ -1,7 +1,10 @@
 #include "steelyard/framework/tensor.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/convert/convert.h"
@@ -34,6 +37,18 @@ void visit_dtype(DType dtype, const char* op, F&& f) {
   }
   throw std::invalid_argument(std::string("[") + op + "] unsupported dtype " +
                               std::string(dtype_name(dtype)));
+}
+
+// Throws where an integer type cannot hold the value, cut to an integer.
+template <typename T>
+void require_held(const char* op, double value, DType dtype) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    const double whole = std::trunc(value), end = std::ldexp(1.0, std::numeric_limits<T>::digits);
+    if (whole >= static_cast<double>(std::numeric_limits<T>::min()) && whole < end) return;
+    throw std::invalid_argument(std::string("[") + op + "] expected a value that " +
+                                std::string(dtype_name(dtype)) + " holds, got " +
+                                std::to_string(value));
+  }
 }
 
 bool is_half(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
@@ -239,6 +254,7 @@ void Tensor::fill(double value) const {
   }
   visit_dtype(dtype_, "fill", [&](auto* tag) {
     using T = std::remove_pointer_t<decltype(tag)>;
+    require_held<T>("fill", value, dtype_);
     using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
     run(device(), kernels::Fill<Stored>{.n = size_,
                                         .value = static_cast<Stored>(static_cast<T>(value)),

@@ -31,6 +31,7 @@ class Tensor {
   // Uninitialized memory.
   static Tensor empty(Shape shape, DType dtype = DType::kF32, Device device = {});
   static Tensor zeros(Shape shape, DType dtype = DType::kF32, Device device = {});
+  // As fill().
   static Tensor full(Shape shape, double value, DType dtype = DType::kF32, Device device = {});
   // Copies `values` (row-major); their number must be shape_size(shape).
   template <typename T>
@@ -75,7 +76,8 @@ class Tensor {
   Tensor reshape(Shape shape) const;
   Tensor clone() const;
   // Conversion by value; the same dtype gives a clone. f16 and bf16 convert to and from the
-  // floating dtypes only, rounded to nearest even.
+  // floating dtypes only, rounded to nearest even. Floats lose their fraction as integers; what
+  // becomes of NaN and of values that the integer dtype cannot hold is undefined.
   Tensor to(DType dtype) const;
   // A copy of the tensor on another device; on its own device the tensor itself.
   Tensor to(Device device) const;
@@ -83,6 +85,8 @@ class Tensor {
   void move_to(Device device) const;
   // Copies the elements of a tensor of equal shape and dtype, from any device, into this storage.
   void copy_from(const Tensor& other) const;
+  // Integer dtypes drop the value's fraction. Throws std::invalid_argument for one that they cannot
+  // hold, or NaN.
   void fill(double value) const;
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
   // Nobody else has a handle to the storage.

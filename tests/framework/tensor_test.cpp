@@ -108,6 +108,20 @@ TEST(Tensor, FillSetsEveryElement) {
   EXPECT_THAT(t.span<std::int32_t>(), ElementsAre(-4, -4, -4));
 }
 
+TEST(TensorErrors, ValuesThatAnIntegerCannotHold) {
+  EXPECT_EQ(message_of<std::invalid_argument>([] { Tensor::full({1}, 256, DType::kU8); }),
+            "[fill] expected a value that u8 holds, got 256.000000");
+  EXPECT_EQ(Tensor::full({1}, -128.5, DType::kI8).item(), -128);
+  EXPECT_EQ(Tensor::full({1}, -0.5, DType::kU8).item(), 0);
+  EXPECT_EQ(Tensor::full({1}, -0x1p63, DType::kI64).item(), -0x1p63);
+  EXPECT_THROW(Tensor::full({1}, -129, DType::kI8), std::invalid_argument);
+  EXPECT_THROW(Tensor::full({1}, -1, DType::kU8), std::invalid_argument);
+  EXPECT_THROW(Tensor::full({1}, 0x1p31, DType::kI32), std::invalid_argument);
+  EXPECT_THROW(Tensor::full({1}, 0x1p63, DType::kI64), std::invalid_argument);
+  EXPECT_THROW(Tensor::zeros({1}, DType::kI64).fill(NAN), std::invalid_argument);
+  EXPECT_EQ(Tensor::full({1}, 7, DType::kBool).item(), 1);
+}
+
 TEST(TensorErrors, NameWhatWasExpected) {
   const Tensor t = Tensor::zeros({2, 3});
   EXPECT_EQ(message_of<std::invalid_argument>([&] { t.data<double>(); }),
