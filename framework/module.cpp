@@ -1,6 +1,7 @@
 #include "steelyard/framework/module.h"
 
 #include <stdexcept>
+#include <unordered_set>
 
 #include "steelyard/framework/tape_trace.h"
 
@@ -23,6 +24,14 @@ Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
     if (name_.empty()) throw;
     throw std::out_of_range(name_ + ": " + error.what());
   }
+}
+
+std::vector<NamedParameter> distinct(std::vector<NamedParameter> parameters) {
+  std::unordered_set<const GradNode*> known;
+  std::erase_if(parameters, [&](const NamedParameter& p) {
+    return !known.insert(p.variable.node().get()).second;
+  });
+  return parameters;
 }
 
 std::string join_path(const std::string& prefix, const std::string& name) {

@@ -42,6 +42,9 @@ struct NamedParameter {
   std::string name;  // path joined by dots: "layer1.0.conv1.weight", as PyTorch writes it
   Variable variable;
 };
+// Each variable once, under its first name: a module in two slots lists its parameters twice.
+std::vector<NamedParameter> distinct(std::vector<NamedParameter> parameters);
+
 struct NamedBuffer {
   std::string name;
   Tensor tensor;
@@ -73,7 +76,8 @@ class Module {
   // Throws std::out_of_range naming the path's missing part. "layer1.0.conv1" descends.
   Slot& slot(std::string_view path);
 
-  // Everything below, depth first, paths prefixed by `prefix`.
+  // Everything below, depth first, paths prefixed by `prefix`. A module in two slots is listed with
+  // both paths.
   std::vector<NamedParameter> named_parameters(const std::string& prefix = "") const;
   std::vector<NamedBuffer> named_buffers(const std::string& prefix = "") const;
   // This module first (name: prefix), then its descendants.

@@ -34,7 +34,7 @@ bool is_bias_or_norm(const NamedParameter& parameter) {
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay,
                      const NoDecay& no_decay, const LrFactor& lr_factor, std::int64_t factors)
-    : parameters_(std::move(parameters)) {
+    : parameters_(distinct(std::move(parameters))) {
   require(weight_decay >= 0.0, "expected weight_decay of at least 0");
   const Device device = parameters_.empty() ? Device{} : parameters_[0].variable.value().device();
   for (const NamedParameter& p : parameters_) {

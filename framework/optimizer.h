@@ -24,8 +24,9 @@ using LrFactor = std::function<double(const NamedParameter&)>;
 bool is_bias_or_norm(const NamedParameter& parameter);
 
 // Updates parameters from their gradients. Values are changed in place, in the tensors the
-// parameters hold; a parameter without a gradient is skipped, and so is its state. Everything is
-// where the parameters are when the optimizer is made, and stays there.
+// parameters hold; a parameter without a gradient is skipped, and so is its state. A parameter that
+// is given twice, because its module is in two slots, is updated once per step, under its first
+// name. Everything is where the parameters are when the optimizer is made, and stays there.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -26,7 +26,7 @@ StepRunner::StepRunner(Module& model, Optimizer& optimizer, const StepOptions& o
                        std::vector<StepWork*> work)
     : model_(model),
       optimizer_(optimizer),
-      parameters_(model.named_parameters()),
+      parameters_(distinct(model.named_parameters())),
       options_(options),
       work_(std::move(work)),
       device_(device_of(model)),

@@ -63,6 +63,7 @@ class Preparer {
   PreparedModel run(std::shared_ptr<Module> model) {
     auto root = std::make_shared<QatModel>(std::move(model));
     nodes_ = module_graph(root->model(), own_forms_, targets_);
+    for (const ModuleNode& node : nodes_) modules_.push_back(node.slot->module().get());
     flows_.resize(nodes_.size());
     placed_.resize(nodes_.size(), false);
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -150,6 +151,7 @@ class Preparer {
       add_rows(rows.in_float(reason));
       return finish(chain, {Flow::Kind::kFloat, node.path, {}});
     }
+    require_alone(chain.head);
     require_widths(node, *target, in);
     std::string float_output = only_floats_read(chain.last);
     const auto layer = swap_layer(chain, *target, !float_output.empty());
@@ -220,6 +222,16 @@ class Preparer {
     if (groups && !config.activations) return;  // multiplied in float
     qat::require_sums_fit(inputs->scheme, config.weights->scheme, weight,
                           targets_.place_of_target() + ": " + path);
+  }
+
+  // A layer in two places would become two, each with weights and an optimizer's state of its own.
+  void require_alone(std::size_t i) const {
+    for (std::size_t k = 0; k < nodes_.size(); ++k) {
+      if (k == i || modules_[k] != modules_[i]) continue;
+      throw InputError(nodes_[std::min(i, k)].path + " and " + nodes_[std::max(i, k)].path +
+                       " are the same layer: expected a layer for each place (quantize.ignore "
+                       "leaves it in float)");
+    }
   }
 
   // A layer of a user's own form that supports only 8-bit codes gets no wider ones.
@@ -455,8 +467,9 @@ class Preparer {
   std::optional<QuantizerConfig> joins_;
   std::optional<QuantizerConfig> input_;
   std::vector<ModuleNode> nodes_;
-  std::vector<Flow> flows_;   // of the nodes' outputs
-  std::vector<bool> placed_;  // fused into an earlier node
+  std::vector<const Module*> modules_;  // of the nodes, before any was swapped
+  std::vector<Flow> flows_;             // of the nodes' outputs
+  std::vector<bool> placed_;            // fused into an earlier node
   Plan plan_;
 };
 

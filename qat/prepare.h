@@ -26,8 +26,8 @@ struct PreparedModel {
 // own modules come before the library's. Every GraphModule (Sequential, Residual, Concat, Graph) is
 // part of one graph; inside other containers each chosen child is swapped by itself and quantizes
 // inputs that arrive without codes. Throws InputError when a target or ignore entry matches nothing
-// or only what has no quantized form, or when groups before it take all layers of a group;
-// std::invalid_argument on a config that validate() refuses.
+// or only what has no quantized form, when groups before it take all layers of a group, or when a
+// chosen layer is in two places; std::invalid_argument on a config that validate() refuses.
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
                       const QuantizedForms& own_forms = {});
 

@@ -129,6 +129,13 @@ TEST(Module, NamesAreUniqueAndWithoutDots) {
   EXPECT_THROW(Chain(Children{{"a", nullptr}}), std::invalid_argument);
 }
 
+TEST(Module, DistinctParametersAreListedOnce) {
+  const auto shared = std::make_shared<Shift>(1.0f);
+  const Chain chain(Children{{"a", shared}, {"b", std::make_shared<Shift>(2.0f)}, {"c", shared}});
+  EXPECT_THAT(names_of(chain.named_parameters()), ElementsAre("a.shift", "b.shift", "c.shift"));
+  EXPECT_THAT(names_of(distinct(chain.named_parameters())), ElementsAre("a.shift", "b.shift"));
+}
+
 TEST(Module, JoinPath) {
   EXPECT_EQ(join_path("a", "b"), "a.b");
   EXPECT_EQ(join_path("", "b"), "b");

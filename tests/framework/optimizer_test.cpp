@@ -208,6 +208,19 @@ TEST(Optimizer, RestoredStateContinuesToTheSameBits) {
   });
 }
 
+// A module in two slots lists its parameters twice.
+TEST(Optimizer, StepsOnceForAParameterThatIsGivenTwice) {
+  const Variable shared(Tensor::full({1}, 1.0), true);
+  const std::vector<NamedParameter> twice{{"a.w", shared}, {"b.w", shared}};
+  Sgd sgd(twice, {.momentum = 0.5});
+  AdamW adamw(twice, {});
+  Variable(shared).set_grad(Tensor::full({1}, 1.0));
+  sgd.step(0.25);
+  EXPECT_THAT(values(shared.value()), ElementsAre(0.75));
+  EXPECT_THAT(state_names(sgd), ElementsAre("a.w/momentum"));
+  EXPECT_EQ(adamw.parameters().size(), 1U);
+}
+
 TEST(Optimizer, Errors) {
   const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
   EXPECT_THROW(Sgd(all, {.momentum = 1.0}), std::invalid_argument);

@@ -68,6 +68,26 @@ TEST(Trainer, AValidationLossThatIsNotFiniteStopsTheRunAndSavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+// Its parameters are listed twice.
+TEST(Trainer, ClipsTheGradientOfALayerInTwoPlacesOnce) {
+  Rng rng(1);
+  const auto shared = linear(3, 3, rng);
+  const auto model = sequential({{"a", shared}, {"b", shared}});
+  Sgd optimizer(*model);
+  StepOptions options;
+  options.clip_grad_norm = 0.25;
+  for (const NamedParameter& p : model->named_parameters()) {
+    if (p.name.ends_with("weight")) p.variable.value().fill(3.0);
+  }
+  StepRunner(*model, optimizer, options, {})
+      .run({Tensor::full({4, 3}, 2.0), Tensor::zeros({4}, DType::kI64)}, 0.1, 0);
+  double squares = 0;
+  for (const Variable& variable : {shared->weight(), shared->bias()}) {
+    for (const float g : variable.grad().span<float>()) squares += double{g} * double{g};
+  }
+  EXPECT_NEAR(std::sqrt(squares), 0.25, 1e-5);
+}
+
 class BeforeAnyFile : public TrainerCallback {
  public:
   explicit BeforeAnyFile(const std::filesystem::path& folder) : folder_(folder) {}

@@ -225,6 +225,19 @@ TEST(Prepare, RowsWhoseSumsInt32CannotHoldAreErrors) {
   EXPECT_NO_THROW(prepare(net(66312), config)) << "products in float";
 }
 
+TEST(Prepare, ALayerInTwoPlacesIsAnError) {
+  const auto net = [] {
+    Rng rng(1);
+    const auto shared = std::make_shared<Linear>(LinearOptions{4, 4}, rng);
+    return std::make_shared<Sequential>(Sequential::NamedChildren{
+        {"a", shared}, {"b", std::make_shared<Linear>(LinearOptions{4, 4}, rng)}, {"c", shared}});
+  };
+  EXPECT_EQ(message_of<InputError>([&] { prepare(net(), config_for({"Linear"})); }),
+            "a and c are the same layer: expected a layer for each place (quantize.ignore leaves "
+            "it in float)");
+  EXPECT_NO_THROW(prepare(net(), config_for({"Linear"}, {"a", "c"})));
+}
+
 TEST(Prepare, MessagesAboutEntriesNameTheirPlaceAndANearName) {
   QuantizeConfig config = config_for({"Conv2D"}, {"blok"});
   config.groups[0].target_places = {"r.yaml:3:9"};
