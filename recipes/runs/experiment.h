@@ -67,7 +67,8 @@ class Experiment {
   const InputFormat& input() const { return input_; }
   // What checkpoints say about the run.
   RunRecord record() const;
-  // Of the training and the validation split (framework/data/dataset_digest.h).
+  // Of the training and the validation split (framework/data/dataset_digest.h); with
+  // RunData::kTest of no samples, unless data.test sets the test set aside from them.
   const std::string& data_digest() const;
   // Notes for the user, a line each.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -158,6 +159,8 @@ class Experiment {
   void compare_exported_data();
   void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
+  // {train, validation}. Throws InputError where there are too few samples.
+  std::pair<Dataset, Dataset> split_train(const Dataset& train) const;
   void weigh_classes();
   // Where the model ends in the activation that the loss contains.
   void note_activation_twice();

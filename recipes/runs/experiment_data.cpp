@@ -162,8 +162,24 @@ void Experiment::require_input_of(const RunRecord& record, const Dataset& datase
               to_string(found) + difference_of_names(record.input.names, found.names));
 }
 
+std::pair<Dataset, Dataset> Experiment::split_train(const Dataset& train) const {
+  const std::int64_t validation = recipe_.data.validation;
+  if (validation >= train.size()) {
+    fail_at(place("data", "validation"),
+            "data.validation: expected fewer than the " + std::to_string(train.size()) +
+                " training samples, got " + std::to_string(validation) + " (the default is 5000)");
+  }
+  return split_validation(train, validation, kSplitSeed);
+}
+
 void Experiment::load_test(const Registries& registries, const RunRecord& record) {
-  test_ = load_splits(recipe_, registries.datasets, DatasetParts::kTest, &record.input).test;
+  DatasetSplits splits =
+      load_splits(recipe_, registries.datasets, DatasetParts::kTest, &record.input);
+  if (recipe_.data.test) {  // with other samples, another test set would be set aside
+    const auto [train, validation] = split_train(splits.train);
+    data_digest_ = digest_of(std::array{train, validation});
+  }
+  test_ = std::move(splits.test);
   // The training set may have more classes than the test set.
   if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
   require_input_of(record, test_);
@@ -184,14 +200,8 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
     if (auto note = note_of_channels(input_.sample)) notes_.push_back(std::move(*note));
   }
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
-  if (data.validation >= splits.train.size()) {
-    fail_at(place("data", "validation"),
-            "data.validation: expected fewer than the " + std::to_string(splits.train.size()) +
-                " training samples, got " + std::to_string(data.validation) +
-                " (the default is 5000)");
-  }
   test_ = splits.test;
-  std::tie(train_, validation_) = split_validation(splits.train, data.validation, kSplitSeed);
+  std::tie(train_, validation_) = split_train(splits.train);
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
   weigh_classes();
   note_small_data();

@@ -55,8 +55,15 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
     require_trained_by(folder, recipe, run.checkpoint, *record);
     run.experiment = std::make_unique<Experiment>(std::move(recipe), registries, *record, data);
     run.sources = record->sources;
-    if (data == RunData::kAll && run.experiment->data_digest() != record->data_digest) {
-      run.notes.push_back(name + ": the training data is not what the run was trained on");
+    const bool test_aside = data != RunData::kNone && run.experiment->recipe().data.test;
+    if ((data == RunData::kAll || test_aside) &&
+        run.experiment->data_digest() != record->data_digest) {
+      const std::string other = name + ": the training data is not what the run was trained on";
+      const std::string test = test_aside ? ": data.test sets other samples aside" : "";
+      if (test_aside && own) {
+        throw InputError(other + test + ", which the run may have trained on; restore the data");
+      }
+      run.notes.push_back(other + test);
     }
   } else {
     run.experiment =

@@ -38,6 +38,11 @@ void require_same_data(const RunOptions& options, const Experiment& experiment,
   if (record.data_digest == experiment.data_digest()) return;
   const std::string found = "the training data is not what the run was trained on so far (sha256 " +
                             record.data_digest + ", now " + experiment.data_digest() + ")";
+  if (experiment.recipe().data.test) {
+    throw InputError(last + ": " + found +
+                     ", and data.test sets other samples aside, which the run may have trained "
+                     "on: restore the data");
+  }
   if (!options.other_data) {
     throw InputError(last + ": " + found +
                      ": restore the data, or pass --other-data to continue with the present data");

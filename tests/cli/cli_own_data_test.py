@@ -403,6 +403,26 @@ class OwnTables(OwnData):
             self.write("colour,length\nwhite,1.5\npale red,NA\n".replace(old, new), "bad.csv")
             self.fail_with(2, fragment, arguments=["predict", "whole1", "bad.csv"])
 
+    def test_a_test_set_of_other_rows_is_refused(self):
+        """Which rows are set aside depends on how many there are."""
+        self.write_table()
+        recipe = self.own_recipe(TABLE, SGD)
+        self.train(recipe, "own")
+        self.train(recipe, "again", "--set", "seed=4")
+        rows = self.read("flowers.csv")
+        self.write(rows + "NA,white,lily\n", "flowers.csv")
+        self.succeed("export", "own")
+        for arguments in (["eval", "own"], ["verify", "own"], ["sensitivity", "own"]):
+            self.fail_with(2, "last.safetensors: the training data is not what the run was trained on: data.test sets other samples aside",
+                           arguments=arguments)
+        self.fail_with(2, "data.test sets other samples aside", "restore the data",
+                       arguments=["train", recipe, "--run-dir", "own", "--resume", "--other-data", "--set", "train.epochs=3"])
+        elsewhere = self.run_program("eval", "own", "--checkpoint", self.path("again", "last.safetensors"))
+        self.assertEqual(elsewhere.returncode, 0, elsewhere.stderr)
+        self.assertIn("data.test sets other samples aside", elsewhere.stderr)
+        self.write(rows, "flowers.csv")
+        self.assertNotIn("data.test", self.run_program("eval", "own").stderr)
+
     def test_regression(self):
         self.write("x,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")
         recipe = self.own_recipe(
