@@ -248,6 +248,9 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
       !of_pixels || !(a.places() || a.erasing || a.changes_bytes() || a.resized_crop),
       "targets of pixels would stay where they are: expected no changes of images, got targets " +
           shape_string(dataset.targets.shape()));
+  require(kind != TargetKind::kText || !(a.flip || a.vertical_flip),
+          "a mirrored text is another one: expected no flip and no vertical_flip with texts as "
+          "targets");
   require(!a.mixes() || kind == TargetKind::kClass || kind == TargetKind::kMarks,
           "mixup and cutmix need classes or labels as targets");
   require(!a.resized_crop || (dataset.source && dataset.source->draws()),

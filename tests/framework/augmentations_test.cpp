@@ -177,6 +177,13 @@ TEST(Augmentations, WhatDoesNotFitIsRefused) {
             "or 3 channels");
   EXPECT_EQ(error(numbers, &Augmentation::mixup),
             "mixup and cutmix need classes or labels as targets");
+  const Dataset texts{Tensor::zeros({4, 3, 3, 1}), Tensor::zeros({4, 2}, DType::kI64), 3};
+  for (const auto mirrors : {&Augmentation::flip, &Augmentation::vertical_flip}) {
+    EXPECT_EQ(error(texts, mirrors),
+              "a mirrored text is another one: expected no flip and no vertical_flip with texts as "
+              "targets");
+  }
+  EXPECT_EQ(error(texts, &Augmentation::random_crop), "nothing");
 }
 
 }  // namespace

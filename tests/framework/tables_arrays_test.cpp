@@ -134,6 +134,32 @@ TEST_F(Tables, NumbersTooSmallForAFloatAreZero) {
   EXPECT_THAT(error({.target = {"b"}}), HasSubstr("test.csv:2: column 'a': expected a finite"));
 }
 
+TEST_F(Tables, NumbersOfFewDigitsAndFractionsAreRounded) {
+  write("train.csv", "a,b\n1.496e11,x\n1600000007.1,x\n");
+  write("test.csv", "a,b\n6.02214076E+23,x\n");
+  const DatasetSplits splits = load({.target = {"b"}});
+  EXPECT_THAT(row(splits.train, 0), ElementsAre(1.496e11F));
+  EXPECT_THAT(row(splits.train, 1), ElementsAre(1.6e9F));
+  EXPECT_THAT(row(splits.test, 0), ElementsAre(6.02214076e23F));
+}
+
+TEST_F(Tables, AMissingTargetIsAnError) {
+  write("train.csv", "a,b\n-999,1\n2,-999\n");
+  write("test.csv", "a,b\n1,2\n");
+  EXPECT_THAT(error({.target = {"b"}, .regression = true, .missing = {"-999"}}),
+              HasSubstr("train.csv:3: column 'b': the target is missing"));
+  for (const TargetKind kind : {TargetKind::kMarks, TargetKind::kText}) {
+    EXPECT_THAT(
+        message_of<InputError>([&] {
+          builtin_datasets().load({.name = "table",
+                                   .path = folder_.path(),
+                                   .table = TableOptions{.target = {"b"}, .missing = {"-999"}},
+                                   .targets = {.kind = kind}});
+        }),
+        HasSubstr("train.csv:3: column 'b': the target is missing"));
+  }
+}
+
 TEST_F(Tables, ErrorsHaveTheirLine) {
   const std::string good = "a,b,c\n1,2,x\n";
   const TableOptions options{.target = {"c"}};
@@ -145,6 +171,9 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
       {"a,b,c\n1,1700000001,x\n",
        "train.csv:2: column 'b': expected a finite number, got '1700000001' (float32 would round "
        "it"},
+      {"a,b,c\n1,1600000001.0,x\n", "got '1600000001.0' (float32 would round it"},
+      {"a,b,c\n1,12345678901234567890,x\n", "(float32 would round it"},
+      {"a,b,c\n1,1.6000000010e9,x\n", "got '1.6000000010e9' (float32 would round it"},
       {"a,b,c\n1,1e39,x\n", "train.csv:2: column 'b': expected a finite number"},
       {"a,b,c\n1,,x\n", "data.table.missing what stands for a missing value"},
       {"a,b,c\n\"1\n\n\",2,x\n", "train.csv:2: column 'a'"},

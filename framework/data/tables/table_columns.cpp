@@ -1,6 +1,8 @@
 #include "steelyard/framework/data/tables/table_columns.h"
 
 #include <algorithm>
+#include <array>
+#include <cfloat>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -74,11 +76,23 @@ TableColumn column_of(const CsvReader& reader, const std::string& name,
   return column;
 }
 
-// As a float, times in seconds and long numbers of customers would become equal.
-bool is_whole_and_rounded(std::string_view digits, double value) {
-  if (digits.starts_with('-')) digits.remove_prefix(1);
-  return digits.find_first_not_of("0123456789") == std::string_view::npos &&
-         static_cast<double>(static_cast<float>(value)) != value;
+bool is_whole(std::string_view text, double value) {
+  constexpr double kAllAreWhole = 0x1p53;
+  if (std::abs(value) < kAllAreWhole) return value == std::trunc(value);
+  return text.find_first_of(".eE") == std::string_view::npos;
+}
+
+// As a float, times in seconds and long numbers of customers would become equal; numbers of up to 6
+// digits (FLT_DIG), as 1.496e11, stay apart.
+bool is_whole_and_rounded(std::string_view number, double value) {
+  if (!is_whole(number, value) || static_cast<double>(static_cast<float>(value)) == value)
+    return false;
+  std::array<char, 32> text{};
+  const auto [end, error] =
+      std::to_chars(text.begin(), text.end(), value, std::chars_format::general, FLT_DIG);
+  double of_few_digits = 0;
+  std::from_chars(text.begin(), end, of_few_digits);
+  return of_few_digits != value;
 }
 
 // A field without spaces around it and without a plus sign.
@@ -88,13 +102,8 @@ std::string_view bare_number(std::string_view text) {
   return text;
 }
 
-}  // namespace
-
-std::string quoted_field(const std::string& text) {
-  return std::string("'").append(printable(text, 60)).append("'");
-}
-
-std::optional<float> number_in_field(std::string_view text) {
+// Nothing unless the field is a number that float32 can come near to.
+std::optional<double> finite_in_field(std::string_view text) {
   text = bare_number(text);
   double value = 0;
   const char* end = text.data() + text.size();
@@ -104,15 +113,26 @@ std::optional<float> number_in_field(std::string_view text) {
   if (error == std::errc::result_out_of_range)
     value = std::strtod(std::string(text).c_str(), nullptr);
   const bool holds = is_number && stop == end && !text.empty() &&
-                     std::abs(value) <= std::numeric_limits<float>::max() &&
-                     !is_whole_and_rounded(text, value);
-  return holds ? std::optional(static_cast<float>(value)) : std::nullopt;
+                     std::abs(value) <= std::numeric_limits<float>::max();
+  return holds ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+std::string quoted_field(const std::string& text) {
+  return std::string("'").append(printable(text, 60)).append("'");
+}
+
+std::optional<float> number_in_field(std::string_view text) {
+  const auto value = finite_in_field(text);
+  if (!value || is_whole_and_rounded(text, *value)) return std::nullopt;
+  return static_cast<float>(*value);
 }
 
 void fail_no_number(const CsvReader& reader, std::int64_t line, const std::string& column,
                     const std::string& text, const std::string& advice) {
-  const bool is_rounded =
-      is_whole_and_rounded(bare_number(text), std::strtod(text.c_str(), nullptr));
+  const auto value = finite_in_field(text);
+  const bool is_rounded = value && is_whole_and_rounded(text, *value);
   reader.fail(line, "column " + quoted_field(column) + ": expected a finite number, got " +
                         quoted_field(text) + (is_rounded ? kBeyondFloat32 : advice));
 }

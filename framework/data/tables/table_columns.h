@@ -22,7 +22,8 @@ inline constexpr const char* kNoRows = "expected rows beneath the names of the c
 // 'text', printable and short, for messages.
 std::string quoted_field(const std::string& text);
 
-// A finite number rounded to float, or nothing. A number written in digits alone is not rounded.
+// A finite number rounded to float, or nothing. A whole number of more than 6 digits is not
+// rounded.
 std::optional<float> number_in_field(std::string_view text);
 [[noreturn]] void fail_no_number(const CsvReader& reader, std::int64_t line,
                                  const std::string& column, const std::string& text,

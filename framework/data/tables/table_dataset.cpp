@@ -88,6 +88,11 @@ Tensor targets_of(std::vector<float> values, std::int64_t columns) {
   return targets;
 }
 
+[[noreturn]] void fail_missing(const CsvReader& reader, std::int64_t line,
+                               const std::string& column, const std::string& what) {
+  reader.fail(line, "column " + quoted_field(column) + ": the " + what + " is missing");
+}
+
 // Targets that are numbers, a column for each; marks lie within [0, 1].
 Dataset numbers_of(const std::shared_ptr<TableSamples>& samples, const TableOptions& options,
                    bool marks) {
@@ -99,6 +104,9 @@ Dataset numbers_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   samples->scan([&](const CsvRecord& row) {
     for (std::size_t i = 0; i < places.size(); ++i) {
       const std::string& text = row.fields[places[i]];
+      if (options.is_missing(text)) {
+        fail_missing(samples->reader(), row.line, options.target[i], "target");
+      }
       const auto value = number_in_field(text);
       if (!value) fail_no_number(samples->reader(), row.line, options.target[i], text, "");
       if (marks && (*value < 0 || *value > 1)) {
@@ -122,7 +130,7 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   samples->scan([&](const CsvRecord& row) {
     const std::string& name = row.fields[place];
     if (name.empty() || options.is_missing(name)) {
-      reader.fail(row.line, "column " + quoted_field(options.target[0]) + ": the class is missing");
+      fail_missing(reader, row.line, options.target[0], "class");
     }
     if (!known.empty() && label_of(known, name) < 0) {
       reader.fail(row.line, "column " + quoted_field(options.target[0]) + ": " + known_source +
@@ -145,7 +153,7 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   return {{}, targets, std::ssize(classes), samples, {.classes = classes}};
 }
 
-// Labels or texts of one column.
+// Labels or texts of one column; an empty field has none.
 Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOptions& options,
                  const TargetOptions& targets, const std::vector<std::string>& known) {
   const CsvReader& reader = samples->reader();
@@ -153,7 +161,10 @@ Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOption
   std::vector<std::string> texts;
   samples->scan([&](const CsvRecord& row) {
     const std::string& text = row.fields[place];
-    texts.push_back(options.is_missing(text) ? "" : text);
+    if (!text.empty() && options.is_missing(text)) {
+      fail_missing(reader, row.line, options.target[0], "target");
+    }
+    texts.push_back(text);
   });
   Dataset dataset;
   dataset.source = samples;
