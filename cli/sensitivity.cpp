@@ -84,8 +84,10 @@ void print_effects(const Sensitivity& all, const char* title,
 }
 
 void print_sensitivity(const Sensitivity& all) {
-  fmt::print("{}: {} {} samples; ranges of weights by {}, of activations by {} from {} batches\n",
-             shown(all.checkpoint), all.samples, all.split, all.observers.weights,
+  const std::string samples =
+      all.samples == all.split_samples ? "" : fmt::format(" of {}", all.split_samples);
+  fmt::print("{}: {}{} {} samples; ranges of weights by {}, of activations by {} from {} batches\n",
+             shown(all.checkpoint), all.samples, samples, all.split, all.observers.weights,
              all.observers.activations, all.batches);
   fmt::print("in float: loss {:.4f}", all.baseline.loss);
   if (all.baseline.top1) fmt::print(", top-1 {:.2f} %", *all.baseline.top1);

@@ -323,6 +323,16 @@ Dataset first_samples(const Dataset& dataset, std::int64_t count) {
   return select_samples(dataset, indices);
 }
 
+Dataset spread_samples(const Dataset& dataset, std::int64_t count) {
+  const std::int64_t size = dataset.size();
+  if (count >= size) return dataset;
+  std::vector<std::int64_t> indices;
+  for (std::int64_t i = 0; i < count; ++i) indices.push_back(i * size / count);
+  Dataset named = dataset;
+  named.source = samples_of(dataset);
+  return select_samples(named, indices);
+}
+
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_t count,
                                              std::uint64_t seed) {
   if (count < 0 || count >= dataset.size()) {

@@ -74,6 +74,9 @@ void require_finite_samples(const Dataset& dataset);
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
 // The first `count` of them, or all.
 Dataset first_samples(const Dataset& dataset, std::int64_t count);
+// `count` of them at even distances, or all: of all classes, also where they are in order. They
+// keep their names (SampleSource::name()).
+Dataset spread_samples(const Dataset& dataset, std::int64_t count);
 
 // {train, validation}: `count` samples chosen by a permutation that depends on the seed only; both
 // parts keep the original order. Throws InputError unless 0 <= count < size.

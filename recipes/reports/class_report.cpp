@@ -126,7 +126,10 @@ std::string score_table(const ClassReport& report) {
     html += "<tr>" + named_cell(row->name) +
             fmt::format("<td>{}</td><td>{}</td>", scores.samples, scores.predicted) +
             meter(scores.precision()) + meter(scores.recall()) + meter(scores.f1());
-    if (precisions) html += meter(scores.average_precision.value_or(0));
+    if (precisions) {
+      const auto& precision = scores.average_precision;
+      html += precision ? meter(*precision) : "<td>–</td>";
+    }
     html += "</tr>\n";
   }
   return html + "</tbody></table></div>\n";

@@ -289,9 +289,12 @@ std::string accuracies(const RunReport& report) {
                           {"accuracy", "weights, activations and accuracy"});
   }
   const double base = report.accuracies.front().metrics.top1.value_or(0);
+  const bool all = report.test_samples == report.test_set_samples;
+  const std::string samples = grouped(report.test_samples);
   html += "<div class=\"wide\"><table><caption>" +
-          html_escaped(fmt::format("On the first {} samples of the test set",
-                                   grouped(report.test_samples))) +
+          html_escaped(all ? fmt::format("On the {} samples of the test set", samples)
+                           : fmt::format("On {} of the {} samples of the test set, evenly spaced",
+                                         samples, grouped(report.test_set_samples))) +
           "</caption><thead><tr><th class=\"name\">model</th><th>top-1, %</th>"
           "<th>to the first, points</th><th>loss</th>";
   for (const Metric& metric : report.accuracies.front().metrics.more) {

@@ -367,8 +367,9 @@ class Reporter {
 
   void measure_accuracies() {
     Experiment& experiment = *loaded_.experiment;
-    const Dataset test = first_samples(experiment.test(), options_.samples);
+    const Dataset test = spread_samples(experiment.test(), options_.samples);
     report_.test_samples = test.size();
+    report_.test_set_samples = experiment.test().size();
     // The last model that is evaluated is the one whose classes are shown.
     const auto add = [&](const std::string& name, Module& model) {
       comm::Communicator alone;

@@ -74,6 +74,7 @@ struct RunReport {
   std::vector<ReportedSize> files;
   std::vector<ReportedSize> ideal;
   std::int64_t test_samples = 0;
+  std::int64_t test_set_samples = 0;  // of which they are spread_samples()
   std::vector<ReportedAccuracy> accuracies;
   ClassReport classes;  // of the last of them
   std::vector<MissingPart> missing;

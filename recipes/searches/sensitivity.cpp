@@ -267,11 +267,12 @@ class Measurement {
     }
     const bool validates = experiment.validation().size() > 0;
     const Dataset& split = validates ? experiment.validation() : experiment.test();
-    samples_ = first_samples(split, options.samples);
+    samples_ = spread_samples(split, options.samples);
     result_.checkpoint = run_.checkpoint;
     result_.notes = run_.notes;
     result_.split = validates ? "validation" : "test";
     result_.samples = samples_.size();
+    result_.split_samples = split.size();
     result_.batches = std::min(options.batches,
                                batches_per_epoch(experiment.train(), experiment.loader_options()));
     result_.observers = options.observers;

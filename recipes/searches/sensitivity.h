@@ -62,7 +62,8 @@ struct Sensitivity {
   std::vector<std::string> notes = {};  // of load_run()
   std::string split;                    // "validation" or "test"
   std::int64_t samples = 0;
-  std::int64_t batches = 0;  // that ranges were measured on
+  std::int64_t split_samples = 0;  // of which they are spread_samples()
+  std::int64_t batches = 0;        // that ranges were measured on
   ObserverNames observers;
   Metrics baseline;  // of the network in float
   std::vector<int> bits;

@@ -144,7 +144,7 @@ class Report(WithRuns):
     def test_float_run(self):
         page, printed = self.page("float", "--batches", "2", "--samples", "20")
         self.assertNotIn("missing", printed)
-        self.assertIn("On the first 20 samples", page.words())
+        self.assertIn("On 20 of the 40 samples of the test set, evenly spaced", page.words())
         self.assertEqual(self.row(page, "conv")[1:3], ["Conv2d", "72"])
         self.assertNotIn("SQNR", page.words())
         self.assertNotIn('class="range"', self.html)
@@ -178,6 +178,15 @@ class Report(WithRuns):
         self.assertEqual(row[1:3], ["–", "–"])
         self.assertEqual(row[3], self.row(page, "quantized in training, last.safetensors")[3])
         self.assertNotIn("Top-1 accuracy", page.words())
+
+    def test_a_label_without_test_samples(self):
+        for split, count in (("train", 100), ("test", 9)):
+            marks = [float(split == "train" or label < 2) for _ in range(count) for label in range(3)]
+            write_split(self.data, split, f32([count, 4], [0.5] * 4 * count), f32([count, 3], marks))
+        recipe = self.recipe("model: {type: mlp, hidden: [8], classes: 3}\n" + SGD, "marks.yaml")
+        self.succeed("train", recipe, "--run-dir", "marks", "--set", "train.loss=binary_cross_entropy", "--set", "data.augment=[]")
+        page, _ = self.page("marks")
+        self.assertEqual([self.row(page, label)[-1] for label in "012"], ["", "", "–"])  # bars have no text
 
     def test_time_of_a_step(self):
         recipe = self.recipe(SHORT + QUANTIZE, "profiled.yaml")

@@ -38,6 +38,7 @@ class Sensitivity(WithRuns):
         self.succeed("train", self.recipe(SHORT), "--run-dir", "all", "--set", "data.validation=0")
         measured = self.measured("all", "--bits", "8", "--samples", "33")
         self.assertEqual((measured["split"], measured["samples"]), ("test", 33))
+        self.assertIn(": 33 of 40 test samples; ", self.succeed("sensitivity", "all", "--bits", "8", "--samples", "33"))
 
     # At 8 bits of everything a quantized run's float weights are as good as the run.
     def test_quantized_runs(self):

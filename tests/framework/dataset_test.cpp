@@ -62,6 +62,16 @@ TEST(SplitValidation, RejectsImpossibleCounts) {
   EXPECT_EQ(split_validation(numbered(10), 0, 1).second.size(), 0);
 }
 
+TEST(SpreadSamples, LieAtEvenDistancesAndKeepTheirNames) {
+  const Dataset all = numbered(10);
+  const Dataset four = spread_samples(all, 4);
+  EXPECT_EQ(numbers_of(load_samples(four)), (std::set<std::int64_t>{0, 2, 5, 7}));
+  EXPECT_EQ(four.source->name(2), samples_of(all)->name(5));
+  for (const std::int64_t count : {10, 11}) {
+    EXPECT_EQ(spread_samples(all, count).inputs.raw(), all.inputs.raw());
+  }
+}
+
 TEST(RandomPermutation, IsUniform) {
   // All 6 orders of 3 elements over 6000 seeds: 1000 each, within 5 standard deviations.
   std::vector<int> counts(6);
