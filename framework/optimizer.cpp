@@ -1,5 +1,6 @@
 #include "steelyard/framework/optimizer.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "steelyard/framework/on_device.h"
@@ -29,7 +30,13 @@ void append_state(const std::vector<NamedParameter>& parameters, const std::stri
 
 bool is_bias_or_norm(const NamedParameter& parameter) {
   const std::string_view name = parameter.name;
-  return parameter.variable.shape().size() <= 1 || name == "bias" || name.ends_with(".bias");
+  const auto is = [name](std::string_view last) {
+    return name == last || (name.ends_with(last) && name[name.size() - last.size() - 1] == '.');
+  };
+  const Shape& shape = parameter.variable.shape();
+  if (shape.size() <= 1 || is("bias")) return true;
+  const auto is_long = [](std::int64_t size) { return size > 1; };
+  return is("value") && std::count_if(shape.begin(), shape.end(), is_long) <= 1;
 }
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay,

@@ -20,7 +20,8 @@ using NoDecay = std::function<bool(const NamedParameter&)>;
 // A parameter's learning rate as a multiple of the step's; empty: 1 for all.
 using LrFactor = std::function<double(const NamedParameter&)>;
 
-// The default NoDecay: biases, and every parameter of rank 0 or 1 (the weights of norms).
+// The default NoDecay: biases, every parameter of rank 0 or 1 (the weights of norms), and the
+// constants of ConstantArithmetic, "value", of one number or one for each channel.
 bool is_bias_or_norm(const NamedParameter& parameter);
 
 // Updates parameters from their gradients. Values are changed in place, in the tensors the

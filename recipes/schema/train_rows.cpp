@@ -31,7 +31,9 @@ Table<TrainSpec> optimizer_table() {
                   .also(&TrainSpec::optimizer, &OptimizerSpec::adamw, &AdamWOptions::weight_decay)
                   .by_default()
                   .within(0, 1e3),
-              key("decay_bias_and_norm", "whether biases and batch-norm weights decay too",
+              key("decay_bias_and_norm",
+                  "whether biases, batch-norm weights and an imported network's constants for each "
+                  "channel decay too",
                   &TrainSpec::optimizer, &OptimizerSpec::decay_bias_and_norm)
                   .by_default()})
       .cases("type",
