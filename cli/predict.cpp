@@ -57,7 +57,8 @@ OutputKind outputs_of(const deploy::Graph& graph) {
   const Shape& output = graph.values[graph.output].shape;
   switch (graph.target) {
     case TargetKind::kClass:
-      if (output.size() != 1 || output[0] < 2) return OutputKind::kValues;
+      // One row of classes, also as the channels of one pixel.
+      if (shape_size(output) < 2 || shape_size(output) != output.back()) return OutputKind::kValues;
       return last == deploy::Op::kSoftmax ? OutputKind::kProbabilities : OutputKind::kLogits;
     case TargetKind::kMarks:
       return last == deploy::Op::kSigmoid ? OutputKind::kLabelProbabilities : OutputKind::kLabels;

@@ -58,14 +58,14 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
   if (outputs_ == OutputKind::kLogits) chances = softmax(outputs);
   if (outputs_ == OutputKind::kLabels) chances = sigmoid(outputs);
   const std::span<const float> values = chances.empty() ? outputs : std::span<const float>(chances);
+  // The outputs choose, whose chances may round to equal ones.
+  const std::size_t best = best_of(outputs);
   if (outputs_ == OutputKind::kLabels || outputs_ == OutputKind::kLabelProbabilities) {
-    print_labels(sample, values);
+    print_labels(sample, labels_of(outputs), values);
   } else if (outputs_ == OutputKind::kCharacters) {
     print_characters(sample, values);
   } else if (format_ == PredictionFormat::kText) {
-    // The largest output, also where the chances of several round to 1.
     if (classifies()) {
-      const std::size_t best = best_of(outputs);
       const std::string name =
           names_.empty() ? "class " + std::to_string(best) : printable(class_name(best));
       fmt::print("{}  {}  {:.3f}\n", printable(sample, 4096), name, values[best]);
@@ -73,19 +73,26 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
       print_text(sample, values);
     }
   } else if (format_ == PredictionFormat::kCsv) {
-    print_csv(sample, values);
+    print_csv(sample, best, values);
   } else {
-    print_json(sample, values);
+    print_json(sample, best, values);
   }
   ++rows_;
 }
 
 // Those whose chance is above 1/2.
-void PredictionPrinter::print_labels(const std::string& sample, std::span<const float> chances) {
+std::vector<std::size_t> PredictionPrinter::labels_of(std::span<const float> outputs) const {
+  const float limit = outputs_ == OutputKind::kLabels ? 0 : 0.5F;
   std::vector<std::size_t> said;
-  for (std::size_t i = 0; i < chances.size(); ++i) {
-    if (chances[i] > 0.5F) said.push_back(i);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] > limit) said.push_back(i);
   }
+  return said;
+}
+
+void PredictionPrinter::print_labels(const std::string& sample,
+                                     const std::vector<std::size_t>& said,
+                                     std::span<const float> chances) {
   if (format_ == PredictionFormat::kJson) {
     fmt::print("{}{{\"sample\": {}, \"labels\": [", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
     for (const std::size_t i : said) {
@@ -158,21 +165,21 @@ void PredictionPrinter::print_text(const std::string& sample, std::span<const fl
   fmt::print("\n");
 }
 
-void PredictionPrinter::print_csv(const std::string& sample, std::span<const float> values) {
+void PredictionPrinter::print_csv(const std::string& sample, std::size_t best,
+                                  std::span<const float> values) {
   if (rows_ == 0) print_csv_header(classifies() ? ",class,probability" : "", values.size());
   fmt::print("{}", csv_field(sample));
   if (classifies()) {
-    const std::size_t best = best_of(values);
     fmt::print(",{},{}", csv_field(class_name(best)), values[best]);
   }
   for (const float value : values) fmt::print(",{}", value);
   fmt::print("\n");
 }
 
-void PredictionPrinter::print_json(const std::string& sample, std::span<const float> values) {
+void PredictionPrinter::print_json(const std::string& sample, std::size_t best,
+                                   std::span<const float> values) {
   fmt::print("{}{{\"sample\": {}", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
   if (classifies()) {
-    const std::size_t best = best_of(values);
     fmt::print(", \"class\": {}, \"probability\": {}, ", json_text(class_name(best)), values[best]);
     print_json_named("probabilities", values);
     return;

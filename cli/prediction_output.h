@@ -50,10 +50,13 @@ class PredictionPrinter {
   void finish();
 
  private:
-  void print_csv(const std::string& sample, std::span<const float> values);
-  void print_json(const std::string& sample, std::span<const float> values);
+  // `best`: the class, where values are of classes.
+  void print_csv(const std::string& sample, std::size_t best, std::span<const float> values);
+  void print_json(const std::string& sample, std::size_t best, std::span<const float> values);
   void print_text(const std::string& sample, std::span<const float> values) const;
-  void print_labels(const std::string& sample, std::span<const float> chances);
+  std::vector<std::size_t> labels_of(std::span<const float> outputs) const;
+  void print_labels(const std::string& sample, const std::vector<std::size_t>& said,
+                    std::span<const float> chances);
   void print_characters(const std::string& sample, std::span<const float> scores);
   void print_csv_header(const std::string& columns, std::size_t values) const;
   // The last member of an entry: "key": {"a": 0.5, "b": 1}}

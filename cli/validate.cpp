@@ -23,6 +23,7 @@ ExitCode validate(const ValidateArguments& options) {
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   require_exportable(experiment, registries);
   experiment.require_norm_to_freeze();
+  experiment.require_logits();
   experiment.load_teacher(registries);
   experiment.make_optimizer();
   experiment.make_schedule();

@@ -108,6 +108,9 @@ class Experiment {
   // Throws InputError where schedule.freeze_bn finds no batch norm. For new runs: older ones, made
   // before this was an error, are loaded and go on.
   void require_norm_to_freeze() const;
+  // Throws InputError where model.layers end in the activation that the loss contains, which would
+  // be computed twice. For new runs, too.
+  void require_logits() const;
 
   // Moves the model and the teacher, once it is loaded, to a device, which multiplies as the recipe
   // says from then on; they are built on the CPU.
@@ -162,9 +165,10 @@ class Experiment {
   // {train, validation}. Throws InputError where there are too few samples.
   std::pair<Dataset, Dataset> split_train(const Dataset& train) const;
   void weigh_classes();
-  // Where the model ends in the activation that the loss contains.
+  // Where an imported model ends in the activation that the loss contains.
   void note_activation_twice();
-  std::string last_activation() const;
+  // "none" where the loss contains none.
+  std::string activation_of_loss() const;
   // A line where a batch asks for more samples than there are.
   void note_small_data();
   // Where the recipe calibrates and leaves the number of batches open.

@@ -76,22 +76,36 @@ std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) con
   return leaves_head() ? with_output_activation(*network_, std::move(model)) : model;
 }
 
+std::string Experiment::activation_of_loss() const {
+  switch (loss().type) {
+    case Loss::Type::kCrossEntropy:
+    case Loss::Type::kCtc:
+      return "Softmax";
+    case Loss::Type::kBinaryCrossEntropy:
+      return "Sigmoid";
+    case Loss::Type::kMeanSquaredError:
+    case Loss::Type::kHuber:
+    case Loss::Type::kCosine:
+      break;
+  }
+  return "none";
+}
+
 void Experiment::note_activation_twice() {
-  const bool shares = loss().type == Loss::Type::kCrossEntropy || loss().type == Loss::Type::kCtc;
-  const bool marks = loss().type == Loss::Type::kBinaryCrossEntropy;
-  const std::string own = shares ? "Softmax" : marks ? "Sigmoid" : "";
-  if (own.empty() || leaves_head() || last_activation() != own) return;
-  notes_.push_back((network_ ? "model.onnx" : "model.layers") +
-                   std::string(": the model ends in ") + own + ", which the loss " +
+  const std::string own = activation_of_loss();
+  if (!network_ || leaves_head() || imports::output_activation(*network_) != own) return;
+  notes_.push_back("model.onnx: the model ends in " + own + ", which the loss " +
                    word_of(loss().type) + " contains too: it is computed twice");
 }
 
-std::string Experiment::last_activation() const {
-  if (network_) return imports::output_activation(*network_);
+void Experiment::require_logits() const {
   const YamlNode* layers = recipe_.model.options.find("layers");
-  if (layers == nullptr || layers->items.empty()) return "";
+  if (network_ || layers == nullptr || layers->items.empty()) return;
   const YamlNode* type = layers->items.back().find("type");
-  return type == nullptr ? "" : type->text;
+  const std::string own = activation_of_loss();
+  if (type == nullptr || type->text != own) return;
+  fail_at(type->place, "model.layers: the model ends in " + own + ", which the loss " +
+                           word_of(loss().type) + " contains: leave it out");
 }
 
 bool Experiment::leaves_head() const {

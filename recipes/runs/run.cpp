@@ -191,7 +191,10 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
                       ? continued(std::move(recipe), registries_, options_.folder)
                       : Experiment(std::move(recipe), registries_, InitialWeights::kRecipe)) {
   experiment_.require_trainable_on(device_);
-  if (!continues_) experiment_.require_norm_to_freeze();
+  if (!continues_) {
+    experiment_.require_norm_to_freeze();
+    experiment_.require_logits();
+  }
   require_exportable(experiment_, registries_);
   note_exportability(experiment_, registries_);
 }

@@ -1,4 +1,5 @@
 """A model of somebody else: imported, evaluated, calibrated, trained quantized, exported under its own names."""
+import json
 import math
 import os
 import random
@@ -159,18 +160,41 @@ class Import(Case):
             top1 = re.search(r"top-1 ([\d.]+) %", evaluated)[1]
             self.assertIn(f"top-1: trained {top1} %, integer {top1} %\n", verified)
             test = os.path.join(self.data, "test.safetensors")
-            printed.append((evaluated, self.succeed("predict", name, test), self.succeed("predict", name, test, "--with", "integer"),
+            exported = self.succeed("predict", os.path.join(name, "export", "model.safetensors"), test)
+            self.assertRegex(exported, r"(?m)^0  class [0-3]  [01]\.\d{3}$")
+            printed.append((evaluated, self.succeed("predict", name, test), self.succeed("predict", name, test, "--with", "integer"), exported,
                             self.succeed("sensitivity", name, "--bits", "4").partition("\n")[2]))
         self.assertEqual(printed[0], printed[2])
         self.assertEqual(printed[1], printed[2])
-        # A Softmax that cannot be left to the loss is told, in a recipe too.
+        # A Softmax that cannot be left to the loss is told; in a recipe it is an error.
         frames = [node("Reshape", ["pooled", "two"], "rows"), node("Softmax", ["rows"], "one", axis=2), node("Flatten", ["one"], "shares")]
         self.write(model(pooled + frames, [kernel, tensor("two", [3], [0, 2, 2])], [port("pixels", ["n", 1, 8, 8])], [port("shares", ["n", 4])]))
         twice = "the model ends in Softmax, which the loss cross_entropy contains too: it is computed twice\n"
         self.assertIn("note: model.onnx: " + twice, self.notes_of("import", "model.onnx", "--run-dir", "frames", *data))
         layers = "[{type: Flatten}, {type: Linear, name: fc, out_features: 4}, {type: Softmax}]"
         recipe = self.recipe("model: {classes: 4, layers: " + layers + "}\n" + TRAIN)
-        self.assertIn("note: model.layers: " + twice, self.notes_of("validate", recipe))
+        for arguments in (["validate", recipe], ["train", recipe, "--run-dir", "twice"]):
+            self.fail_with(2, "recipe.yaml:", "model.layers: the model ends in Softmax, which the loss cross_entropy contains: leave it out",
+                           arguments=arguments)
+        plain = "[{type: Flatten}, {type: Linear, name: fc, out_features: 4}]"
+        for layers, loss in ((layers.replace("Softmax", "Sigmoid"), "cross_entropy"), (plain, "cross_entropy")):
+            self.succeed("validate", recipe, "--set", "model.layers=" + layers, "--set", "train.loss=" + loss)
+
+    def test_scores_that_are_nearly_equal(self):
+        """Chances of 1/2 that differ by less than a float: every form of output tells the same class or label."""
+        self.write(model([node("Flatten", ["pixels"], "flat"), node("Gemm", ["flat", "weight", "bias"], "scores")],
+                         [tensor("weight", [64, 4], [0.0] * 256), tensor("bias", [4], [-90.0, 0.0, 1e-9, -90.0])],
+                         [port("pixels", ["n", 1, 8, 8])], [port("scores", ["n", 4])]))
+        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
+        test = os.path.join(self.data, "test.safetensors")
+        self.notes_of("import", "model.onnx", "--run-dir", "near", *data)
+        self.assertIn("0  class 2  0.500\n", self.succeed("predict", "near", test))
+        self.assertIn("\n0,2,0.5,", self.succeed("predict", "near", test, "--format", "csv"))
+        self.assertEqual(json.loads(self.succeed("predict", "near", test, "--format", "json"))[0]["class"], "2")
+        for split, count in (("train", 60), ("test", 12)):
+            write_split(self.data, split, f32([count, 8, 8, 1], [0.5] * 64 * count), f32([count, 4], [1.0] * 4 * count))
+        self.notes_of("import", "model.onnx", "--run-dir", "marks", *data, "--set", "train.loss=binary_cross_entropy")
+        self.assertIn("0  2 0.500\n", self.succeed("predict", "marks", test))
 
     def test_without_data(self):
         self.write(squeeze_excite())
