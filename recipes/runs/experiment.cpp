@@ -243,7 +243,7 @@ void Experiment::load_source(const std::string& key, const std::string& checkpoi
     notes_.push_back(key + ": the tensors are those of the file's entry '" + file.entry + "'");
   }
   note_other_normalization(key, checkpoint);
-  compare_classes(key, checkpoint, place, init);
+  compare_names(key, checkpoint, place, init);
 }
 
 std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
@@ -368,7 +368,7 @@ TrainerOptions Experiment::trainer_options() const {
     options.average->refresh = [model = model_, one] { qat::observe_weights(*model, one); };
   }
   LrSchedule& schedule = options.lr_schedule;
-  schedule.warmup_steps = std::llround(train.warmup_epochs * static_cast<double>(steps_per_epoch));
+  schedule.warmup_steps = train.warmup_steps(steps_per_epoch);
   schedule.total_steps = options.epochs * steps_per_epoch;
   schedule.step_every_steps = train.step_every_epochs * steps_per_epoch;
   return options;

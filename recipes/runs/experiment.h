@@ -184,9 +184,10 @@ class Experiment {
   void note_other_normalization(std::string_view source, const std::string& checkpoint);
   void note_normalization_of(std::string_view source, const Normalization& of_file);
   void note_dtype_of(std::string_view source, DType of_file);
-  // Throws InputError where a checkpoint has the same classes in another order.
-  void compare_classes(const std::string& key, const std::string& checkpoint,
-                       const std::string& place, const InitSpec& init);
+  // Throws InputError where a checkpoint has the same classes or columns of a table in another
+  // order, or other categories of the columns; notes other differences.
+  void compare_names(const std::string& key, const std::string& checkpoint,
+                     const std::string& place, const InitSpec& init);
   void build(const Registries& registries, InitialWeights weights);
   void require_whole_numbers() const;
   // Of `model.onnx`: from a checkpoint's text, else from the file.

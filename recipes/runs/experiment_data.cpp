@@ -60,6 +60,18 @@ std::vector<ExportedKey> keys_of(const ExportedData& exported) {
   return keys;
 }
 
+// Whether the same columns of two tables give other features.
+bool give_other_features(const std::vector<TableColumn>& a, const std::vector<TableColumn>& b) {
+  const auto same_name = [](const TableColumn& x, const TableColumn& y) {
+    return x.name == y.name;
+  };
+  const auto same_features = [](const TableColumn& x, const TableColumn& y) {
+    return x.name == y.name && x.categories == y.categories;
+  };
+  return std::is_permutation(a.begin(), a.end(), b.begin(), b.end(), same_name) &&
+         !std::equal(a.begin(), a.end(), b.begin(), b.end(), same_features);
+}
+
 // Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
 std::optional<std::string> single_class_note(const Dataset& train) {
   if (target_kind(train.targets, train.classes) != TargetKind::kClass) return std::nullopt;
@@ -202,10 +214,18 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
   test_ = splits.test;
   std::tie(train_, validation_) = split_train(splits.train);
+  const YamlNode* given = recipe_.given.find("data");
+  const bool by_default = given == nullptr || given->find("validation") == nullptr;
+  if (by_default && validation_.size() > train_.size()) {
+    notes_.push_back("data.validation: " + std::to_string(data.validation) +
+                     " (the default) takes " + std::to_string(validation_.size()) + " of " +
+                     std::to_string(splits.train.size()) + " training samples");
+  }
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
   weigh_classes();
   note_small_data();
-  for (std::string& note : notes_of_unused_keys(recipe_, !input_.names.columns.empty())) {
+  for (std::string& note : notes_of_unused_keys(recipe_, !input_.names.columns.empty(),
+                                                batches_per_epoch(train_, loader_options_))) {
     notes_.push_back(std::move(note));
   }
   choose_calibration_batches(registries);
@@ -272,20 +292,35 @@ void Experiment::note_normalization_of(std::string_view source, const Normalizat
                    normalize_text(of_file) + ", this run has " + normalize_text(normalization()));
 }
 
-void Experiment::compare_classes(const std::string& key, const std::string& checkpoint,
-                                 const std::string& place, const InitSpec& init) {
+void Experiment::compare_names(const std::string& key, const std::string& checkpoint,
+                               const std::string& place, const InitSpec& init) {
   if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return;
-  const std::vector<std::string> theirs =
-      class_names_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
-  const std::vector<std::string>& own = input_.names.classes;
-  if (theirs.empty() || own.empty() || theirs == own) return;
-  const std::string difference = difference_of_names({.classes = theirs}, {.classes = own});
-  if (init.skip.empty() &&
-      std::is_permutation(theirs.begin(), theirs.end(), own.begin(), own.end())) {
-    fail_at(place, key + ": " + printable(checkpoint) + " has the classes in another order" +
-                       difference + ": data.class_names lists them in the checkpoint's order");
+  const DatasetNames theirs =
+      dataset_names_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
+  const DatasetNames& own = input_.names;
+  const auto compare = [&](const DatasetNames& before, const DatasetNames& now, bool swapped,
+                           const std::string& what, const std::string& how,
+                           const std::string& advice) {
+    if (before == now) return;
+    const std::string difference = difference_of_names(before, now);
+    if (swapped && init.skip.empty()) {
+      fail_at(place,
+              key + ": " + printable(checkpoint) + " has the " + what + how + difference + advice);
+    }
+    notes_.push_back(key + " was trained on other " + what + difference);
+  };
+  if (!theirs.classes.empty() && !own.classes.empty()) {
+    compare({.classes = theirs.classes}, {.classes = own.classes},
+            std::is_permutation(theirs.classes.begin(), theirs.classes.end(), own.classes.begin(),
+                                own.classes.end()),
+            "classes", " in another order",
+            ": data.class_names lists them in the checkpoint's order");
   }
-  notes_.push_back(key + " was trained on other classes" + difference);
+  if (!theirs.columns.empty() && !own.columns.empty()) {
+    compare({.columns = theirs.columns}, {.columns = own.columns},
+            give_other_features(theirs.columns, own.columns), "columns",
+            " in another order or with other categories", "");
+  }
 }
 
 // Regression: the model gives [N, model.classes] (classes are checked by build_model()).

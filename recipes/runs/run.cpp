@@ -141,7 +141,8 @@ Experiment continued(Recipe recipe, const Registries& registries,
           registries,
           InitialWeights::kLater,
           network_in(metadata),
-          {normalization_in(metadata, last.string()), class_names_in(metadata, last.string())}};
+          {normalization_in(metadata, last.string()),
+           dataset_names_in(metadata, last.string()).classes}};
 }
 
 // Adds the sources of a run that goes on; returns whether it began with other data.

@@ -308,10 +308,9 @@ std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const st
   return data ? std::optional(data->input.dtype) : std::nullopt;
 }
 
-std::vector<std::string> class_names_in(const TensorFileMetadata& metadata,
-                                        const std::string& source) {
+DatasetNames dataset_names_in(const TensorFileMetadata& metadata, const std::string& source) {
   const std::optional<DataRecord> data = data_in(metadata, source);
-  return data ? data->input.names.classes : std::vector<std::string>();
+  return data ? data->input.names : DatasetNames();
 }
 
 std::optional<std::string> data_digest_in(const TensorFileMetadata& metadata,

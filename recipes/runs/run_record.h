@@ -75,9 +75,8 @@ std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata
 // Only InputFormat::dtype.
 std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source);
 
-// Only the names of classes.
-std::vector<std::string> class_names_in(const TensorFileMetadata& metadata,
-                                        const std::string& source);
+// Only the names of the data; none where a file does not say.
+DatasetNames dataset_names_in(const TensorFileMetadata& metadata, const std::string& source);
 
 // As a recipe's `data.normalize` has it: "{mean: [0.5], std: [0.25]}", or "none". Parsing gives the
 // same floats.

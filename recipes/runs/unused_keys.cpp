@@ -10,7 +10,8 @@ namespace {
 
 class UnusedKeys {
  public:
-  explicit UnusedKeys(const Recipe& recipe) : recipe_(recipe) {}
+  UnusedKeys(const Recipe& recipe, std::int64_t steps_per_epoch)
+      : recipe_(recipe), steps_per_epoch_(steps_per_epoch) {}
 
   std::vector<std::string> find(bool table) {
     find_in_data(table);
@@ -76,6 +77,8 @@ class UnusedKeys {
                              : train.optimizer.adamw.weight_decay;
     note(train.optimizer.decay_bias_and_norm && decay == 0, "train.optimizer.decay_bias_and_norm",
          "weight_decay is 0");
+    note(train.warmup_epochs > 0 && train.warmup_steps(steps_per_epoch_) < 2,
+         "train.lr_schedule.warmup_epochs", "it is fewer than 2 steps");
     note(train.trainer.lr_schedule.type == LrSchedule::Type::kStep &&
              train.step_every_epochs >= train.trainer.epochs,
          "train.lr_schedule.every_epochs", "the run ends before the first change");
@@ -104,13 +107,15 @@ class UnusedKeys {
   }
 
   const Recipe& recipe_;
+  const std::int64_t steps_per_epoch_;
   std::vector<std::string> notes_;
 };
 
 }  // namespace
 
-std::vector<std::string> notes_of_unused_keys(const Recipe& recipe, bool table) {
-  return UnusedKeys(recipe).find(table);
+std::vector<std::string> notes_of_unused_keys(const Recipe& recipe, bool table,
+                                              std::int64_t steps_per_epoch) {
+  return UnusedKeys(recipe, steps_per_epoch).find(table);
 }
 
 }  // namespace steelyard

@@ -4,6 +4,7 @@
 // recipe_options.cpp here, in recipes/models/ and in observers/registry.cpp.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -89,6 +90,9 @@ struct TrainSpec {
   WeightSpec positive_weights = {};  // of trainer.loss
   OptimizerSpec optimizer = {};
   double warmup_epochs = 0;  // of trainer.lr_schedule, which counts steps
+  std::int64_t warmup_steps(std::int64_t steps_per_epoch) const {
+    return std::llround(warmup_epochs * static_cast<double>(steps_per_epoch));
+  }
   std::int64_t step_every_epochs = 0;
   std::optional<std::string> teacher_checkpoint = {};  // of trainer.distillation
   std::vector<std::string> only = {};  // targets of what is trained; empty: everything

@@ -423,6 +423,46 @@ class OwnTables(OwnData):
         self.write(rows, "flowers.csv")
         self.assertNotIn("data.test", self.run_program("eval", "own").stderr)
 
+    def test_weights_of_other_columns(self):
+        """The weights of a feature belong to its column, also where the numbers of features are equal."""
+        def table(*columns):
+            rows = [{"a": i, "b": i * i, "c": "xyz"[i % 3], "z": -i, "kind": "pq"[i % 2]} for i in range(40)]
+            lines = [",".join(columns)] + [",".join(str(row[column]) for column in columns) for row in rows]
+            self.write("\n".join(lines) + "\n", "own.csv")
+
+        table("a", "b", "c", "kind")
+        recipe = self.own_recipe(
+            "data: {dataset: table, path: own.csv, batch_size: 10, validation: 0, test: 9, table: {target: [kind], categories: [c]}}\n"
+            "model: {classes: 2, layers: [{type: Linear, name: fc, out_features: 4}, {type: Linear, name: last, out_features: 2}]}\n", SGD)
+        self.train(recipe, "first")
+        given = {"init.checkpoint": ["--set", "init.checkpoint=first/last.safetensors"],
+                 "train.distill.checkpoint": ["--set", "train.distill={checkpoint: first/last.safetensors}"]}
+        same = self.run_program("validate", recipe, *given["init.checkpoint"])
+        self.assertEqual((same.returncode, same.stderr), (0, ""))
+        table("b", "a", "c", "kind")
+        for key, sets in given.items():
+            self.fail_with(2, key + ": first/last.safetensors has the columns in another order or with other categories; "
+                           "its column 0 is 'a', the dataset's is 'b'", arguments=["validate", recipe, *sets])
+        skipped = self.run_program("validate", recipe, *given["init.checkpoint"], "--set", "init.skip=[fc]")
+        self.assertEqual(skipped.returncode, 0, skipped.stderr)
+        self.assertIn("note: init.checkpoint was trained on other columns; its column 0 is 'a', the dataset's is 'b'", skipped.stderr)
+        table("a", "z", "c", "kind")
+        renamed = self.run_program("validate", recipe, *given["init.checkpoint"])
+        self.assertEqual(renamed.returncode, 0, renamed.stderr)
+        self.assertIn("note: init.checkpoint was trained on other columns; its column 1 is 'b', the dataset's is 'z'", renamed.stderr)
+        table("a", "b", "c", "kind")
+        self.write(self.read("own.csv").replace("z", "w"), "own.csv")
+        self.fail_with(2, "categories or missing values of its columns differ", arguments=["validate", recipe, *given["init.checkpoint"]])
+
+    def test_the_default_validation_set_may_be_most_of_the_data(self):
+        self.write("x,y\n" + "".join(f"{i % 50},{i % 25}\n" for i in range(5400)), "line.csv")
+        recipe = self.own_recipe(
+            "data: {dataset: table, path: line.csv, test: 100, table: {target: [y], regression: true}}\n"
+            "model: {classes: 1, layers: [{type: Linear, out_features: 1}]}\n", SGD.replace("{epochs: 2", "{loss: mse, epochs: 2"))
+        self.assertIn("note: data.validation: 5000 (the default) takes 5000 of 5300 training samples\n",
+                      self.run_program("validate", recipe).stderr)
+        self.assertNotIn("data.validation", self.run_program("validate", recipe, "--set", "data.validation=5000").stderr)
+
     def test_regression(self):
         self.write("x,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")
         recipe = self.own_recipe(
@@ -431,7 +471,7 @@ class OwnTables(OwnData):
             SGD.replace("{epochs: 2", "{loss: mse, epochs: 20"))
         unused = ("data.transforms={resize: 5}", "data.label_separator=;", "data.crop_padding=3", "data.augment_options.hue=0.2",
                   "data.augment_options.erasing_area=[0.1, 0.2]", "data.augment_options.mixup_alpha=0.5",
-                  "train.optimizer.decay_bias_and_norm=true", "train.lr_schedule.every_epochs=20", "train.best=r2", "quantize.ranges=delayed",
+                  "train.optimizer.decay_bias_and_norm=true", "train.lr_schedule.warmup_epochs=0.1", "train.lr_schedule.every_epochs=20", "train.best=r2", "quantize.ranges=delayed",
                   "weights.averaging_constant=0.5")
         needed = ("train.lr_schedule.type=step", "quantize.groups=[{targets: [Linear], weights: {observer: mse, averaging_constant: 0.5}}]")
         noted = self.run_program("validate", recipe, *(word for key in (*needed, *unused[:-1]) for word in ("--set", key)))
