@@ -158,6 +158,7 @@ ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, co
   const auto note = [&](const std::string& text) {
     all.rank() == 0 ? print_note(text) : show(error_line("note", text));
   };
+  require_agreement({{"--dry-run", options.dry_run ? "given" : "not given"}}, all);
   std::optional<Run> run;
   on_all_ranks(all, [&] {
     run.emplace(options.recipe,

@@ -36,10 +36,16 @@ install(TARGETS ${steelyard_exported} EXPORT SteelyardTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_package_dir})
 
+# Not those that include what is not installed: kernels/cpu and onnx.pb.h.
+string(CONCAT steelyard_private_headers
+       "/(export/(onnx_graph|onnx_nodes|ops/(arithmetic|linear_map|real_sum))|import/attribute_types|"
+       "kernels/(conv/(float_source|outer_sums)|requantize/requantizer|"
+       "integer_product/(depthwise_products|depthwise_quads|pixel_blocks|tile_sums|tiled_products)))[.]h$")
 foreach(folder ${STEELYARD_FOLDERS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard
-          FILES_MATCHING PATTERN "*.h" PATTERN "cpu" EXCLUDE PATTERN "onnx_graph.h" EXCLUDE)
+          FILES_MATCHING PATTERN "*.h" PATTERN "cpu" EXCLUDE
+          REGEX "${steelyard_private_headers}" EXCLUDE)
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/steelyard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard)
 

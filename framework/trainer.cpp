@@ -220,7 +220,9 @@ void Trainer::finish_epoch() {
   require_loss("the epoch's loss", report.train_loss);
   {
     const AveragedScope averaged(average_ ? &*average_ : nullptr);
-    for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
+    together([&] {
+      for (TrainerCallback* callback : callbacks_) callback->on_steps_done(position_.epoch);
+    });
     if (validation_.size() > 0) {
       report.validation = evaluate(model_, validation_, loader_options_.normalization,
                                    options_.loss, loader_options_.batch_size, ranks_);

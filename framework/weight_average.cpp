@@ -94,8 +94,11 @@ void WeightAverage::enter() {
   stale_ = false;
 }
 
+// From the last to the first: a module in two slots has two entries of one tensor.
 void WeightAverage::leave() {
-  for (const Entry& entry : entries_) swap_elements(entry.in_model, entry.aside);
+  for (std::size_t i = entries_.size(); i-- > 0;) {
+    swap_elements(entries_[i].in_model, entries_[i].aside);
+  }
 }
 
 std::vector<NamedTensor> WeightAverage::averaged() {

@@ -228,6 +228,7 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   require(options.batch_size > 0,
           "expected batch_size above 0, got " + std::to_string(options.batch_size));
   require(dataset.size() > 0, "expected a dataset with samples");
+  if (dataset.targets.defined()) require_target_for_each(dataset, "dataset");
   const Shape shape = dataset.sample_shape();
   const auto channels = static_cast<std::size_t>(shape.back());
   const Normalization& n = options.normalization;

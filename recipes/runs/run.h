@@ -102,6 +102,7 @@ class Run {
   bool first_rank() const { return ranks_->rank() == 0; }
   std::vector<Agreement> agreements() const;
   void require_same_recipe() const;
+  void require_same_checkpoint() const;
   void take_own_gpu(int rank_on_machine);
 
   RunOptions options_;

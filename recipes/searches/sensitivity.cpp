@@ -1,12 +1,14 @@
 #include "steelyard/recipes/searches/sensitivity.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <set>
 
+#include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/replicas.h"
 #include "steelyard/framework/sha256.h"
@@ -281,7 +283,7 @@ class Measurement {
   }
 
   Sensitivity run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
-    require_agreement(agreements(), ranks_);
+    if (ranks_.size() > 1) require_agreement(agreements(), ranks_);
     std::int64_t done = 0;
     for (const int bits : options_.bits) {
       Network network(experiment_of_width(bits), samples_, result_.batches);
@@ -314,7 +316,8 @@ class Measurement {
         {"number of threads", std::to_string(kernels::num_threads())},
         {"checkpoint (sha256)", sha256_of_file(run_.checkpoint)},
         {"list of widths", widths},
-        {"number of samples", std::to_string(result_.samples)},
+        {"training data (sha256)", run_.experiment->data_digest()},
+        {"set of samples (sha256)", digest_of(std::array{samples_})},
         {"number of batches", std::to_string(result_.batches)},
         {"pair of observers", options_.observers.weights + " " + options_.observers.activations}};
   }

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from support import mpirun, namespaces
-from cli_case import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD
+from cli_case import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD, write_images
 
 HANG = 300  # seconds after which something hangs, however loaded the machine is
 
@@ -220,6 +220,8 @@ class Together(Ranks):
         recipe = self.sharded(LAYERS + ADAMW)
         for more, what in (("--set train.optimizer.lr=0.5",
                             r"rank 1: another recipe than that of rank 0: train.optimizer.lr \('0.002', here '0.5'\)\n"),
+                           ("--set train.shards=1", r"rank 1: another recipe than that of rank 0: train.shards \('4', here '1'\)\n"),
+                           ("--dry-run", "rank 1 has another --dry-run than rank 0: given, expected not given\n"),
                            ("--threads 2", "rank 1 has another number of threads than rank 0: 2, expected 1\n"),
                            ("--run-dir other", r"rank 1 has another run folder than rank 0: \S+/other, expected \S+/run\n"),
                            ("--device cuda:7", "rank 1: device 'cuda:7'")):
@@ -229,9 +231,36 @@ class Together(Ranks):
             self.assertFalse(os.path.exists(self.path("other")))
         self.differing(f"train {recipe}", "eval run", "rank 1 has another command than rank 0: eval, expected train\n", code=2)
 
-    def differing(self, first, second, what, code):
+    def test_files_that_differ_are_refused(self):
+        """Ranks that find other files at the same paths, as on machines with disks of their own."""
+        recipe = self.sharded(LAYERS + ADAMW)
+        write_images(self.path("others"), seed=9)
+        for folder, seed in (("here", "1"), ("there", "2")):
+            self.train(recipe, os.path.join(folder, "run"), "--set", "seed=" + seed)
+            shutil.copytree(self.data, self.path(folder, "data"))
+        shutil.copy(self.path("others", "test.safetensors"), self.path("there", "data", "test.safetensors"))
+        train = f"train {recipe} --run-dir {self.path('run')} "
+        for arguments, what in (("--set init.checkpoint=run/last.safetensors", "initial checkpoint or teacher"),
+                                ("--set train.distill.checkpoint=run/last.safetensors", "initial checkpoint or teacher"),
+                                ("--set data.path=data", "test data")):
+            self.differing(train + arguments, train + arguments, f"rank 1 has another {what} ", code=2, folders=("here", "there"))
+            self.assertFalse(os.path.exists(self.path("run")))
+        self.train(recipe, "whole", "--set", "data.path=here/data")
+        for folder in ("here", "there"):  # where the run's recipe says
+            shutil.copytree(self.path(folder, "data"), self.path(folder, "here", "data"))
+        for command, split in (("eval", "test"), ("sensitivity --bits 4", "train")):
+            shutil.copy(self.path("others", split + ".safetensors"), self.path("there", "here", "data"))
+            whole = f"{command} {self.path('whole')}"
+            self.differing(whole, whole, f"rank 1 has another {split}(ing)? data ", code=2, folders=("here", "there"))
+        shutil.rmtree(self.path("here", "run"))
+        resume = f"train {recipe} --run-dir /proc/self/cwd/run --resume"
+        self.differing(resume, resume, r"rank 1: \S+last.safetensors: is not the checkpoint of rank 0, which begins anew", code=2,
+                       folders=("here", "there"))
+
+    def differing(self, first, second, what, code, folders=(".", ".")):
         """Two ranks with arguments of their own; Open MPI 5.0.7 itself fails where its command line has two programs."""
-        script = f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec {PROGRAM} {second}; else exec {PROGRAM} {first}; fi'
+        script = (f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then cd {folders[1]}; exec {PROGRAM} {second}; '
+                  f'else cd {folders[0]}; exec {PROGRAM} {first}; fi')
         done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
                               env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
         self.assertEqual(done.returncode, code, done.stderr)

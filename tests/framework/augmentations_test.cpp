@@ -157,6 +157,11 @@ TEST(Augmentations, MixedSamplesHaveMixedTargets) {
   }
 }
 
+TEST(Augmentations, ADatasetHasATargetForEachSample) {
+  const Dataset few{Tensor::zeros({5, 4, 4, 1}, DType::kU8), Tensor::zeros({3}, DType::kI64), 2};
+  EXPECT_THROW(validate_options(few, {}), InputError);
+}
+
 TEST(Augmentations, WhatDoesNotFitIsRefused) {
   const Dataset flat{Tensor::zeros({4, 6}), Tensor::zeros({4}, DType::kI64), 2};
   const Dataset numbers{Tensor::zeros({4, 3, 3, 1}), Tensor::zeros({4, 1}), 0};

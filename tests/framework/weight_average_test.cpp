@@ -46,6 +46,33 @@ std::vector<double> averaged(WeightAverage& average, const std::string& name) {
   return {};
 }
 
+// One module in two slots.
+class Twice : public Module {
+ public:
+  explicit Twice(const std::shared_ptr<Module>& module) {
+    register_child("a", module);
+    register_child("b", module);
+  }
+  Variable forward(const Variable& x, ForwardContext&) override { return x; }
+  std::string type_name() const override { return "Twice"; }
+};
+
+TEST(WeightAverage, GivesBackWhatTwoSlotsShare) {
+  const auto model = std::make_shared<Model>();
+  Twice twice(model);
+  WeightAverage average(twice, options(0.9));
+  for (const double value : {1.0, 7.0}) {
+    model->weight.value().fill(value);
+    give_gradient(model->weight);
+    average.update();
+  }
+  {
+    const AveragedScope averaged(&average);
+    EXPECT_NE(values(model->weight.value()), std::vector<double>(3, 7.0));
+  }
+  EXPECT_EQ(values(model->weight.value()), std::vector<double>(3, 7.0));
+}
+
 TEST(WeightAverage, FollowsTheRecurrence) {
   for (const double decay : {0.0, 0.3, 0.9}) {
     Model model;

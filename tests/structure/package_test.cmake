@@ -20,6 +20,17 @@ run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/installed)
 file(RENAME ${WORK_DIR}/installed ${WORK_DIR}/moved)
 set(expected "4 parameters, 4 rows, [1, 3]\n")
 
+file(GLOB_RECURSE headers ${WORK_DIR}/moved/include/steelyard/*.h)
+foreach(header IN LISTS headers)
+  file(STRINGS ${header} includes REGEX "^#include \"")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "^#include \"(.*)\".*" "\\1" path ${include})
+    if(NOT EXISTS ${WORK_DIR}/moved/include/${path})
+      message(FATAL_ERROR "${header}: ${path} is not installed")
+    endif()
+  endforeach()
+endforeach()
+
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/consumer -B ${WORK_DIR}/build
     -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX}
     -DCMAKE_BUILD_TYPE=${BUILD_TYPE})
