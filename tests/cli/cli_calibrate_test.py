@@ -7,7 +7,7 @@ import unittest
 
 from cli_helpers_test import floats, tensors_of
 from cli_case import LAYERS, QUANTIZE, SGD, Case
-from support.data_files import write_safetensors
+from support.data_files import f32, i64, write_safetensors, write_split
 
 FLOAT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
 INIT = "init: {checkpoint: float/last.safetensors}\n"
@@ -28,6 +28,12 @@ class Calibrate(Case):
         self.fail_with(4, "cuda:99", arguments=["calibrate", recipe, "--run-dir", "run", "--device", "cuda:99"])
         self.succeed("calibrate", recipe, "--run-dir", "run", "--device", "cpu")
         self.assertEqual(self.summary("run")["device"], "cpu")
+
+    def test_bytes_and_floats_are_told_apart(self):
+        for split, count in (("train", 100), ("test", 40)):
+            write_split(self.path("floats"), split, f32([count, 8, 8, 1], [128.0] * (64 * count)), i64([count], [i % 4 for i in range(count)]))
+        noted = self.run_program("validate", self.recipe(CALIBRATED), "--set", "data.path=floats", "--set", "data.normalize=none")
+        self.assertIn("note: init.checkpoint was trained on samples of u8, the data has f32; only u8 is divided by 255\n", noted.stderr)
 
     def test_a_mode_of_its_own(self):
         recipe = self.recipe(FLOAT + HISTOGRAM + INIT)
