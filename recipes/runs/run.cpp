@@ -1,15 +1,11 @@
 #include "steelyard/recipes/runs/run.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "steelyard/framework/comm/nccl.h"
-#include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
 #include "steelyard/framework/sha256.h"
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/backend.h"
@@ -106,14 +102,6 @@ auto with_divergence_logged(MetricsLog& log, bool writes, const F& f) {
   }
 }
 
-Device gpu_of_rank(const std::string& device, int rank_on_machine) {
-  const bool named = device.starts_with("cuda:");
-  if (named && rank_on_machine > 0) {
-    throw DeviceError("device '" + device + "' is one for all, 'cuda' is one for each");
-  }
-  return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine));
-}
-
 // Where the recipe is silent, what the run took from model.onnx or its data when it began.
 Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registries) {
   YamlNode document = recipe.given;
@@ -201,80 +189,6 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
   }
   require_exportable(experiment_, registries_);
   note_exportability(experiment_, registries_);
-}
-
-void Run::join(comm::Communicator& ranks, int rank_on_machine) {
-  ranks_ = &ranks;
-  if (ranks.size() > 1) require_same_recipe();
-  const std::int64_t shards = experiment_.recipe().train.trainer.shards;
-  try {
-    comm::shards_of_rank(ranks.rank(), ranks.size(), shards);
-  } catch (const InputError& error) {
-    throw SharedInputError(experiment_.place("train", "shards") +
-                           ": train.shards: " + error.what());
-  }
-  if (ranks.size() == 1) return;
-  require_same_checkpoint();
-  require_agreement(agreements(), ranks);
-  take_own_gpu(rank_on_machine);
-}
-
-void Run::require_same_recipe() const {
-  const std::string own = resolved_yaml(experiment_.recipe());
-  const std::string first = ranks_->broadcast(own);
-  on_all_ranks(*ranks_, [&] {
-    const auto differences =
-        recipe_differences(parse_yaml(first, "recipe of rank 0"), parse_yaml(own, "own recipe"));
-    if (differences.empty()) return;
-    throw InputError("another recipe than that of rank 0: " + to_string(differences, "here"));
-  });
-}
-
-// A rank that sees no checkpoint gets the first one's; another one would go on from it.
-void Run::require_same_checkpoint() const {
-  const std::filesystem::path last = options_.folder / run_files::kLast;
-  const std::string own = continues_ ? sha256_of_file(last) : "";
-  const std::string first = ranks_->broadcast(own);
-  on_all_ranks(*ranks_, [&] {
-    if (own.empty() || own == first) return;
-    throw InputError(printable(last.string()) + ": is not the checkpoint of rank 0, which " +
-                     (first.empty() ? "begins anew" : "resumes from another"));
-  });
-}
-
-void Run::take_own_gpu(int rank_on_machine) {
-  const bool on_gpu = device_.kind == Device::Kind::kCuda;
-  require_agreement({{"kind of device", on_gpu ? "cuda" : "cpu"}}, *ranks_);
-  if (!on_gpu) return;
-  on_all_ranks(*ranks_, [&] {
-    try {
-      device_ = gpu_of_rank(experiment_.recipe().device, rank_on_machine);
-    } catch (const DeviceError& error) {
-      throw InputError(std::string("each rank of a machine needs a GPU of its own: ") +
-                       error.what());
-    }
-  });
-  if (comm::nccl_name().empty()) {
-    options_.note("sums of gradients go through the memory of the hosts: built without NCCL");
-  } else {
-    ranks_->connect_gpus(device_);
-  }
-}
-
-// Everything that the bits of a run depend on, and the program that computes them.
-std::vector<Agreement> Run::agreements() const {
-  std::string sources;
-  for (const auto& [key, digest] : experiment_.record().sources) {
-    sources.append(key).append(" ").append(digest).append("\n");
-  }
-  return {{"run folder", std::filesystem::absolute(options_.folder).lexically_normal().string()},
-          {"program (sha256)", sha256_of_file("/proc/self/exe")},
-          {"backend of products", kernels::backend_text()},
-          {"number of threads", std::to_string(kernels::num_threads())},
-          {"recipe (sha256)", sha256_of(resolved_yaml(experiment_.recipe()))},
-          {"initial checkpoint or teacher (sha256)", sha256_of(sources)},
-          {"training data (sha256)", experiment_.data_digest()},
-          {"test data (sha256)", digest_of(std::array{experiment_.test()})}};
 }
 
 std::optional<std::int64_t> Run::resumes_at() const {

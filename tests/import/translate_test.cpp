@@ -431,35 +431,6 @@ TEST(Translate, WindowsTakeThePadInFrontOfThem) {
             (std::vector<std::string>{"Pad", "AvgPool2d", "MulConstant"}));
 }
 
-// The file describes a batch of one sample; what it says of the batch's size holds for any.
-TEST(Translate, AFixedBatchKeepsSamplesApart) {
-  ModelMaker mixed({{1}, {6}});
-  const std::string halves = mixed.node("Reshape", {"x", mixed.integers({2, -1})});
-  const std::string doubled = mixed.node("Mul", {halves, mixed.weight("w", {2, 1})});
-  const OnnxModel model =
-      mixed.ending_in(mixed.node("Reshape", {doubled, mixed.integers({-1, 6})}));
-  EXPECT_THAT(message_of<InputError>([&] { translate(model, {6}); }),
-              HasSubstr("would mix the samples of a batch"));
-  // Steps before samples are rows of steps and samples, and come back.
-  ModelMaker m({{1}, {4}, {3}});
-  const std::string steps = m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2}}});
-  const std::string rows = m.node("Reshape", {steps, m.integers({-1, 3})});
-  const std::string product = m.node("MatMul", {rows, m.weight("w", {3, 5})});
-  const std::string apart = m.node("Reshape", {product, m.integers({4, -1, 5})});
-  const Imported imported =
-      translate(m.ending_in(m.node("Transpose", {apart}, {{"perm", Ints{1, 0, 2}}})), {4, 3});
-  const Tensor x = random_tensor({2, 4, 3}, 3, DType::kF32);
-  const Tensor both = output_of(imported, x);
-  ASSERT_EQ(both.shape(), (Shape{2, 4, 5}));
-  for (std::int64_t i = 0; i < 2; ++i) {
-    const auto sample = x.span<float>().subspan(static_cast<std::size_t>(i) * 12, 12);
-    const Tensor one = output_of(
-        imported, Tensor::from(std::vector<float>(sample.begin(), sample.end()), {1, 4, 3}));
-    const auto of_both = both.span<float>().subspan(static_cast<std::size_t>(i) * 20, 20);
-    EXPECT_TRUE(std::equal(of_both.begin(), of_both.end(), one.span<float>().begin()));
-  }
-}
-
 // 10 * 0.7f is 7 in float32 and less in double.
 TEST(Translate, ResizesToSizesInFloat32) {
   ModelMaker m(images(3));
