@@ -11,7 +11,6 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/old_checkpoint.h"
 #include "steelyard/qat/saved_state.h"
-#include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/learning_warning.h"
