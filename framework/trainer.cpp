@@ -205,15 +205,14 @@ bool Trainer::train_step(const Batch& batch, const std::atomic<bool>& stop) {
       },
       stop);
   if (average_) average_->update();
-  if (position_.step % kStepsPerComparison == 0) {
-    require_equal_replicas(module_state(model_), "step " + std::to_string(position_.step), ranks_);
-  }
+  if (position_.step % kStepsPerComparison == 0) compare_replicas();
   if (position_.step % kStepsPerCheck == 0) steps_.finite_loss(position_.step, loss, batch);
   return stops;
 }
 
 void Trainer::finish_epoch() {
   steps_.end_epoch();  // what the next epoch begins with may be other work
+  compare_replicas();
   EpochReport report{.epoch = position_.epoch, .step = position_.step};
   report.train_loss = steps_.loss_sum().item() / static_cast<double>(position_.samples);
   report.ranks = clock_.of_all_ranks();
@@ -284,7 +283,12 @@ Checkpoint Trainer::checkpoint() {
   return result;
 }
 
+void Trainer::compare_replicas() {
+  require_equal_replicas(module_state(model_), "step " + std::to_string(position_.step), ranks_);
+}
+
 void Trainer::save(const std::string& file_name) {
+  compare_replicas();
   together([&] {
     require_finite_state();
     for (TrainerCallback* callback : callbacks_) callback->on_checkpoint();

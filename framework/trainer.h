@@ -132,6 +132,8 @@ class Trainer {
   // The state of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
+  // Throws TrainingDiverged on all ranks where the model's state is not the same on all.
+  void compare_replicas();
   void save(const std::string& file_name);
   void write(const std::filesystem::path& path);
   void require_finite_state() const;
