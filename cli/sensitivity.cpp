@@ -54,6 +54,12 @@ std::string decibels(const std::optional<double>& sqnr) {
   return std::isinf(*sqnr) ? "exact" : fmt::format("{:.1f}", *sqnr);
 }
 
+std::string change(const QuantizationEffect& effect) {
+  if (!std::isfinite(effect.divergence)) return "NaN";
+  return effect.top1_drop ? fmt::format("{:+.2f}", 0 - *effect.top1_drop)
+                          : fmt::format("{:+.2g}", effect.loss_increase);
+}
+
 // One table: a row for each layer, two columns for each width.
 void print_effects(const Sensitivity& all, const char* title,
                    std::vector<QuantizationEffect> LayerSensitivity::*effects) {
@@ -75,12 +81,22 @@ void print_effects(const Sensitivity& all, const char* title,
     fmt::print("{:<{}}  {:>9}", layer.name, width,
                fmt::format("{}", weights ? layer.weights : layer.activations));
     for (const QuantizationEffect& effect : layer.*effects) {
-      fmt::print("  {:>7} {:>7}", decibels(effect.sqnr_db),
-                 effect.top1_drop ? fmt::format("{:+.2f}", 0 - *effect.top1_drop)
-                                  : fmt::format("{:+.2g}", effect.loss_increase));
+      fmt::print("  {:>7} {:>7}", decibels(effect.sqnr_db), change(effect));
     }
     fmt::print("\n");
   }
+}
+
+// Whether one of the tables has a NaN.
+bool broken(const Sensitivity& all) {
+  const auto any = [](const std::vector<QuantizationEffect>& effects) {
+    return std::any_of(effects.begin(), effects.end(), [](const QuantizationEffect& effect) {
+      return !std::isfinite(effect.divergence);
+    });
+  };
+  return std::any_of(all.layers.begin(), all.layers.end(), [&](const LayerSensitivity& layer) {
+    return any(layer.weight_effects) || any(layer.activation_effects);
+  });
 }
 
 void print_sensitivity(const Sensitivity& all) {
@@ -97,6 +113,7 @@ void print_sensitivity(const Sensitivity& all) {
   fmt::print("\n{}\n", all.baseline.top1
                            ? "top-1: change in percentage points when only this is quantized"
                            : "loss: its change when only this is quantized");
+  if (broken(all)) fmt::print("NaN: outputs are not finite then\n");
 }
 
 Json to_json(const std::vector<QuantizationEffect>& effects) {

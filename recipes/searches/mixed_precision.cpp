@@ -7,6 +7,7 @@
 
 #include "steelyard/export/graph.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/printable.h"
 #include "steelyard/qat/bit_allocation.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
@@ -68,6 +69,24 @@ std::optional<int> width_of_activations(const Sensitivity& sensitivity, std::opt
                                    [](auto& layer) { return layer.activations > 0; });
   if (floats) return kFloatBits;
   return asked ? asked : sensitivity.activation_bits;
+}
+
+// The widths to choose among: those of `measured` at which the network's outputs are finite. Before
+// anything is measured, all.
+std::vector<QuantizationEffect> choices_of(const Sensitivity& measured,
+                                           const LayerSensitivity& layer) {
+  std::vector<QuantizationEffect> choices;
+  if (layer.weight_effects.empty()) {
+    for (const int bits : measured.bits) choices.push_back({.bits = bits});
+  }
+  for (const QuantizationEffect& effect : layer.weight_effects) {
+    if (std::isfinite(effect.divergence)) choices.push_back(effect);
+  }
+  if (choices.empty()) {
+    throw InputError(measured.checkpoint.string() + ": " + printable(layer.name) +
+                     ": at none of the measured widths are the network's outputs finite");
+  }
+  return choices;
 }
 
 // In whole units of cost. Rounding must not refuse a mean that is met exactly.
@@ -165,9 +184,12 @@ void require_budget(const Sensitivity& layers, const WidthBudget& budget,
   }
   const std::vector<const LayerSensitivity*> with_weights = layers_with_weights(layers);
   const std::int64_t weights = weights_of(with_weights);
-  const int bits = *std::min_element(layers.bits.begin(), layers.bits.end());
   std::int64_t smallest = 0;
   for (const LayerSensitivity* layer : with_weights) {
+    const std::vector<QuantizationEffect> choices = choices_of(layers, *layer);
+    const int bits = std::min_element(choices.begin(), choices.end(), [](auto& a, auto& b) {
+                       return a.bits < b.bits;
+                     })->bits;
     smallest += cost_of(*layer, bits, budget.unit, activation_bits.value_or(0));
   }
   if (smallest <= limit_of(budget, weights)) return;
@@ -184,10 +206,12 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
   activation_bits = width_of_activations(sensitivity, activation_bits);
   const std::vector<const LayerSensitivity*> layers = layers_with_weights(sensitivity);
   const std::int64_t weights = weights_of(layers);
+  std::vector<std::vector<QuantizationEffect>> effects;
   std::vector<std::vector<qat::WidthChoice>> choices;
   for (const LayerSensitivity* layer : layers) {
+    effects.push_back(choices_of(sensitivity, *layer));
     choices.emplace_back();
-    for (const QuantizationEffect& effect : layer->weight_effects) {
+    for (const QuantizationEffect& effect : effects.back()) {
       choices.back().push_back(
           {cost_of(*layer, effect.bits, budget.unit, activation_bits.value_or(0)),
            effect.divergence});
@@ -199,7 +223,7 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerSensitivity& layer = *layers[i];
-    const QuantizationEffect& effect = layer.weight_effects[found.choice[i]];
+    const QuantizationEffect& effect = effects[i][found.choice[i]];
     plan.layers.push_back({layer.name, layer.type, layer.weights, effect});
     bits += layer.weights * effect.bits;
     plan.bytes += parameter_bytes(layer, effect.bits);

@@ -213,6 +213,7 @@ std::vector<double> log_softmax(std::span<const float> row) {
   return logs;
 }
 
+// Infinite where one output of `to` is not finite.
 double divergence(const Tensor& from, const Tensor& to, bool classes) {
   const auto width = static_cast<std::size_t>(from.size() / from.dim(0));
   double sum = 0;
@@ -225,9 +226,12 @@ double divergence(const Tensor& from, const Tensor& to, bool classes) {
     }
     const std::vector<double> p = log_softmax(a);
     const std::vector<double> q = log_softmax(b);
-    for (std::size_t i = 0; i < width; ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
+    for (std::size_t i = 0; i < width; ++i) {
+      if (std::isfinite(p[i])) sum += std::exp(p[i]) * (p[i] - q[i]);
+    }
   }
-  return std::max(0.0, sum / static_cast<double>(from.dim(0)));
+  const double mean = sum / static_cast<double>(from.dim(0));
+  return std::isnan(mean) ? std::numeric_limits<double>::infinity() : std::max(0.0, mean);
 }
 
 // What ranks tell one another of an effect; NaN where there is nothing.
@@ -432,7 +436,11 @@ class Measurement {
         .clipped = error.clipped_fraction(),
         .loss_increase = metrics.loss - result_.baseline.loss,
         .divergence = divergence(baseline_, outputs, metrics.top1.has_value())};
-    if (metrics.top1) effect.top1_drop = *result_.baseline.top1 - *metrics.top1;
+    if (!std::isfinite(effect.divergence)) {
+      effect.loss_increase = effect.divergence;  // a NaN among logits would count as a class
+    } else if (metrics.top1) {
+      effect.top1_drop = *result_.baseline.top1 - *metrics.top1;
+    }
     return effect;
   }
 

@@ -39,7 +39,8 @@ struct QuantizationEffect {
   double loss_increase = 0;
   std::optional<double> top1_drop = {};  // percentage points, for class targets
   // How far outputs move, mean over samples: Kullback-Leibler divergence of the class probabilities
-  // in nats, or the mean squared difference of a regression. At least 0.
+  // in nats, or the mean squared difference of a regression. At least 0; infinite, as the loss, and
+  // without a top-1, where an output is not finite.
   double divergence = 0;
 };
 

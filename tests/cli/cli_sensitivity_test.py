@@ -6,6 +6,8 @@ import unittest
 
 from cli_case import QUANTIZE, SGD
 from cli_report_test import INIT, SHORT, WithRuns
+from support.data_files import f32, i64, write_split
+from support.onnx_files import model, node, port, tensor
 
 
 class Sensitivity(WithRuns):
@@ -201,6 +203,31 @@ class Sensitivity(WithRuns):
             measured = self.measured(name, "--bits", "4")
             errors.append(self.layer(measured, name)["weight"][0]["sqnr_db"])
         self.assertEqual(*errors)
+
+    def test_a_width_that_breaks_the_network_is_no_choice(self):
+        """A square root of differences that two bits cannot hold."""
+        with open(self.path("root.onnx"), "wb") as file:
+            file.write(model([node("Gemm", ["x", "first"], "sums"), node("Sqrt", ["sums"], "roots"),
+                              node("Gemm", ["roots", "second"], "scores")],
+                             [tensor("first", [2, 2], [1, 0.8, -0.6, -0.45]), tensor("second", [2, 2], [3, -1, -2, 2.5])],
+                             [port("x", ["n", 2])], [port("scores", ["n", 2])]))
+        rows = [[0.5 + i / 64, (0.5 + i / 64) * (1.2 + 0.2 * (i * 7 % 64) / 64)] for i in range(64)]
+        for split in ("train", "test"):
+            write_split(self.path("pairs"), split, f32([64, 2], sum(rows, [])), i64([64], [int(row[0] > 1) for row in rows]))
+        self.succeed("import", "root.onnx", "--run-dir", "root", "--set", "data.dataset=safetensors", "--set",
+                     "data.path=" + self.path("pairs"), "--set", "data.normalize=none")
+        budget = ["--bits", "8,2", "--budget-bits", "5", "--out", "m.yaml"]
+        measured = self.measured("root", *budget)
+        first, second = [layer for layer in measured["layers"] if layer["weights"]]
+        wide, narrow = first["weight"]
+        self.assertEqual((narrow["divergence"], narrow["loss_increase"], narrow.get("top1_drop")), (None, None, None))
+        self.assertLess(wide["divergence"], second["weight"][1]["divergence"])
+        self.assertEqual(measured["chosen"]["bits"], {first["name"]: 8, second["name"]: 2})
+        table = self.succeed("sensitivity", "root", *budget)
+        self.assertRegex(table, r"(?m)^%s +4 +[\d.]+ +[+-][\d.]+ +[\d.]+ +NaN$" % first["name"])
+        self.assertIn("NaN: outputs are not finite then\n", table)
+        self.fail_with(2, "the budget of 2 bits a weight is too small: the smallest measured widths need 5 bits a weight",
+                       arguments=["sensitivity", "root", "--bits", "8,2", "--budget-bits", "2", "--out", "m.yaml"])
 
     def test_faults(self):
         budget = ["sensitivity", "float", "--out", "m.yaml"]

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tests/recipes/recipe_support.h"
 
@@ -82,6 +83,25 @@ TEST(ChooseWidths, NamesTheSmallestBudget) {
                 choose_widths(none, {Unit::kBytes, 370}, 8);
               }),
               HasSubstr("no layer has weights to quantize"));
+}
+
+TEST(ChooseWidths, TakesNoWidthAtWhichOutputsAreNotFinite) {
+  Sensitivity all = two_layers();
+  using Unit = WidthBudget::Unit;
+  const double infinity = std::numeric_limits<double>::infinity();
+  all.layers[1].weight_effects[2].divergence = infinity;
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBitsPerWeight, 2400.0 / 1100}, 8)),
+              ElementsAre(4, 2));
+  EXPECT_THAT(rejection([&] {
+                choose_widths(all, {Unit::kBitsPerWeight, 2}, 8);
+              }),
+              HasSubstr("the smallest measured widths need 2.182 bits a weight"));
+  for (QuantizationEffect& effect : all.layers[1].weight_effects) effect.divergence = infinity;
+  EXPECT_EQ(rejection([&] {
+              choose_widths(all, {Unit::kBitsPerWeight, 8}, 8);
+            }),
+            "runs/a/last.safetensors: a: at none of the measured widths are the network's outputs "
+            "finite");
 }
 
 TEST(MixedPrecision, WritesARecipe) {
