@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <set>
-#include <tuple>
 #include <unordered_map>
 
 #include "steelyard/export/op_info.h"
@@ -102,14 +101,9 @@ std::optional<Quantization> quantization_of(const Variable& variable) {
 class GraphBuilder {
  public:
   // `readers`: how many operations read each value, the reader of the output included.
-  GraphBuilder(const std::string& name, const Module& model,
-               std::unordered_map<const GradNode*, int> readers)
+  GraphBuilder(const std::string& name, std::unordered_map<const GradNode*, int> readers)
       : readers_(std::move(readers)) {
     trace_.graph.name = name;
-    for (const NamedParameter& entry : model.named_parameters()) {
-      of_model_.insert(entry.variable.value().raw());
-    }
-    for (const NamedBuffer& entry : model.named_buffers()) of_model_.insert(entry.tensor.raw());
   }
 
   std::size_t add_value(const Variable& variable, const std::string& name) {
@@ -159,7 +153,6 @@ class GraphBuilder {
       refuse(operation, "with a constant has no deployed form");
     } else if (!others.empty()) {
       for (Constant& other : others) {  // a copy, because the model may be trained further
-        has_constants_ |= !of_model_.contains(other.value.raw());
         node.constants.push_back({other.place, other.value.to(Device{}).clone()});
       }
     }
@@ -246,9 +239,6 @@ class GraphBuilder {
     return name;
   }
 
-  // Whether the forward pass made constants, which could depend on its input.
-  bool has_constants() const { return has_constants_; }
-
   Trace finish(const Variable& output) {
     const auto found = index_.find(output.node().get());
     if (found == index_.end()) {
@@ -273,8 +263,6 @@ class GraphBuilder {
   Trace trace_;
   std::unordered_map<const GradNode*, std::size_t> index_;
   std::unordered_map<const GradNode*, int> readers_;
-  std::set<const void*> of_model_;  // the tensors of parameters and buffers
-  bool has_constants_ = false;      // other ones
   std::set<std::string> names_{"input"};
 };
 
@@ -289,58 +277,62 @@ std::unordered_map<const GradNode*, int> readers_of(const std::vector<TracedOper
   return readers;
 }
 
-struct Pass {
-  Trace trace;
-  bool has_constants = false;
-};
-
-Pass pass(Module& model, const Tensor& inputs, const std::string& name) {
-  const Variable input(inputs.to(device_of(model)), /*requires_grad=*/true);
-  ForwardContext context;
-  const TapeTrace tape;
-  const Variable output = model.forward(input, context);
-  GraphBuilder builder(name, model, readers_of(tape.operations(), output));
-  builder.add_value(input, "input");
-  for (const TracedOperation& operation : tape.operations()) builder.add(operation);
-  const bool has_constants = builder.has_constants();
-  return {builder.finish(output), has_constants};
+bool same(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
-// Values computed beside the tape look like constants: with other samples they are others.
-void require_constants(const Graph& graph, Module& model, const Tensor& inputs) {
-  Tensor others = inputs.to(Device{}).clone();
-  for (float& x : others.span<float>()) x = x < 0.5F ? 1 : 0;
-  Graph other;
-  try {
-    other = pass(model, others, graph.name).trace.graph;
-  } catch (const std::exception&) {
-    return;  // the network does not take these samples
+bool same_constants(const Node& a, const Node& b) {
+  if (a.op != b.op || a.weights.has_value() != b.weights.has_value()) return false;
+  const auto same_value = [](const Constant& x, const Constant& y) {
+    return same(x.value, y.value);
+  };
+  if (!std::equal(a.constants.begin(), a.constants.end(), b.constants.begin(), b.constants.end(),
+                  same_value)) {
+    return false;
   }
-  if (other.nodes.size() != graph.nodes.size()) return;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const auto& [constants, of_others] =
-        std::tie(graph.nodes[i].constants, other.nodes[i].constants);
-    const bool equal = std::equal(
-        constants.begin(), constants.end(), of_others.begin(), of_others.end(),
-        [](const Constant& a, const Constant& b) {
-          return a.value.shape() == b.value.shape() && a.value.dtype() == b.value.dtype() &&
-                 std::memcmp(a.value.raw(), b.value.raw(),
-                             static_cast<std::size_t>(a.value.bytes())) == 0;
-        });
-    if (equal) continue;
-    throw InputError("export: " + graph.nodes[i].name + ": the operation " +
-                     op_name(graph.nodes[i].op) +
-                     " reads a value that is computed from the samples without being recorded, "
-                     "which has no deployed form");
-  }
+  return !a.weights ||
+         (same(a.weights->weight, b.weights->weight) && same(a.weights->bias, b.weights->bias) &&
+          a.weights->scales == b.weights->scales &&
+          a.weights->zero_points == b.weights->zero_points);
 }
 
 }  // namespace
 
 Trace trace(Module& model, const Tensor& inputs, const std::string& name) {
-  Pass first = pass(model, inputs, name);
-  if (first.has_constants) require_constants(first.trace.graph, model, inputs);
-  return std::move(first.trace);
+  const Variable input(inputs.to(device_of(model)), /*requires_grad=*/true);
+  ForwardContext context;
+  const TapeTrace tape;
+  const Variable output = model.forward(input, context);
+  GraphBuilder builder(name, readers_of(tape.operations(), output));
+  builder.add_value(input, "input");
+  for (const TracedOperation& operation : tape.operations()) builder.add(operation);
+  return builder.finish(output);
+}
+
+void require_constants(const Graph& graph, Module& model, const Tensor& inputs) {
+  Tensor others = inputs.to(Device{}).clone();
+  for (float& x : others.span<float>()) x = x < 0.5F ? 1 : 0;
+  Graph other;
+  try {
+    other = trace(model, others, graph.name).graph;
+  } catch (const std::exception&) {
+    return;  // the network does not take these samples
+  }
+  if (other.nodes.size() != graph.nodes.size()) {
+    throw InputError(
+        fmt::format("export: the model does {} operations on one sample and {} on another, which "
+                    "has no deployed form",
+                    graph.nodes.size(), other.nodes.size()));
+  }
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (same_constants(graph.nodes[i], other.nodes[i])) continue;
+    throw InputError("export: " + graph.nodes[i].name + ": the operation " +
+                     op_name(graph.nodes[i].op) +
+                     " reads a value that is computed from the samples without being recorded, "
+                     "which has no deployed form");
+  }
 }
 
 }  // namespace steelyard::deploy

@@ -58,8 +58,9 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   const std::optional<Tensor> input = calibrated_on(*model, experiment.input().batch(1));
   if (!input) return std::nullopt;  // the trained weights are checked when they are exported
   try {
-    const deploy::Graph graph =
-        deploy::trace(*experiment.with_head(model), *input, experiment.recipe().name).graph;
+    const std::shared_ptr<Module> deployed = experiment.with_head(model);
+    const deploy::Graph graph = deploy::trace(*deployed, *input, experiment.recipe().name).graph;
+    deploy::require_constants(graph, *deployed, *input);
     return refusal_of(graph, formats);
   } catch (const InputError& error) {
     return error.what();
@@ -141,7 +142,11 @@ deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantiz
     deploy::Graph graph =
         deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
     const auto fault = qat::take_fault(quantizers);
-    if (!fault) return graph;
+    if (!fault) {
+      deploy::require_constants(graph, *experiment.deployed_model(), one);
+      qat::take_fault(quantizers);  // of samples that nobody asked for
+      return graph;
+    }
     if (!first) first = fault;
   }
   throw InputError("export: " + *first);
@@ -236,10 +241,11 @@ std::string difference_in_data(const ExportedData& exported, const Experiment& e
   const auto in_file = deploy::preprocessing_json(exported.preprocessing);
   const auto in_run = deploy::preprocessing_json(own.preprocessing);
   for (const char* key : {"dtype", "mean", "stddev", "transforms", "table"}) {
-    if (in_file.value(key, nlohmann::ordered_json()) != in_run.value(key, nlohmann::ordered_json()))
-      return key;
+    const auto is_in_file = in_file.find(key);
+    if (is_in_file == in_file.end()) continue;  // not said by exports of older versions
+    if (*is_in_file != in_run.value(key, nlohmann::ordered_json())) return key;
   }
-  const bool named = !exported.class_names.empty();  // exports of older versions have no names
+  const bool named = !exported.class_names.empty();  // the same
   return named && exported.class_names != own.class_names ? "class_names" : "";
 }
 

@@ -158,14 +158,39 @@ class Masked : public Module {
   std::string type_name() const override { return "Masked"; }
 };
 
+// A layer whose weights are its input's values.
+class MultipliesItself : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    return linear(x, Variable(x.value().clone()), {});
+  }
+  std::string type_name() const override { return "MultipliesItself"; }
+};
+
+class AppliesReluToSome : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    const Variable y = multiply(x, x);
+    return x.value().span<float>()[0] > 0.5F ? relu(y) : y;
+  }
+  std::string type_name() const override { return "AppliesReluToSome"; }
+};
+
 TEST(Trace, RefusesValuesThatAreComputedBesideTheTape) {
-  Masked masked;
-  EXPECT_EQ(
-      message_of<InputError>([&] {
-        trace(masked, Tensor::zeros({1, 4}), "net");
-      }),
-      "export: mul: the operation mul reads a value that is computed from the samples without "
-      "being recorded, which has no deployed form");
+  const auto refusal = [](Module&& module) {
+    const Tensor inputs = Tensor::zeros({1, 4});
+    const Graph graph = trace(module, inputs, "net").graph;
+    return message_of<InputError>([&] { require_constants(graph, module, inputs); });
+  };
+  EXPECT_EQ(refusal(Masked()),
+            "export: mul: the operation mul reads a value that is computed from the samples "
+            "without being recorded, which has no deployed form");
+  EXPECT_EQ(refusal(MultipliesItself()),
+            "export: linear: the operation linear reads a value that is computed from the samples "
+            "without being recorded, which has no deployed form");
+  EXPECT_EQ(refusal(AppliesReluToSome()),
+            "export: the model does 1 operations on one sample and 2 on another, which has no "
+            "deployed form");
 }
 
 // A sum of its input and a parameter, or a product whose weight is computed from the input.
