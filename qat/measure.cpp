@@ -51,12 +51,15 @@ class Counter {
   float hi_ = -std::numeric_limits<float>::infinity();
 };
 
-std::vector<float> in_steps(const FakeQuantize& quantizer, std::span<const float> values) {
+// Neither rounded nor clipped.
+std::vector<float> in_codes(const FakeQuantize& quantizer, std::span<const float> values) {
   const kernels::ChannelLayout layout = quantizer.layout(static_cast<std::int64_t>(values.size()));
   const std::vector<float> scales = quantizer.host_scale();
+  const std::vector<std::int32_t> zero_points = quantizer.host_zero_point();
   std::vector<float> codes(values.begin(), values.end());
   for (std::size_t i = 0; i < codes.size(); ++i) {
-    codes[i] /= scales[i / static_cast<std::size_t>(layout.inner)];
+    const std::size_t channel = i / static_cast<std::size_t>(layout.inner);
+    codes[i] = codes[i] / scales[channel] + static_cast<float>(zero_points[channel]);
   }
   return codes;
 }
@@ -74,7 +77,7 @@ class Gatherer {
     if (tensor_.error) add_error(*tensor_.error, *tensor_.quantizer, values);
     if (!counter_) return;
     if (tensor_.in_codes) {
-      counter_->add(in_steps(*tensor_.quantizer, values));
+      counter_->add(in_codes(*tensor_.quantizer, values));
     } else {
       counter_->add(values);
     }

@@ -58,7 +58,8 @@ struct MeasuredTensor {
   QuantizedLayer* weights_of = nullptr;  // null for an activation
   // Nothing while the quantizer never observed anything.
   std::optional<QuantizationError> error = {};
-  // Of the values; where the quantizer has several scales, of value / scale, which are codes.
+  // Of the values; where the quantizer has several scales, of value / scale + zero point, which are
+  // codes before they are rounded and clipped.
   ValueHistogram histogram = {};
   bool in_codes = false;
 };

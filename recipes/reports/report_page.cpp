@@ -409,7 +409,7 @@ std::string describe(const ReportedTensor& tensor) {
 std::string tensor_figure(const std::string& title, const ReportedTensor& tensor, bool quantized) {
   return figure(
       histogram_chart({.title = title,
-                       .x_label = tensor.in_codes ? "value / scale of its channel" : "value",
+                       .x_label = tensor.in_codes ? "value / scale + zero point" : "value",
                        .histogram = tensor.histogram,
                        .range = tensor.range,
                        .levels = tensor.levels}),
@@ -427,8 +427,8 @@ std::string histograms(const RunReport& report) {
         "the range that the quantizer represents, "
         "<span class=\"key\" style=\"width:2px;background:var(--limit)\"></span>its ends; "
         "<span class=\"key\" style=\"width:2px;background:var(--level)\"></span>the values of the "
-        "codes, for 4 bits and fewer. Weights with a scale for each channel are shown in steps of "
-        "that scale.";
+        "codes, for 4 bits and fewer. Weights with a scale for each channel are shown in codes, "
+        "before they are rounded.";
   }
   html += "</p>\n<div class=\"charts small\">\n";
   for (const ReportedLayer& layer : report.layers) {

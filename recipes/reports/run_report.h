@@ -35,7 +35,7 @@ struct ReportedTensor {
   int bits = 32;
   std::optional<qat::QuantizationError> error = {};
   qat::ValueHistogram histogram = {};
-  bool in_codes = false;  // the histogram is of value / scale, the channels having their own
+  bool in_codes = false;  // the histogram is MeasuredTensor's of codes, of channels' own scales
   // What the quantizer represents, in the histogram's unit; the values of its codes for at most 4
   // bits; the smallest and largest scale.
   std::optional<std::pair<double, double>> range = {};

@@ -180,6 +180,30 @@ TEST(MeasureTensors, EveryQuantizerOnTheValuesThatReachIt) {
   EXPECT_NEAR(std::max(codes.hi, -codes.lo), 7, 1e-5);
 }
 
+// Codes, not steps from zero: all weights are positive, so that zero has the lowest code.
+TEST(MeasureTensors, HistogramsOfChannelsAreOfCodes) {
+  Rng rng(1);
+  const auto linear = std::make_shared<Linear>(LinearOptions{50, 3}, rng);
+  for (float& weight : linear->weight().value().span<float>()) weight = std::abs(weight) + 0.01F;
+  QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, default_w8a8()});
+  observers::QScheme& scheme = config.groups[0].config.weights->scheme;
+  scheme.bits = 4;
+  scheme.symmetric = false;
+  scheme.narrow_range = false;
+  const auto model =
+      prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config)
+          .model;
+  const auto batch = [](std::int64_t) { return testing::random_tensor({4, 50}, 1, DType::kF32); };
+  calibrate(*model, 1, batch);
+  const auto measured = measure_tensors(*model, 1, batch, 512);
+  const MeasuredTensor& weights = named(measured, "fc.weight_quantizer");
+  const kernels::CodeRange range = weights.quantizer->code_range();
+  EXPECT_EQ(weights.quantizer->host_zero_point(), std::vector<std::int32_t>(3, range.qmin));
+  EXPECT_GE(weights.histogram.lo, static_cast<float>(range.qmin));
+  EXPECT_NEAR(weights.histogram.hi, static_cast<float>(range.qmax), 1e-4);
+}
+
 // The values before quantization, whether layers before quantize or not.
 TEST(MeasureTensors, TheRealValuesOfAnOutput) {
   const auto model = quantized_model(BatchNormFold::kFrozen);
