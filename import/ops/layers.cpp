@@ -218,7 +218,7 @@ void matmul(Translator& t) {
   if (t.input(0).known) return matmul_of_matrix(t);
   if (t.input(1).known) refuse("its second operand is a constant of other than two dimensions");
   const ExtentShape a = t.input(0).shape, b = t.input(1).shape;
-  const bool fits = a.size() >= 2 && b.size() >= 2 && a.back() == b[b.size() - 2];
+  const bool fits = a.size() >= 2 && b.size() >= 2 && fixed(a.back()) == fixed(b[b.size() - 2]);
   if (!fits) refuse("operands " + to_string(a) + " and " + to_string(b));
   const ExtentShape lead =
       broadcast(ExtentShape(a.begin(), a.end() - 2), ExtentShape(b.begin(), b.end() - 2));

@@ -88,5 +88,14 @@ TEST(BatchOrder, AFixedBatchKeepsSamplesApart) {
   }
 }
 
+// A product over the batch, of a file that fixes it at one sample.
+TEST(BatchOrder, AProductDoesNotSumOverSamples) {
+  ModelMaker m({{1}, {6}});
+  const std::string turned = m.node("Transpose", {"x"}, {{"perm", Ints{1, 0}}});
+  const OnnxModel model = m.ending_in(m.node("MatMul", {"x", m.node("MatMul", {turned, "x"})}));
+  EXPECT_THAT(message_of<InputError>([&] { translate(model, {6}); }),
+              HasSubstr("expected a size that does not depend on the batch's"));
+}
+
 }  // namespace
 }  // namespace steelyard::imports
