@@ -81,7 +81,7 @@ std::optional<deploy::Graph> model_to_check(const VerifyArguments& options, cons
 }
 
 double top1(const Tensor& outputs, const Dataset& data, std::int64_t samples) {
-  const Tensor labels = first_samples(data, samples).targets;
+  const Tensor labels = spread_samples(data, samples).targets;
   return 100.0 * static_cast<double>(count_correct(outputs, labels)) / static_cast<double>(samples);
 }
 
@@ -235,7 +235,7 @@ ExitCode verify_at(const deploy::Graph& graph, const std::optional<deploy::OnnxR
   Experiment& experiment = *run.experiment;
   const deploy::Interpreter interpreter(graph);
   const Dataset test =
-      enlarged(first_samples(experiment.test(), std::min(kSamples, options.samples)), graph);
+      enlarged(spread_samples(experiment.test(), std::min(kSamples, options.samples)), graph);
   const deploy::Verification result =
       deploy::verify(*experiment.deployed_model(), interpreter, test, kSamples, /*batch_size=*/1);
   fmt::print("at {}: {}", shape_string(test.sample_shape()), to_string(result));

@@ -263,7 +263,7 @@ Verification verify(Module& model, const Interpreter& interpreter, const Dataset
                      ", the dataset has " + shape_string(given));
   }
   const LoaderOptions options = plain_batches(interpreter, std::min(batch_size, result.samples));
-  const Dataset chosen = load_samples(first_samples(dataset, samples));
+  const Dataset chosen = load_samples(spread_samples(dataset, samples));
   result.inputs = normalized(chosen.inputs, options.normalization);
   Shape output_shape = graph.values[graph.output].shape;
   output_shape.insert(output_shape.begin(), result.samples);

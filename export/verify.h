@@ -44,7 +44,7 @@ struct Verification {
   const ValueComparison* first_mismatch() const;
 };
 
-// Runs both on the first `samples` of the dataset: the model's forward in evaluation, as training
+// Runs both on spread_samples() of the dataset: the model's forward in evaluation, as training
 // computes it, and the interpreter. Throws InputError when they are different networks.
 Verification verify(Module& model, const Interpreter& interpreter, const Dataset& dataset,
                     std::int64_t samples, std::int64_t batch_size);

@@ -1,6 +1,8 @@
 #include "steelyard/framework/float_range.h"
 
 #include <algorithm>
+#include <array>
+#include <cfloat>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -38,6 +40,25 @@ void require_within_float32(const Tensor& tensor, const std::string& what) {
   refuse<double>(tensor, what, "", " is beyond float32", [](double v) {
     return std::isfinite(v) && std::abs(v) > std::numeric_limits<float>::max();
   });
+}
+
+bool is_whole_and_rounded(double value) {
+  if (value != std::trunc(value) || static_cast<double>(static_cast<float>(value)) == value) {
+    return false;
+  }
+  std::array<char, 32> text{};
+  const auto [end, error] =
+      std::to_chars(text.begin(), text.end(), value, std::chars_format::general, FLT_DIG);
+  double of_few_digits = 0;
+  std::from_chars(text.begin(), end, of_few_digits);
+  return of_few_digits != value;
+}
+
+void require_whole_numbers_kept(const Tensor& tensor, const std::string& what) {
+  if (tensor.dtype() != DType::kF64) return;
+  constexpr double kAllAreWhole = 0x1p53;
+  refuse<double>(tensor, what, "", " would be rounded to float32 (subtract an offset)",
+                 [](double v) { return std::abs(v) < kAllAreWhole && is_whole_and_rounded(v); });
 }
 
 Tensor whole_numbers(const Tensor& integers, const std::string& what) {

@@ -317,12 +317,6 @@ Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> ind
   return selected;
 }
 
-Dataset first_samples(const Dataset& dataset, std::int64_t count) {
-  std::vector<std::int64_t> indices(static_cast<std::size_t>(std::min(count, dataset.size())));
-  std::iota(indices.begin(), indices.end(), std::int64_t{0});
-  return select_samples(dataset, indices);
-}
-
 Dataset spread_samples(const Dataset& dataset, std::int64_t count) {
   const std::int64_t size = dataset.size();
   if (count >= size) return dataset;

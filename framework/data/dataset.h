@@ -72,8 +72,6 @@ void require_finite_samples(const Dataset& dataset);
 
 // The samples at `indices`, in that order: copied, or read from the same source.
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices);
-// The first `count` of them, or all.
-Dataset first_samples(const Dataset& dataset, std::int64_t count);
 // `count` of them at even distances, or all: of all classes, also where they are in order. They
 // keep their names (SampleSource::name()).
 Dataset spread_samples(const Dataset& dataset, std::int64_t count);

@@ -243,6 +243,8 @@ TEST_F(SafetensorsDataset, ReadsValuesWhenTheyAreAskedFor) {
        "sample 1: -16777217 at [1] is beyond the whole numbers of float32");
   said(Tensor::from<double>({0, 0, 0, 0, 1e300, 0}, {2, 3}),
        "sample 1: 1e+300 at [1] is beyond float32");
+  said(Tensor::from<double>({1.496e11, 1600000007.5, 1e30, 0, 1600000007, 0}, {2, 3}),
+       "sample 1: 1600000007 at [1] would be rounded to float32 (subtract an offset)");
   const float nan = std::numeric_limits<float>::quiet_NaN();
   said(Tensor::from<float>({0, 0, nan, 0, 0, 0}, {2, 3}),
        "sample 0: expected finite values, got nan at [2]");
@@ -315,7 +317,7 @@ TEST_F(SafetensorsDataset, LoadsSeveralInputs) {
             std::string::npos);
   DatasetRegistry own;
   own.add("own", "here", [&](const DatasetRequest&) {
-    return DatasetSplits{first_samples(train, 1), Dataset{train.inputs, train.targets, 1}};
+    return DatasetSplits{spread_samples(train, 1), Dataset{train.inputs, train.targets, 1}};
   });
   EXPECT_EQ(message_of<InputError>([&] {
               own.load(DatasetRequest{.name = "own", .path = "here", .inputs = {"ids"}});
@@ -346,6 +348,8 @@ TEST_F(SafetensorsDataset, SaysWhatItExpects) {
        "expected 1 sample or more, got inputs [0, 3]");
   said(Tensor::zeros({2, 3}), Tensor::from<double>({0, -1e39}, {2}),
        "targets: -1e+39 at [1] is beyond float32");
+  said(Tensor::zeros({2, 3}), Tensor::from<double>({0, 16777217}, {2}),
+       "targets: 16777217 at [1] would be rounded to float32 (subtract an offset)");
   said(Tensor::zeros({3, 3}), labels, "expected targets for 3 samples, got shape [2]");
   EXPECT_NE(message_of<InputError>([&] {
               builtin_datasets().load("safetensors", folder_ / "train.safetensors");

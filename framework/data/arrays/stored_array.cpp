@@ -90,6 +90,7 @@ class ArraySamples : public SampleSource {
   Tensor floats_of(const Tensor& stored, std::int64_t sample) const {
     if (!array_.holds_floats()) return whole_numbers(stored, name(sample));
     require_within_float32(stored, name(sample));
+    require_whole_numbers_kept(stored, name(sample));
     require_finite_values(stored, name(sample));
     return stored.to(DType::kF32);
   }
@@ -155,6 +156,7 @@ Tensor array_targets(const StoredArray& array) {
     const Tensor stored = array.read(0, shape);
     if (!array.holds_floats()) return stored;
     require_within_float32(stored, array.name());
+    require_whole_numbers_kept(stored, array.name());
     const Tensor targets = stored.to(DType::kF32);
     return shape.size() == 1 ? targets.reshape({shape[0], 1}) : targets;
   });

@@ -1,8 +1,6 @@
 #include "steelyard/framework/data/tables/table_columns.h"
 
 #include <algorithm>
-#include <array>
-#include <cfloat>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +9,7 @@
 
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
+#include "steelyard/framework/float_range.h"
 #include "steelyard/framework/suggest.h"
 
 namespace steelyard {
@@ -76,23 +75,12 @@ TableColumn column_of(const CsvReader& reader, const std::string& name,
   return column;
 }
 
-bool is_whole(std::string_view text, double value) {
-  constexpr double kAllAreWhole = 0x1p53;
-  if (std::abs(value) < kAllAreWhole) return value == std::trunc(value);
-  return text.find_first_of(".eE") == std::string_view::npos;
-}
-
-// As a float, times in seconds and long numbers of customers would become equal; numbers of up to 6
-// digits (FLT_DIG), as 1.496e11, stay apart.
+// As written: every double from 2^53 on is whole.
 bool is_whole_and_rounded(std::string_view number, double value) {
-  if (!is_whole(number, value) || static_cast<double>(static_cast<float>(value)) == value)
-    return false;
-  std::array<char, 32> text{};
-  const auto [end, error] =
-      std::to_chars(text.begin(), text.end(), value, std::chars_format::general, FLT_DIG);
-  double of_few_digits = 0;
-  std::from_chars(text.begin(), end, of_few_digits);
-  return of_few_digits != value;
+  constexpr double kAllAreWhole = 0x1p53;
+  const bool written_whole = number.find_first_of(".eE") == std::string_view::npos;
+  return (std::abs(value) < kAllAreWhole || written_whole) &&
+         steelyard::is_whole_and_rounded(value);
 }
 
 // A field without spaces around it and without a plus sign.
