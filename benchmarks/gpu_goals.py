@@ -62,9 +62,15 @@ def ends_of_steps(out):
     return ends
 
 
+def result_of(ends, step, *path, statuses=(0,)):
+    """What a step wrote when it ran last; None where it broke off then: the file may be of an earlier run."""
+    end = ends.get(step)
+    return load(*path) if end is None or end["status"] in statuses else None
+
+
 def judge_tests(goals, logs, ends):
     for name in TESTS:
-        result = load(logs, name + ".json")
+        result = result_of(ends, name, logs, name + ".json", statuses=(0, 1))  # 1: a test failed
         if result is None:
             end = ends.get(name)
             if end is None or end["timed_out"]:
@@ -102,13 +108,14 @@ def judge_training(goals, out, runs):
               None if len(hashes) < SEEDS else len(set(hashes)) == 1)
 
 
-def judge_kernels(goals, out):
-    rows = {(row["type"], row["name"]): row for row in (load(out, "benchmark.json") or {"rows": []})["rows"]}
+def judge_kernels(goals, out, ends):
+    measured = result_of(ends, "benchmark", out, "benchmark.json") or {"rows": []}
+    rows = {(row["type"], row["name"]): row for row in measured["rows"]}
     for kind in AGAINST_TORCH:
         for name in BANDWIDTH:
             row = rows.get((kind, name))
             goals.at_least(f"{name}, {kind}: of copy's bandwidth", 0.95, row and round(row["ratio_to_copy"], 3))
-    theirs = (load(out, "torch.json") or {"rows": []})["rows"]
+    theirs = (result_of(ends, "torch", out, "torch.json") or {"rows": []})["rows"]
     for kind, limit in AGAINST_TORCH.items():
         own = [row for row in theirs if row["type"] == kind]
         for row in own:
@@ -117,8 +124,9 @@ def judge_kernels(goals, out):
             goals.at_least(f"{kind}: times faster than torch", limit, None)
 
 
-def judge_training_steps(goals, out):
-    results = {row["model"]: row for row in (load(out, "step.json") or {"results": []})["results"]}
+def judge_training_steps(goals, out, ends):
+    measured = result_of(ends, "training_step", out, "step.json") or {"results": []}
+    results = {row["model"]: row for row in measured["results"]}
     for model in MODELS:
         row = results.get(model)
 
@@ -144,8 +152,8 @@ def main():
     judge_tests(goals, logs, ends)
     judge_steps(goals, ends)
     judge_training(goals, out, runs)
-    judge_kernels(goals, out)
-    judge_training_steps(goals, out)
+    judge_kernels(goals, out, ends)
+    judge_training_steps(goals, out, ends)
     with open(os.path.join(out, "goals.json"), "w") as file:
         json.dump(goals.rows, file, indent=1)
         file.write("\n")

@@ -87,7 +87,7 @@ def differences(before, after):
     shared = [name for name in one if name in other and one[name].size == other[name].size]
     far = {name: float(np.abs(one[name] - other[name]).max(initial=0) / max(np.abs(one[name]).max(initial=0), 1e-30))
            for name in shared}
-    unequal = sorted((name for name in far if far[name] > 0), key=far.get, reverse=True)
+    unequal = sorted((name for name in far if not far[name] == 0), key=far.get, reverse=True)  # NaN, too
     kinds = collections.Counter(name.rpartition(".")[2] for name in unequal)
     return {"tensors": len(shared), "equal": len(shared) - len(unequal),
             "only_in_one": len(one) + len(other) - 2 * len(shared), "unequal_kinds": dict(kinds),

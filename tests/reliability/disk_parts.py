@@ -144,6 +144,8 @@ def sweep(program, disk, name, command, folder, after, clock, result):
         if failed is None:
             counts["complete"] = True
             found = [] if done.returncode == 0 else [f"exit {done.returncode}: {done.stderr}"]
+            if counts["operations"] == 0:
+                found.append("no operation failed: was the library loaded that lets them fail?")
         else:
             found = problems(program, done, folder)
             try:
