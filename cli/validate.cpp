@@ -22,8 +22,7 @@ ExitCode validate(const ValidateArguments& options) {
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   require_exportable(experiment, registries);
-  experiment.require_norm_to_freeze();
-  experiment.require_logits();
+  experiment.require_new_run();
   experiment.load_teacher(registries);
   experiment.make_optimizer();
   experiment.make_schedule();

@@ -147,8 +147,7 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
       return true;
     }
     stops = train_step(*batch, stop);
-    const std::int64_t every = options_.checkpoint_every_steps;
-    if (!options_.run_dir.empty() && every > 0 && position_.step % every == 0) {
+    if (saves_after_step()) {
       save(kLast);
       if (options_.keep_step_checkpoints) {
         save("step-" + std::to_string(position_.step) + ".safetensors");
@@ -157,6 +156,11 @@ bool Trainer::run_epoch(const std::atomic<bool>& stop) {
   }
   steps_.end_epoch();  // the caller may move the model
   return false;
+}
+
+bool Trainer::saves_after_step() const {
+  const std::int64_t every = options_.checkpoint_every_steps;
+  return !options_.run_dir.empty() && every > 0 && position_.step % every == 0;
 }
 
 bool Trainer::any_rank_stops(const std::atomic<bool>& stop) {
@@ -205,7 +209,9 @@ bool Trainer::train_step(const Batch& batch, const std::atomic<bool>& stop) {
       },
       stop);
   if (average_) average_->update();
-  if (position_.step % kStepsPerComparison == 0) compare_replicas();
+  if (stops || saves_after_step() || position_.step % kStepsPerComparison == 0) {
+    compare_replicas();
+  }
   if (position_.step % kStepsPerCheck == 0) steps_.finite_loss(position_.step, loss, batch);
   return stops;
 }
@@ -288,7 +294,6 @@ void Trainer::compare_replicas() {
 }
 
 void Trainer::save(const std::string& file_name) {
-  compare_replicas();
   together([&] {
     require_finite_state();
     for (TrainerCallback* callback : callbacks_) callback->on_checkpoint();

@@ -120,6 +120,8 @@ class Trainer {
   std::int64_t final_form_from() const;
   TrainResult result(bool interrupted) const;
   bool run_epoch(const std::atomic<bool>& stop);  // false: stopped
+  // Whether a checkpoint is due within the epoch.
+  bool saves_after_step() const;
   bool any_rank_stops(const std::atomic<bool>& stop);
   // Runs `work`; the TrainingDiverged that it throws on one rank is thrown on all. Returns whether
   // `stop` is then true on any rank.
@@ -132,7 +134,8 @@ class Trainer {
   // The state of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
-  // Throws TrainingDiverged on all ranks where the model's state is not the same on all.
+  // Throws TrainingDiverged on all ranks where the model's state is not the same on all. After a
+  // step: an evaluation renews what follows from learned ranges, on those ranks that have samples.
   void compare_replicas();
   void save(const std::string& file_name);
   void write(const std::filesystem::path& path);

@@ -21,8 +21,9 @@ Variable training_loss(Module& model, const Loss& loss,
   const Variable outputs = model.forward(Variable(batch.inputs), context);
   const Variable task = compute_loss(loss, outputs, batch.targets, part);
   if (!distillation) return task;
-  return mix_losses(task, distillation_loss(outputs, teacher, distillation->temperature),
-                    distillation->weight);
+  const Variable divergence = distillation_loss(
+      rows_of(loss, outputs), rows_of(loss, Variable(teacher)).value(), distillation->temperature);
+  return mix_losses(task, divergence, distillation->weight);
 }
 
 LossPart whole_batch(const Loss& loss, const Tensor& targets) {

@@ -177,11 +177,11 @@ void require_output(const GraphSpec& graph, Module& module) {
                               shape_string(found));
 }
 
+}  // namespace
+
 bool moves_values(const std::string& type) {
   return type == "Reshape" || type == "Permute" || type == "Flatten";
 }
-
-}  // namespace
 
 std::int64_t readers_of(const GraphSpec& graph, const std::string& name) {
   std::int64_t readers = 0;

@@ -72,6 +72,8 @@ struct GraphSpec {
 std::size_t last_computing(const GraphSpec& graph);
 // How many inputs of nodes that value is.
 std::int64_t readers_of(const GraphSpec& graph, const std::string& name);
+// Whether modules of that type give other places to the same values.
+bool moves_values(const std::string& type);
 // The activation that outputs have last: the head or the type of the last node that computes.
 std::string output_activation(const GraphSpec& graph);
 // Of the last node's value, without the batch. Throws std::invalid_argument where the graph does

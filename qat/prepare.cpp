@@ -416,6 +416,7 @@ class Preparer {
   void swap_own_output(const Chain& chain, kernels::Activation activation,
                        const std::string& note) {
     const ModuleNode& node = nodes_[chain.head];
+    if (!(*node.slot)->named_parameters().empty()) require_alone(chain.head);
     FormRequest request;
     request.output = *joins_;
     if (node.form->output) node.form->output(request.output);

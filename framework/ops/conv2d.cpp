@@ -1,5 +1,7 @@
 #include "steelyard/framework/ops/conv2d.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/describes.h"
 #include "steelyard/framework/ops/column_sums.h"
 #include "steelyard/framework/ops/op_support.h"
@@ -95,7 +97,7 @@ void require_window_fits(const kernels::Conv2dShape& s) {
 
 kernels::Conv2dShape conv2d_shape(const Shape& x, const Shape& w, const Conv2dGeometry& geometry) {
   if (x.size() != 4) ops::fail("conv2d", "input [N, H, W, C]", shape_string(x));
-  if (w.size() != 4 || w[0] < 1 || w[2] < 1 || w[3] < 1) {
+  if (w.size() != 4 || *std::min_element(w.begin(), w.end()) < 1) {
     ops::fail("conv2d", "weight [O, C/groups, KH, KW]", shape_string(w));
   }
   require_geometry(geometry);

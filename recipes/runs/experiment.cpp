@@ -14,6 +14,7 @@
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/reestimate.h"
+#include "steelyard/qat/words.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/initial_weights.h"
 
@@ -195,8 +196,20 @@ void Experiment::require_trainable_on(Device device) const {
           "train.matmul_precision: tf32 needs a CUDA device, this run is on the CPU");
 }
 
-void Experiment::require_norm_to_freeze() const {
+void Experiment::require_new_run() const {
   if (recipe_.schedule.freeze_batch_norm) require_norm_left("freeze_bn");
+  require_logits();
+  require_learned_ranges();
+}
+
+void Experiment::require_learned_ranges() const {
+  if (!recipe_.schedule.keep_ranges || !recipe_.quantize ||
+      recipe_.quantize->algorithm == qat::Learning::kNothing) {
+    return;
+  }
+  fail_at(place("quantize", "algorithm"),
+          "quantize.algorithm: " + word_of(recipe_.quantize->algorithm) +
+              " learns ranges, which calibrate.freeze keeps: expected one of the two");
 }
 
 void Experiment::move_to(Device device) {
@@ -229,7 +242,7 @@ void Experiment::load_teacher(const Registries& registries) {
   const auto& checkpoint = recipe_.train.teacher_checkpoint;
   if (!checkpoint) return;
   teacher_ = make_float_model(registries);
-  load_source("train.distill.checkpoint", *checkpoint,
+  load_source(kTeacherSource, *checkpoint,
               recipe_.resolved.find("train")->find("distill")->find("checkpoint")->place,
               *teacher_);
 }

@@ -105,12 +105,10 @@ class Experiment {
   // Throws InputError where the recipe asks for what the device does not do.
   void require_trainable_on(Device device) const;
 
-  // Throws InputError where schedule.freeze_bn finds no batch norm. For new runs: older ones, made
-  // before this was an error, are loaded and go on.
-  void require_norm_to_freeze() const;
-  // Throws InputError where model.layers end in the activation that the loss contains, which would
-  // be computed twice. For new runs, too.
-  void require_logits() const;
+  // Throws InputError for what earlier versions accepted, whose runs are loaded and go on:
+  // schedule.freeze_bn without a batch norm; model.layers that end in the activation that the loss
+  // contains, which would be computed twice; learned ranges, which calibrate.freeze keeps.
+  void require_new_run() const;
 
   // Moves the model and the teacher, once it is loaded, to a device, which multiplies as the recipe
   // says from then on; they are built on the CPU.
@@ -197,6 +195,8 @@ class Experiment {
   void require_targets_of_network() const;
   void require_frames() const;
   void require_norm_left(std::string_view key) const;
+  void require_logits() const;
+  void require_learned_ranges() const;
   void require_batches(std::string_view table, std::string_view key, std::int64_t batches) const;
   // Checks that there are as many samples as calibrate asks for; notes what it leaves out.
   void require_calibration_samples();

@@ -101,11 +101,21 @@ void Experiment::note_activation_twice() {
 void Experiment::require_logits() const {
   const YamlNode* layers = recipe_.model.options.find("layers");
   if (network_ || layers == nullptr || layers->items.empty()) return;
-  const YamlNode* type = layers->items.back().find("type");
+  const auto type_of = [](const YamlNode& layer) {
+    const YamlNode* type = layer.find("type");
+    return type == nullptr ? std::string() : type->text;
+  };
+  // The last one that computes in evaluation.
+  const auto last =
+      std::find_if(layers->items.rbegin(), layers->items.rend(), [&](const YamlNode& layer) {
+        const std::string type = type_of(layer);
+        return !imports::moves_values(type) && type != "Dropout";
+      });
   const std::string own = activation_of_loss();
-  if (type == nullptr || type->text != own) return;
-  fail_at(type->place, "model.layers: the model ends in " + own + ", which the loss " +
-                           word_of(loss().type) + " contains: leave it out");
+  if (last == layers->items.rend() || type_of(*last) != own) return;
+  fail_at(last->find("type")->place, "model.layers: the model ends in " + own +
+                                         ", which the loss " + word_of(loss().type) +
+                                         " contains: leave it out");
 }
 
 bool Experiment::leaves_head() const {

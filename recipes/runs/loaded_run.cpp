@@ -17,6 +17,12 @@ bool decides_on_the_model(const std::string& key) {
          key == "export.reduce_range";
 }
 
+bool lies_in(const std::filesystem::path& folder, const std::filesystem::path& checkpoint) {
+  std::error_code error;
+  return std::filesystem::equivalent(std::filesystem::absolute(checkpoint).parent_path(), folder,
+                                     error);
+}
+
 // Throws InputError if the recipe in the folder describes another model than the one that was
 // trained. A checkpoint from elsewhere may be of another training.
 void require_trained_by(const std::filesystem::path& folder, const Recipe& recipe,
@@ -24,9 +30,7 @@ void require_trained_by(const std::filesystem::path& folder, const Recipe& recip
   const YamlNode in_folder = essential_recipe(recipe);
   take_more_epochs(record.recipe, in_folder);  // the run goes on to more
   auto differences = recipe_differences(in_folder, record.recipe);
-  std::error_code error;
-  if (!std::filesystem::equivalent(std::filesystem::absolute(checkpoint).parent_path(), folder,
-                                   error)) {
+  if (!lies_in(folder, checkpoint)) {
     std::erase_if(differences, [](const auto& d) { return !decides_on_the_model(d.key); });
   }
   if (differences.empty()) return;
@@ -39,12 +43,13 @@ void require_trained_by(const std::filesystem::path& folder, const Recipe& recip
 
 LoadedRun load_run(const std::filesystem::path& folder, const std::string& checkpoint,
                    const Registries& registries, RunData data) {
-  const bool own = checkpoint == "last" || checkpoint == "best";
+  const bool named = checkpoint == "last" || checkpoint == "best";
   LoadedRun run;
-  run.checkpoint = own ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
+  run.checkpoint =
+      named ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
   const std::string name = run.checkpoint.string();
   Recipe recipe = recipe_of_run(folder, registries.models);
-  if (own && !path_exists(run.checkpoint)) {
+  if (named && !path_exists(run.checkpoint)) {
     const std::string other = checkpoint == "last" ? "best" : "last";
     const bool has_other = path_exists(folder / (other + ".safetensors"));
     throw InputError(printable(name) + ": the run has no such checkpoint" +
@@ -60,7 +65,7 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
         run.experiment->data_digest() != record->data_digest) {
       const std::string other = name + ": the training data is not what the run was trained on";
       const std::string test = test_aside ? ": data.test sets other samples aside" : "";
-      if (test_aside && own) {
+      if (test_aside && lies_in(folder, run.checkpoint)) {
         throw InputError(other + test + ", which the run may have trained on; restore the data");
       }
       run.notes.push_back(other + test);

@@ -182,10 +182,7 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
                       ? continued(std::move(recipe), registries_, options_.folder)
                       : Experiment(std::move(recipe), registries_, InitialWeights::kRecipe)) {
   experiment_.require_trainable_on(device_);
-  if (!continues_) {
-    experiment_.require_norm_to_freeze();
-    experiment_.require_logits();
-  }
+  if (!continues_) experiment_.require_new_run();
   require_exportable(experiment_, registries_);
   note_exportability(experiment_, registries_);
 }

@@ -100,9 +100,9 @@ class Run {
 
   // Whether this rank opens the folder, writes the files and prints.
   bool first_rank() const { return ranks_->rank() == 0; }
-  std::vector<Agreement> agreements() const;
+  std::vector<Agreement> agreements(bool goes_on) const;
   void require_same_recipe() const;
-  void require_same_checkpoint() const;
+  bool require_same_checkpoint() const;
   void take_own_gpu(int rank_on_machine);
 
   RunOptions options_;

@@ -34,8 +34,8 @@ void Run::join(comm::Communicator& ranks, int rank_on_machine) {
                            ": train.shards: " + error.what());
   }
   if (ranks.size() == 1) return;
-  require_same_checkpoint();
-  require_agreement(agreements(), ranks);
+  const bool goes_on = require_same_checkpoint();
+  require_agreement(agreements(goes_on), ranks);
   take_own_gpu(rank_on_machine);
 }
 
@@ -50,16 +50,21 @@ void Run::require_same_recipe() const {
   });
 }
 
-// A rank that sees no checkpoint gets the first one's; another one would go on from it.
-void Run::require_same_checkpoint() const {
+// A rank that sees no checkpoint gets the first one's; another one would go on from it. Returns
+// whether there is one.
+bool Run::require_same_checkpoint() const {
   const std::filesystem::path last = options_.folder / run_files::kLast;
-  const std::string own = continues_ ? sha256_of_file(last) : "";
+  std::string own;
+  on_all_ranks(*ranks_, [&] {
+    if (continues_) own = sha256_of_file(last);
+  });
   const std::string first = ranks_->broadcast(own);
   on_all_ranks(*ranks_, [&] {
     if (own.empty() || own == first) return;
     throw InputError(printable(last.string()) + ": is not the checkpoint of rank 0, which " +
                      (first.empty() ? "begins anew" : "resumes from another"));
   });
+  return !first.empty();
 }
 
 void Run::take_own_gpu(int rank_on_machine) {
@@ -82,9 +87,11 @@ void Run::take_own_gpu(int rank_on_machine) {
 }
 
 // Everything that the bits of a run depend on, and the program that computes them.
-std::vector<Agreement> Run::agreements() const {
+std::vector<Agreement> Run::agreements(bool goes_on) const {
   std::string sources;
   for (const auto& [key, digest] : experiment_.record().sources) {
+    // Of a run that goes on only those ranks read it that see no checkpoint, which replaces it.
+    if (goes_on && key != kTeacherSource) continue;
     sources.append(key).append(" ").append(digest).append("\n");
   }
   return {{"run folder", std::filesystem::absolute(options_.folder).lexically_normal().string()},

@@ -31,6 +31,9 @@ std::string to_string(const InputFormat& format);
 // "; its class 2 is 'cat', the dataset's 'dog'", or "" where the names are the same.
 std::string difference_of_names(const DatasetNames& trained_on, const DatasetNames& found);
 
+// In RunRecord::sources, of the model whose outputs the run learns from.
+inline constexpr const char* kTeacherSource = "train.distill.checkpoint";
+
 struct RunRecord {
   InputFormat input;
   Normalization normalization;  // what inputs were and are normalized with

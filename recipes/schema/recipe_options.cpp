@@ -1,7 +1,6 @@
 #include "steelyard/recipes/schema/recipe_options.h"
 
 #include "steelyard/observers/registry.h"
-#include "steelyard/qat/words.h"
 #include "steelyard/recipes/language/option_docs.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
 
@@ -49,16 +48,6 @@ void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
             "train.only keeps batch norms, schedule.reestimate_bn changes them: expected one of "
             "the two");
   }
-}
-
-void require_learning(const OptionReader& from, const Recipe& recipe) {
-  if (!recipe.schedule.keep_ranges || !recipe.quantize ||
-      recipe.quantize->algorithm == qat::Learning::kNothing) {
-    return;
-  }
-  fail_at(from.table("quantize").at("algorithm").place,
-          "quantize.algorithm: " + word_of(recipe.quantize->algorithm) +
-              " learns ranges, which calibrate.freeze keeps: expected one of the two");
 }
 
 void require_rows_for_shards(const OptionReader& from, const Recipe& recipe) {
@@ -127,7 +116,6 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);
-        require_learning(from, recipe);
         require_rows_for_shards(from, recipe);
         require_mergeable_ranges(from, recipe);
       });

@@ -48,10 +48,11 @@ void require_budget(const Sensitivity& layers, const WidthBudget& budget,
                     std::optional<int> activation_bits);
 
 // The widths of weights, among those measured to leave outputs finite, whose divergences have the
-// least sum that the budget allows, exactly; activations have `activation_bits`, or their widths in the run. The sum stands
-// for the whole: each layer's error is taken to move the outputs independently of the
-// others' (Cai et al., ZeroQ, arXiv:2001.00281, whose sensitivity this is; HAWQ-V3,
-// arXiv:2011.10680, solves the same problem by integer programming). Throws as require_budget().
+// least sum that the budget allows, exactly; activations have `activation_bits`, or their widths in
+// the run. The sum stands for the whole: each layer's error is taken to move the outputs
+// independently of the others' (Cai et al., ZeroQ, arXiv:2001.00281, whose sensitivity this is;
+// HAWQ-V3, arXiv:2011.10680, solves the same problem by integer programming). Throws as
+// require_budget().
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
                         std::optional<int> activation_bits);
 

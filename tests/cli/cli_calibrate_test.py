@@ -70,7 +70,7 @@ class Calibrate(Case):
         self.assertRegex(self.read("run", "recipe.yaml"), r"\n  batches: 9\n")
         plain = self.recipe(CALIBRATED, "plain.yaml")
         self.assertIn(note, self.run_program("calibrate", plain, "--run-dir", "set", "--set", "calibrate={}").stderr)
-        self.assertNotIn(note, self.run_program("calibrate", plain, "--run-dir", "silent").stderr)
+        self.assertNotIn(note, self.notes_of("calibrate", plain, "--run-dir", "silent"))
         silent, explicit = (tensors_of(self.path(folder, "last.safetensors")) for folder in ("silent", "set"))
         self.assertEqual(silent, explicit)
         # Training takes as many, and a run goes on with the number that it began with.
@@ -201,6 +201,13 @@ class Calibrate(Case):
         self.assertEqual(self.scales("calibrated"), self.scales("trained"))
         self.succeed("train", recipe, "--run-dir", "moved", "--set", "calibrate.freeze=false")
         self.assertNotEqual(self.scales("calibrated"), self.scales("moved"))
+
+    def test_learned_ranges_are_not_frozen(self):
+        recipe = self.recipe(CALIBRATED + "calibrate: {batches: 3, freeze: false}\n")
+        learned = ("--set", "quantize.algorithm.method=lsq")
+        self.fail_with(2, "quantize.algorithm: lsq learns ranges, which calibrate.freeze keeps: expected one of the two",
+                       arguments=["validate", recipe, *learned, "--set", "calibrate.freeze=true"])
+        self.fail_with(2, "lsq learns ranges", arguments=["train", recipe, "--run-dir", "new", *learned, "--set", "calibrate.freeze=true"])
 
     def test_one_sample_left_for_the_last_batch(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 1, freeze: true}\n")

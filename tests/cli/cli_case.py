@@ -57,10 +57,15 @@ def read_checkpoint(path):
     return json.loads(raw[8:8 + size]), raw[8 + size:]
 
 
-def as_earlier_version(path, keys=("data", "recipe", "first_loss", "model_sha256")):
-    """Rewrites a checkpoint or an integer model as it was before its metadata held these keys."""
+def as_earlier_version(path, keys=("data", "recipe", "first_loss", "model_sha256"), preprocessing=()):
+    """Rewrites a checkpoint or an integer model as it was before its metadata, or its preprocessing, held these keys."""
     header, data = read_checkpoint(path)
     metadata = {key: value for key, value in header["__metadata__"].items() if key not in keys}
+    if preprocessing:
+        graph = json.loads(metadata["graph"])
+        for key in preprocessing:
+            del graph["preprocessing"][key]
+        metadata["graph"] = json.dumps(graph)
 
     def encoded(digest):
         text = json.dumps({**header, "__metadata__": {**metadata, "sha256": digest}}, separators=(",", ":"),
@@ -101,6 +106,11 @@ class Case(unittest.TestCase):
         result = self.run_program(*arguments, **environment)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
+
+    def notes_of(self, *arguments):
+        result = self.run_program(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
 
     def fail_with(self, code, *fragments_after_arguments, arguments):
         result = self.run_program(*arguments)

@@ -18,11 +18,6 @@ class Import(Case):
             file.write(data)
         return name
 
-    def notes_of(self, *arguments):
-        result = self.run_program(*arguments)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stderr
-
     def test_from_a_file_to_a_verified_export(self):
         path = self.write(squeeze_excite())
         listed = self.succeed("import", path, "--dry-run", "--sample", "8,8,1")
@@ -173,9 +168,11 @@ class Import(Case):
         self.assertIn("note: model.onnx: " + twice, self.notes_of("import", "model.onnx", "--run-dir", "frames", *data))
         layers = "[{type: Flatten}, {type: Linear, name: fc, out_features: 4}, {type: Softmax}]"
         recipe = self.recipe("model: {classes: 4, layers: " + layers + "}\n" + TRAIN)
+        twice = "model.layers: the model ends in Softmax, which the loss cross_entropy contains: leave it out"
+        behind = ["--set", "model.layers=" + layers.replace("Softmax}", "Softmax}, {type: Dropout, p: 0.1}, {type: Flatten}")]
         for arguments in (["validate", recipe], ["train", recipe, "--run-dir", "twice"]):
-            self.fail_with(2, "recipe.yaml:", "model.layers: the model ends in Softmax, which the loss cross_entropy contains: leave it out",
-                           arguments=arguments)
+            self.fail_with(2, "recipe.yaml:", twice, arguments=arguments)
+        self.fail_with(2, "--set " + twice, arguments=["validate", recipe, *behind])
         plain = "[{type: Flatten}, {type: Linear, name: fc, out_features: 4}]"
         for layers, loss in ((layers.replace("Softmax", "Sigmoid"), "cross_entropy"), (plain, "cross_entropy")):
             self.succeed("validate", recipe, "--set", "model.layers=" + layers, "--set", "train.loss=" + loss)

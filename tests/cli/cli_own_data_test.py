@@ -12,7 +12,7 @@ import tarfile
 import unittest
 import zipfile
 
-from cli_case import PROGRAM, QUANTIZE, Case, read_checkpoint
+from cli_case import PROGRAM, QUANTIZE, Case, as_earlier_version, read_checkpoint
 from support.data_files import png
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
@@ -387,6 +387,8 @@ class OwnTables(OwnData):
         shutil.copy(self.path("new.csv"), self.path("new.txt"))
         self.assertEqual(self.succeed("predict", "whole1", "new.txt"), text.replace("new.csv", "new.txt"))
         self.write_table()
+        as_earlier_version(self.path(exported), keys=(), preprocessing=("table",))
+        self.assertRegex(self.succeed("verify", "whole1"), r"0 of \d+ codes differ")
         self.write("rose\niris\nlily\n", "names.txt")
         two = ["--set", "data.class_names=names.txt", "--set", "data.table.categories=[kind]", "--set", "model.classes=1",
                "--set", "model.layers=[{type: Linear, name: fc, out_features: 1}]", "--set", "train.loss=mse",
@@ -412,7 +414,8 @@ class OwnTables(OwnData):
         rows = self.read("flowers.csv")
         self.write(rows + "NA,white,lily\n", "flowers.csv")
         self.succeed("export", "own")
-        for arguments in (["eval", "own"], ["verify", "own"], ["sensitivity", "own"]):
+        by_path = ["--checkpoint", self.path("own", "last.safetensors")]
+        for arguments in (["eval", "own"], ["verify", "own"], ["sensitivity", "own"], ["eval", "own", *by_path]):
             self.fail_with(2, "last.safetensors: the training data is not what the run was trained on: data.test sets other samples aside",
                            arguments=arguments)
         self.fail_with(2, "data.test sets other samples aside", "restore the data",
@@ -421,7 +424,7 @@ class OwnTables(OwnData):
         self.assertEqual(elsewhere.returncode, 0, elsewhere.stderr)
         self.assertIn("data.test sets other samples aside", elsewhere.stderr)
         self.write(rows, "flowers.csv")
-        self.assertNotIn("data.test", self.run_program("eval", "own").stderr)
+        self.assertNotIn("data.test", self.notes_of("eval", "own"))
 
     def test_weights_of_other_columns(self):
         """The weights of a feature belong to its column, also where the numbers of features are equal."""
@@ -461,7 +464,7 @@ class OwnTables(OwnData):
             "model: {classes: 1, layers: [{type: Linear, out_features: 1}]}\n", SGD.replace("{epochs: 2", "{loss: mse, epochs: 2"))
         self.assertIn("note: data.validation: 5000 (the default) takes 5000 of 5300 training samples\n",
                       self.run_program("validate", recipe).stderr)
-        self.assertNotIn("data.validation", self.run_program("validate", recipe, "--set", "data.validation=5000").stderr)
+        self.assertNotIn("data.validation", self.notes_of("validate", recipe, "--set", "data.validation=5000"))
 
     def test_regression(self):
         self.write("x,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")

@@ -256,15 +256,35 @@ class Together(Ranks):
         resume = f"train {recipe} --run-dir /proc/self/cwd/run --resume"
         self.differing(resume, resume, r"rank 1: \S+last.safetensors: is not the checkpoint of rank 0, which begins anew", code=2,
                        folders=("here", "there"))
+        os.mkdir(self.path("here", "run"))
+        self.train(recipe, "here/run", "--set", "seed=3")
+        self.differing(resume, resume, r"rank 1: \S+last.safetensors: is not the checkpoint of rank 0, which resumes from another",
+                       code=2, folders=("here", "there"))
+
+    def test_a_rank_without_the_checkpoint_of_a_run_with_init_goes_on(self):
+        recipe = self.sharded(LAYERS + ADAMW, epochs=2)
+        self.train(recipe, "start", "--set", "seed=5")
+        init = ["--set", "init.checkpoint=" + self.path("start", "last.safetensors")]
+        self.train(recipe, "here/run", *init, "--threads", "1", "--set", "train.epochs=1")
+        self.train(recipe, "whole", *init, "--threads", "1")
+        os.makedirs(self.path("there", "run"))
+        resume = f"train {recipe} --run-dir /proc/self/cwd/run --resume " + " ".join(init)
+        done = self.in_folders(resume, resume, ("here", "there"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.sha("here", "run", "last.safetensors"), self.sha("whole", "last.safetensors"))
 
     def differing(self, first, second, what, code, folders=(".", ".")):
-        """Two ranks with arguments of their own; Open MPI 5.0.7 itself fails where its command line has two programs."""
-        script = (f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then cd {folders[1]}; exec {PROGRAM} {second}; '
-                  f'else cd {folders[0]}; exec {PROGRAM} {first}; fi')
-        done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
-                              env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
+        """Two ranks with arguments of their own, which are refused."""
+        done = self.in_folders(first, second, folders)
         self.assertEqual(done.returncode, code, done.stderr)
         self.require_one_error(done.stdout + done.stderr, what)
+
+    def in_folders(self, first, second, folders):
+        """Open MPI 5.0.7 itself fails where its command line has two programs."""
+        script = (f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then cd {folders[1]}; exec {PROGRAM} {second}; '
+                  f'else cd {folders[0]}; exec {PROGRAM} {first}; fi')
+        return subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
+                              env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
 
     def require_one_error(self, printed, what):
         self.assertEqual(len(re.findall("(?:error|failed|lost): ", printed)), 1, printed)

@@ -162,6 +162,8 @@ TEST(Conv2dErrors, NameTheArgument) {
             "[conv2d] expected input [N, H, W, C], got [5, 5, 3]");
   EXPECT_EQ(error({1, 5, 5, 3}, {8, 3, 3}, {}),
             "[conv2d] expected weight [O, C/groups, KH, KW], got [8, 3, 3]");
+  EXPECT_EQ(error({1, 5, 5, 0}, {8, 0, 3, 3}, {}),
+            "[conv2d] expected weight [O, C/groups, KH, KW], got [8, 0, 3, 3]");
   EXPECT_EQ(error({1, 5, 5, 3}, {8, 3, 3, 3}, {}, {7}), "[conv2d] expected bias [8], got [7]");
   EXPECT_EQ(error({1, 5, 5, 3}, {8, 3, 3, 3}, {.groups = 2}),
             "[conv2d] expected groups that divide C = 3 and O = 8, got 2");

@@ -7,6 +7,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/permute.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -83,6 +84,34 @@ TEST(TrainingLoss, GradientsFollowTheClosedForm) {
   EXPECT_NEAR(loss.value().item(), expected_loss, 1e-13);
   const std::vector<double> got = values(student.weight().grad());
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-14) << i;
+}
+
+// [N, 1, 1, C], as the classes of one pixel.
+class OfOnePixel : public Module {
+ public:
+  explicit OfOnePixel(std::shared_ptr<Module> of_rows) : of_rows_(std::move(of_rows)) {}
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const Variable rows = of_rows_->forward(x, context);
+    return reshape(rows, {rows.shape()[0], 1, 1, rows.shape()[1]});
+  }
+  std::string type_name() const override { return "OfOnePixel"; }
+
+ private:
+  std::shared_ptr<Module> of_rows_;
+};
+
+TEST(TrainingLoss, OfOnePixelIsThatOfARow) {
+  const auto of = [](bool pixel) {
+    std::shared_ptr<Module> student = std::make_shared<Student>(1);
+    std::shared_ptr<Module> teacher = std::make_shared<Student>(2, /*teaches=*/true);
+    if (pixel) student = std::make_shared<OfOnePixel>(student);
+    if (pixel) teacher = std::make_shared<OfOnePixel>(teacher);
+    ForwardContext training{.training = true};
+    return training_loss(*student, {}, Distillation{.teacher = teacher}, some_batch(), training)
+        .value()
+        .item();
+  };
+  EXPECT_EQ(of(true), of(false));
 }
 
 TEST(TrainingLoss, IsTheTaskLossWithoutATeacher) {

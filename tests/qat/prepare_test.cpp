@@ -8,6 +8,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/batch_norm2d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
@@ -236,6 +237,22 @@ TEST(Prepare, ALayerInTwoPlacesIsAnError) {
             "a and c are the same layer: expected a layer for each place (quantize.ignore leaves "
             "it in float)");
   EXPECT_NO_THROW(prepare(net(), config_for({"Linear"}, {"a", "c"})));
+  // A trainable factor too, though not one that stays as it is.
+  const auto scaled = [](bool trainable) {
+    Rng rng(1);
+    const ConstantArithmeticOptions options{.operation = Arithmetic::kMultiply,
+                                            .trainable = trainable};
+    const auto shared = std::make_shared<ConstantArithmetic>(options, Tensor::full({4}, 0.5));
+    return std::make_shared<Sequential>(
+        Sequential::NamedChildren{{"a", std::make_shared<Linear>(LinearOptions{4, 4}, rng)},
+                                  {"m", shared},
+                                  {"b", std::make_shared<Linear>(LinearOptions{4, 4}, rng)},
+                                  {"n", shared}});
+  };
+  EXPECT_NO_THROW(prepare(scaled(false), config_for({"Linear"})));
+  EXPECT_EQ(message_of<InputError>([&] { prepare(scaled(true), config_for({"Linear"})); }),
+            "m and n are the same layer: expected a layer for each place (quantize.ignore leaves "
+            "it in float)");
 }
 
 TEST(Prepare, MessagesAboutEntriesNameTheirPlaceAndANearName) {

@@ -295,10 +295,6 @@ INSTANTIATE_TEST_SUITE_P(
                   "calibrate: {freeze: true}\nschedule: {observe: {from: 1}, "
                   "fake_quant: {from: 1}}\nquantize:",
                   "r.yaml:9:21: schedule.observe has no effect: calibrate.freeze keeps all ranges"},
-        BadRecipe{"FrozenRangesAndLearnedOnes",
-                  "quantize:", "calibrate: {freeze: true}\nquantize:\n  algorithm: {method: lsq}",
-                  "r.yaml:10:14: quantize.algorithm: lsq learns ranges, which calibrate.freeze "
-                  "keeps: expected one of the two"},
         BadRecipe{"PercentileThatCutsHalf", "observer: histogram",
                   "observer: percentile, percentile: 50",
                   "r.yaml:14:64: expected a number above 50 and at most 100, got '50'"},
