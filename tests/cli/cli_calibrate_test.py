@@ -6,7 +6,7 @@ import struct
 import unittest
 
 from cli_helpers_test import floats, tensors_of
-from cli_case import LAYERS, QUANTIZE, SGD, Case
+from cli_case import LAYERS, QUANTIZE, SGD, Case, as_earlier_version
 from support.data_files import f32, i64, write_safetensors, write_split
 
 FLOAT = LAYERS + SGD.replace("epochs: 6", "epochs: 2")
@@ -208,6 +208,14 @@ class Calibrate(Case):
         self.fail_with(2, "quantize.algorithm: lsq learns ranges, which calibrate.freeze keeps: expected one of the two",
                        arguments=["validate", recipe, *learned, "--set", "calibrate.freeze=true"])
         self.fail_with(2, "lsq learns ranges", arguments=["train", recipe, "--run-dir", "new", *learned, "--set", "calibrate.freeze=true"])
+        # A run of a version that took both goes on being loaded.
+        self.succeed("train", recipe, "--run-dir", "old", *learned)
+        text = self.read("old", "recipe.yaml")
+        with open(self.path("old", "recipe.yaml"), "w", encoding="utf-8") as file:
+            file.write(text.replace("freeze: false", "freeze: true"))
+        as_earlier_version(self.path("old", "last.safetensors"))
+        self.assertIn("freeze: true", self.read("old", "recipe.yaml"))
+        self.assertRegex(self.succeed("verify", "old"), r"0 of \d+ codes differ")
 
     def test_one_sample_left_for_the_last_batch(self):
         recipe = self.recipe(CALIBRATED + "calibrate: {batches: 1, freeze: true}\n")
