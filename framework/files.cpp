@@ -155,8 +155,8 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path), tempora
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
+  ::unlink(temporary_.c_str());  // while it is locked: afterwards it may be another process's
   ::close(descriptor_);
-  ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(const void* data, std::uint64_t bytes) {

@@ -18,6 +18,7 @@ bool cuda_is_available() { return false; }
 int cuda_device_count() { return 0; }
 std::string cuda_absence() { return "this build is without CUDA"; }
 std::string cuda_device_problem(int) { return cuda_absence(); }
+CudaIdentity cuda_identity(int) { cuda_is_absent(); }
 void cuda_select_device(int) { cuda_is_absent(); }
 void *cuda_new_stream() { cuda_is_absent(); }
 void cuda_release_stream(void *) noexcept {}

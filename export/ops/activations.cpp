@@ -15,7 +15,6 @@ namespace steelyard::deploy {
 namespace {
 
 using Formula = std::function<double(double)>;
-using IsExact = std::function<bool(float)>;
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -72,15 +71,29 @@ void activate(const Operands& op, const Formula& formula) {
              [&](std::int64_t i) { return kernels::quantize_value(table[bytes[i]], grid); });
 }
 
+// What a float runtime may be off by in the function's value: nothing where its floats are exact.
+// `cancelled` is the magnitude of terms that it rounds and that may be much larger than their sum.
+struct FloatError {
+  std::function<bool(float)> is_exact = [](float) { return false; };
+  Formula cancelled = [](double) { return 0.0; };
+};
+
+FloatError exact_at_zero() {
+  return {.is_exact = [](float x) { return x == 0; }};
+}
+
 // Whether a float runtime gives the same code for every input despite rounding: no value lies close
-// to the border between two codes, unless the floats there are exact.
+// to the border between two codes.
 bool is_safe_in_float(const Quantization& in, const Quantization& out, const Table& table,
-                      const IsExact& is_exact) {
+                      const FloatError& error) {
   constexpr double kMargin = 1e-4;  // of a code
+  constexpr double kRounding = 0x1p-22;
   for (int byte = 0; byte < 256; ++byte) {
-    if (is_exact(real_of(in, byte))) continue;
+    const float x = real_of(in, byte);
+    if (error.is_exact(x)) continue;
     const double steps = double{table[static_cast<std::size_t>(byte)]} / double{out.scale};
-    if (std::abs(steps - std::floor(steps) - 0.5) < kMargin) return false;
+    const double rounded = error.cancelled(double{x}) * kRounding / double{out.scale};
+    if (std::abs(steps - std::floor(steps) - 0.5) < kMargin + rounded) return false;
   }
   return true;
 }
@@ -110,12 +123,12 @@ void add_lookup(OnnxNodes& nodes, const Node& node, const Table& table, const st
 // Writes ONNX's float operation if it gives the same codes, else the table.
 template <typename Write>
 void write(OnnxNodes& nodes, const Node& node, const std::string& output, const Formula& formula,
-           const IsExact& is_exact, const Write& in_float) {
+           const FloatError& error, const Write& in_float) {
   const auto& out = nodes.graph().values[node.output].quantization;
   if (out) {
     const Quantization& in = *nodes.graph().values[node.inputs[0]].quantization;
     const Table table = table_of(in, formula);
-    if (!is_safe_in_float(in, *out, table, is_exact)) {
+    if (!is_safe_in_float(in, *out, table, error)) {
       return add_lookup(nodes, node, table, output);
     }
   }
@@ -123,32 +136,27 @@ void write(OnnxNodes& nodes, const Node& node, const std::string& output, const 
 }
 
 void sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  write(
-      nodes, node, output, sigmoid, [](float x) { return x == 0; },
-      [&] { nodes.onnx().add("Sigmoid", {nodes.input(node)}, output); });
+  write(nodes, node, output, sigmoid, exact_at_zero(),
+        [&] { nodes.onnx().add("Sigmoid", {nodes.input(node)}, output); });
 }
 
 void silu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  write(
-      nodes, node, output, silu, [](float x) { return x == 0; },
-      [&] {
-        const std::string gate = node.name + "/gate";
-        nodes.onnx().add("Sigmoid", {nodes.input(node)}, gate);
-        nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
-      });
+  write(nodes, node, output, silu, exact_at_zero(), [&] {
+    const std::string gate = node.name + "/gate";
+    nodes.onnx().add("Sigmoid", {nodes.input(node)}, gate);
+    nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
+  });
 }
 
 // x * HardSigmoid(x): HardSwish came with opset 14.
 void hardswish_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  write(
-      nodes, node, output, hardswish,
-      [](float x) { return x == 0 || x <= -3.0001F || x >= 3.0001F; },
-      [&] {
-        const std::string gate = node.name + "/gate";
-        nodes.onnx().add("HardSigmoid", {nodes.input(node)}, gate,
-                         {{"alpha", 1.0F / 6.0F}, {"beta", 0.5F}});
-        nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
-      });
+  write(nodes, node, output, hardswish,
+        {.is_exact = [](float x) { return x == 0 || x <= -3.0001F || x >= 3.0001F; }}, [&] {
+          const std::string gate = node.name + "/gate";
+          nodes.onnx().add("HardSigmoid", {nodes.input(node)}, gate,
+                           {{"alpha", 1.0F / 6.0F}, {"beta", 0.5F}});
+          nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
+        });
 }
 
 double gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
@@ -167,8 +175,7 @@ void gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
     onnx.add("Mul", {x, name + "/gate"}, name + "/twice");
     onnx.add("Mul", {name + "/twice", number("/half", 0.5F)}, output);
   };
-  write(
-      nodes, node, output, gelu, [](float x) { return x == 0; }, in_float);
+  write(nodes, node, output, gelu, exact_at_zero(), in_float);
 }
 
 const double kGeluFactor = std::sqrt(2 / std::numbers::pi);
@@ -195,8 +202,11 @@ void tanh_gelu_onnx(OnnxNodes& nodes, const Node& node, const std::string& outpu
     onnx.add("Mul", {x, name + "/gate"}, name + "/twice");
     onnx.add("Mul", {name + "/twice", number("/half", 0.5)}, output);
   };
-  write(
-      nodes, node, output, tanh_gelu, [](float x) { return x == 0; }, in_float);
+  write(nodes, node, output, tanh_gelu, exact_at_zero(), in_float);
+}
+
+Formula terms_of(const kernels::Ramp& ramp) {
+  return [ramp](double x) { return std::abs(ramp.slope * x) + std::abs(ramp.offset); };
 }
 
 Formula affine_of(const Node& node) {
@@ -214,8 +224,7 @@ void affine_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
     nodes.onnx().add("Mul", {nodes.input(node), number("/slope", node.ramp.slope)}, scaled);
     if (shifts) nodes.onnx().add("Add", {scaled, number("/offset", node.ramp.offset)}, output);
   };
-  write(
-      nodes, node, output, affine_of(node), [](float) { return false; }, in_float);
+  write(nodes, node, output, affine_of(node), {.cancelled = terms_of(node.ramp)}, in_float);
 }
 
 // With a slope as float runtimes have it: of two floats a product in double is exact.
@@ -225,12 +234,11 @@ Formula leaky_relu_of(const Node& node) {
 }
 
 void leaky_relu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  write(
-      nodes, node, output, leaky_relu_of(node), [](float x) { return x >= 0; },
-      [&] {
-        nodes.onnx().add("LeakyRelu", {nodes.input(node)}, output,
-                         {{"alpha", static_cast<float>(node.ramp.slope)}});
-      });
+  write(nodes, node, output, leaky_relu_of(node), {.is_exact = [](float x) { return x >= 0; }},
+        [&] {
+          nodes.onnx().add("LeakyRelu", {nodes.input(node)}, output,
+                           {{"alpha", static_cast<float>(node.ramp.slope)}});
+        });
 }
 
 void read_ramp(const Function& function, Node& node) {
@@ -249,7 +257,8 @@ void hard_sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& ou
     const double line = ramp.slope * static_cast<double>(x) + ramp.offset;
     return line <= -kMargin || line >= 1 + kMargin;
   };
-  write(nodes, node, output, hard_sigmoid_of(node), flat, [&] {
+  const FloatError error{.is_exact = flat, .cancelled = terms_of(node.ramp)};
+  write(nodes, node, output, hard_sigmoid_of(node), error, [&] {
     nodes.onnx().add("HardSigmoid", {nodes.input(node)}, output,
                      {{"alpha", static_cast<float>(node.ramp.slope)},
                       {"beta", static_cast<float>(node.ramp.offset)}});

@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, typename Input>
 void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
                   const Input& x, T* patches) {
+  if (c.columns == 0) return;  // no channels
   const std::int64_t pixels = range.end - range.begin;
   const PatchGrid grid(c.columns, pixels);
   launch(patches_kernel<T, Input>, grid.shape(pixels), stream_of(queue), grid, c, range, x,

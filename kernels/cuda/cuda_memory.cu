@@ -88,6 +88,19 @@ std::string cuda_device_problem(int index) {
          ", build with -DCMAKE_CUDA_ARCHITECTURES=" + number;
 }
 
+CudaIdentity cuda_identity(int index) {
+  cudaDeviceProp properties{};
+  require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string uuid;
+  for (const char byte : properties.uuid.bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    uuid += kDigits[value / 16];
+    uuid += kDigits[value % 16];
+  }
+  return {properties.name, uuid};
+}
+
 void cuda_select_device(int index) {
   int current = 0;
   require(cudaGetDevice(&current), "cudaGetDevice");

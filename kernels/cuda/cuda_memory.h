@@ -16,6 +16,12 @@ int cuda_device_count();
 std::string cuda_absence();
 // Why the device cannot run this build's kernels, in CUDA's words; empty where it can. Selects it.
 std::string cuda_device_problem(int index);
+// What tells GPUs apart, of all machines.
+struct CudaIdentity {
+  std::string model;  // "NVIDIA H100 PCIe"
+  std::string uuid;   // 32 hexadecimal digits
+};
+CudaIdentity cuda_identity(int index);
 // The device of the calling thread's next calls.
 void cuda_select_device(int index);
 // A stream that does not wait for the default one.

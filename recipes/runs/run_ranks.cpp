@@ -1,4 +1,5 @@
 // What the ranks of a run agree on before they train together.
+#include <algorithm>
 #include <array>
 
 #include "steelyard/framework/comm/nccl.h"
@@ -7,18 +8,36 @@
 #include "steelyard/framework/printable.h"
 #include "steelyard/framework/sha256.h"
 #include "steelyard/kernels/backend.h"
+#include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/runs/run.h"
 
 namespace steelyard {
 namespace {
 
+constexpr const char* kGpuOfItsOwn = "each rank needs a GPU of its own: ";
+
+// A launcher may let each process see its own GPU alone, which is then number 0 to all of them.
 Device gpu_of_rank(const std::string& device, int rank_on_machine) {
   const bool named = device.starts_with("cuda:");
   if (named && rank_on_machine > 0) {
     throw DeviceError("device '" + device + "' is one for all, 'cuda' is one for each");
   }
-  return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine));
+  const int visible = std::max(1, kernels::cuda_device_count());
+  return resolve_device(named ? device : "cuda:" + std::to_string(rank_on_machine % visible));
+}
+
+void require_gpus_of_their_own(Device device, comm::Communicator& ranks) {
+  const kernels::CudaIdentity own = kernels::cuda_identity(device.index);
+  require_agreement({{"model of GPU", own.model}}, ranks);
+  const std::vector<std::string> all = ranks.gather(own.uuid);
+  for (auto taken = all.begin(); taken != all.end(); ++taken) {
+    const auto again = std::find(taken + 1, all.end(), *taken);
+    if (again == all.end()) continue;
+    throw SharedInputError(std::string(kGpuOfItsOwn) + "rank " +
+                           std::to_string(taken - all.begin()) + " and rank " +
+                           std::to_string(again - all.begin()) + " have the same one");
+  }
 }
 
 }  // namespace
@@ -75,10 +94,10 @@ void Run::take_own_gpu(int rank_on_machine) {
     try {
       device_ = gpu_of_rank(experiment_.recipe().device, rank_on_machine);
     } catch (const DeviceError& error) {
-      throw InputError(std::string("each rank of a machine needs a GPU of its own: ") +
-                       error.what());
+      throw InputError(kGpuOfItsOwn + std::string(error.what()));
     }
   });
+  require_gpus_of_their_own(device_, *ranks_);
   if (comm::nccl_name().empty()) {
     options_.note("sums of gradients go through the memory of the hosts: built without NCCL");
   } else {

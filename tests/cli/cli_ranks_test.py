@@ -316,10 +316,16 @@ class Gpus(Ranks):
         out, err = self.ranks_train(2, recipe, "two", STEELYARD_EMULATED_GPUS="2")
         self.assertIn("through the memory of the hosts: built without NCCL", out + err)
         self.assertEqual(self.sha("two", "last.safetensors"), self.sha("one", "last.safetensors"))
-        for device, why in (("cuda", "device 'cuda:1' is not available: this machine has 1 CUDA device"),
-                            ("cuda:0", "device 'cuda:0' is one for all, 'cuda' is one for each")):
+        for device, rank, why in (("cuda", "", "rank 0 and rank 1 have the same one"),
+                                  ("cuda:0", "rank 1: ", "device 'cuda:0' is one for all, 'cuda' is one for each")):
             out, err = self.ranks_train(2, recipe, "refused", "--device", device, code=2)
-            self.assertIn(f"error: rank 1: each rank of a machine needs a GPU of its own: {why}", out + err)
+            self.assertIn(f"error: {rank}each rank needs a GPU of its own: {why}", out + err)
+        # Each process sees one, as where srun shares them out.
+        script = f"STEELYARD_EMULATED_UUID=$OMPI_COMM_WORLD_RANK exec {PROGRAM} train {recipe} --run-dir {self.path('shown')}"
+        done = subprocess.run(mpirun.command(2, "sh", "-c", script), cwd=self.folder, text=True, capture_output=True,
+                              env=environment(OMP_NUM_THREADS="1"), timeout=HANG)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.sha("shown", "last.safetensors"), self.sha("one", "last.safetensors"))
         self.assertFalse(os.path.exists(self.path("refused", "last.safetensors")))
 
 

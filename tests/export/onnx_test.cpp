@@ -70,6 +70,33 @@ TEST_F(Onnx, SaysHowTheInputIsMade) {
   EXPECT_TRUE(holds(bytes, R"(["a \"cat\"","dog"])"));
 }
 
+// Terms that are much larger than their sum are rounded by more than it shows: a table has the
+// codes.
+TEST_F(Onnx, AMapWhoseTermsCancelIsATable) {
+  const auto bytes_of = [&](float in_scale, const kernels::Ramp& ramp, float out_scale) {
+    Graph graph;
+    graph.name = "map";
+    graph.values = {{"x", {4}, std::nullopt},
+                    {"quantize", {4}, Quantization{{in_scale, 0}, {0, 255}, DType::kU8}},
+                    {"affine", {4}, Quantization{{out_scale, 0}, {0, 255}, DType::kU8}}};
+    for (const Op op : {Op::kQuantize, Op::kAffine}) {
+      Node& node = graph.nodes.emplace_back();
+      node.op = op;
+      node.name = op_name(op);
+      node.inputs = {graph.nodes.size() - 1};
+      node.output = graph.nodes.size();
+      if (op == Op::kAffine) node.ramp = ramp;
+    }
+    graph.input = 0;
+    graph.output = 2;
+    return written(graph);
+  };
+  EXPECT_FALSE(holds(bytes_of(0.25F, {.slope = 1.2463726, .offset = 0.32}, 0.313F), "Gather"));
+  // In float, code 246 gives 170, not 171.
+  const kernels::Ramp cancels{.slope = 1.246372597455919, .offset = -1096.7400612252598};
+  EXPECT_TRUE(holds(bytes_of(0x1.ee59dap+1F, cancels, 0x1.068004p-1F), "Gather"));
+}
+
 TEST_F(Onnx, SaysWhichModelItWasMadeFrom) {
   Graph graph = network(8);
   written(graph);

@@ -34,6 +34,18 @@ TYPED_TEST(EmbeddingKernel, GathersRowsAndAddsTheirGradientsInOrder) {
   }
 }
 
+TYPED_TEST(EmbeddingKernel, AnIndexOutsideIsNaNAndHasNoGradient) {
+  using T = TypeParam;
+  const std::vector<T> table{1, 2, 3, 4}, dy{5, 6, 7, 8, 9, 10};
+  const std::vector<std::int64_t> indices{-1, 1, 2};
+  std::vector<T> y(6), grad(4, T(9));
+  run(Embedding<T>{3, 2, 2, indices.data(), table.data(), y.data()});
+  run(EmbeddingBackward<T>{3, 2, 2, indices.data(), dy.data(), grad.data()});
+  EXPECT_EQ((std::vector<T>{y[2], y[3]}), (std::vector<T>{3, 4}));
+  for (const int i : {0, 1, 4, 5}) EXPECT_TRUE(std::isnan(y[static_cast<std::size_t>(i)]));
+  EXPECT_EQ(grad, (std::vector<T>{0, 0, 7, 8}));
+}
+
 TYPED_TEST(EmbeddingKernel, RoundsToIndicesHalvesToEven) {
   using T = TypeParam;
   const std::vector<T> x{T(0), T(0.5), T(1.5), T(2.4), T(-0.4), T(-0.6), T(NAN), T(INFINITY)};

@@ -47,6 +47,11 @@ std::string cuda_device_problem(int) {
   const char* problem = std::getenv("STEELYARD_EMULATED_PROBLEM");
   return problem != nullptr ? problem : "";
 }
+// The variable STEELYARD_EMULATED_UUID, so that each process of a run may see another one alone.
+CudaIdentity cuda_identity(int index) {
+  const char* uuid = std::getenv("STEELYARD_EMULATED_UUID");
+  return {"emulated", (uuid != nullptr ? uuid : "emulated-") + std::to_string(index)};
+}
 void cuda_select_device(int) {}
 void* cuda_new_stream() { return emulation::new_stream(); }
 void cuda_release_stream(void* stream) noexcept { emulation::release_stream(stream); }
