@@ -122,6 +122,10 @@ std::string OnnxNodes::input(const Node& node, std::size_t i) {
   return in_order(node, node.inputs[i], read_by(node, node.inputs[i]));
 }
 
+std::string OnnxNodes::input_of_one_scale(const Node& node, std::size_t i) {
+  return in_order(node, node.inputs[i], tensor(node.inputs[i]));
+}
+
 std::string OnnxNodes::codes(const Node& node, std::size_t i) {
   return in_order(node, node.inputs[i], graph_.values[node.inputs[i]].name + "/codes");
 }

@@ -48,6 +48,9 @@ class OnnxNodes {
 
   // The tensor of an input in the order that the node's operation reads and makes.
   std::string input(const Node& node, std::size_t i = 0);
+  // The same of codes with their one scale. Of operations that ONNX Runtime computes on codes where
+  // all of their inputs are dequantized: with other scales it cannot.
+  std::string input_of_one_scale(const Node& node, std::size_t i);
   // The tensor of its codes in that order.
   std::string codes(const Node& node, std::size_t i = 0);
   // The dimension of such a tensor, and of the output's.

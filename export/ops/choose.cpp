@@ -25,7 +25,11 @@ void add_choice(OnnxNodes& nodes, const Node& node, const char* comparison,
                 const std::string& output) {
   const std::string condition = node.name + "/condition";
   nodes.onnx().add(comparison, {nodes.operand(node, 0), nodes.operand(node, 1)}, condition);
-  nodes.onnx().add("Where", {condition, nodes.operand(node, 2), nodes.operand(node, 3)}, output);
+  // ONNX Runtime computes a Where of dequantized values that is quantized again on codes, for which
+  // it needs one scale (OnnxNodes::read_by): it does not look through a Max of one value.
+  const std::string chosen = node.name + "/chosen";
+  nodes.onnx().add("Where", {condition, nodes.operand(node, 2), nodes.operand(node, 3)}, chosen);
+  nodes.onnx().add("Max", {chosen}, output);
 }
 
 OpInfo row(Op op, const char* name, void (*reference)(const Operands&),

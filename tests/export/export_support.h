@@ -18,6 +18,7 @@
 #include "steelyard/layers/reorder.h"
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
+#include "steelyard/layers/where.h"
 #include "steelyard/qat/prepare.h"
 #include "tests/support/tensors.h"
 
@@ -99,6 +100,21 @@ inline std::shared_ptr<Module> upsampling_net(Rng& rng) {
                                 {"rows", mean_over(1)},
                                 {"flatten", std::make_shared<Flatten>()},
                                 {"fc", std::make_shared<Linear>(LinearOptions{48, 5}, rng)}});
+}
+
+// [N, 9, 8, 3]: joined along the rows and chosen by a comparison, in float between quantized
+// layers.
+inline std::shared_ptr<Module> joined_and_chosen_net(Rng& rng) {
+  const std::array<Tensor, 4> above{Tensor(), Tensor::full({1}, 0.1), Tensor(),
+                                    Tensor::full({1}, 0.3)};
+  return std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+      {"a", conv(3, 4, 3, 1, rng)},
+      {"b", conv(4, 4, 1, 1, rng)},
+      {"rows", std::make_shared<CatAxis>(1), {"a", "b"}},
+      {"c", conv(4, 4, 3, 2, rng)},
+      {"above", std::make_shared<Where>(Comparison::kGreater, above), {"c", "c"}},
+      {"flatten", std::make_shared<Flatten>()},
+      {"fc", std::make_shared<Linear>(LinearOptions{144, 5}, rng)}});
 }
 
 // [N, 9, 8, 3]: a mean over channels, and one over columns of what it gives.

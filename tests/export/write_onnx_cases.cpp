@@ -146,6 +146,10 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   const Expected arithmetic{true, "QLinearConv QLinearAdd Sub Div Mul Max", "Conv Gemm"};
   writer.write_network("arithmetic", testing::arithmetic_net, w8a8(), arithmetic);
   writer.write_network("arithmetic_signed", testing::arithmetic_net, w8a8(8, true), arithmetic);
+  const Expected joined{true, "QLinearConv QLinearConcat Where", "Conv"};
+  writer.write_network("joined_and_chosen", testing::joined_and_chosen_net, w8a8(), joined);
+  writer.write_network("joined_and_chosen_signed", testing::joined_and_chosen_net, w8a8(8, true),
+                       joined);
   writer.write_network("layers_w6", testing::every_layer, w8a8(6), layers);
   qat::QuantizeConfig seven = w8a8(7);  // all codes, -64 too: the most that never saturates
   seven.groups[0].config.weights->scheme.narrow_range = false;
