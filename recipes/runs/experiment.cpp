@@ -97,7 +97,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
   load_data(registries, exported_ ? KnownData{.class_names = exported_->class_names} : known);
   release_cached_memory();  // the training set before it was split
   load_network(network);
-  note_activation_twice();
+  note_activation();
   if (exported_) compare_exported_data();
   if (network_ && !exported_) {
     if (auto note = note_of_positions(*network_, normalization()))
@@ -256,7 +256,7 @@ void Experiment::load_source(const std::string& key, const std::string& checkpoi
     notes_.push_back(key + ": the tensors are those of the file's entry '" + file.entry + "'");
   }
   note_other_normalization(key, checkpoint);
-  compare_names(key, checkpoint, place, init);
+  compare_names_in({key, checkpoint, place}, /*refuses=*/init.skip.empty());
 }
 
 std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,

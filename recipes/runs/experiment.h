@@ -163,8 +163,10 @@ class Experiment {
   // {train, validation}. Throws InputError where there are too few samples.
   std::pair<Dataset, Dataset> split_train(const Dataset& train) const;
   void weigh_classes();
-  // Where an imported model ends in the activation that the loss contains.
-  void note_activation_twice();
+  // Where the model ends in a Softmax or Sigmoid and the loss computes one of its outputs.
+  void note_activation();
+  std::string last_activation() const;
+  const YamlNode* last_layer() const;
   // "none" where the loss contains none.
   std::string activation_of_loss() const;
   // A line where a batch asks for more samples than there are.
@@ -182,10 +184,16 @@ class Experiment {
   void note_other_normalization(std::string_view source, const std::string& checkpoint);
   void note_normalization_of(std::string_view source, const Normalization& of_file);
   void note_dtype_of(std::string_view source, DType of_file);
-  // Throws InputError where a checkpoint has the same classes or columns of a table in another
-  // order, or other categories of the columns; notes other differences.
-  void compare_names(const std::string& key, const std::string& checkpoint,
-                     const std::string& place, const InitSpec& init);
+  // A file that holds the names of the data that its model was trained on.
+  struct NamesSource {
+    std::string key;    // of the recipe: "init.checkpoint"
+    std::string file;   // what it says
+    std::string place;  // of that key
+  };
+  // Notes where the names differ. Throws InputError instead, if `refuses`, for the same classes or
+  // columns of a table in another order, or other categories of the columns.
+  void compare_names(const NamesSource& source, const DatasetNames& theirs, bool refuses);
+  void compare_names_in(const NamesSource& checkpoint, bool refuses);
   void build(const Registries& registries, InitialWeights weights);
   void require_whole_numbers() const;
   // Of `model.onnx`: from a checkpoint's text, else from the file.

@@ -134,11 +134,11 @@ void Experiment::compare_exported_data() {
     notes_.push_back(file + " was trained with data.transforms: " + expected +
                      ", this run has others");
   }
-  DatasetNames trained_on = input_.names;
-  if (!names.empty()) trained_on.classes = names;
+  DatasetNames trained_on;
+  trained_on.classes = names;
   if (theirs.table) trained_on.columns = theirs.table->columns;
-  const std::string difference = difference_of_names(trained_on, input_.names);
-  if (!difference.empty()) notes_.push_back(file + " was trained on other data" + difference);
+  compare_names({"model.onnx", *recipe_.model.onnx, place("model", "onnx")}, trained_on,
+                /*refuses=*/true);
 }
 
 const std::string& Experiment::data_digest() const {
@@ -292,29 +292,32 @@ void Experiment::note_normalization_of(std::string_view source, const Normalizat
                    normalize_text(of_file) + ", this run has " + normalize_text(normalization()));
 }
 
-void Experiment::compare_names(const std::string& key, const std::string& checkpoint,
-                               const std::string& place, const InitSpec& init) {
-  if (kind_of(InputFile(checkpoint)) != kSafetensorsKind) return;
-  const DatasetNames theirs =
-      dataset_names_in(SafetensorsReader(checkpoint).header().metadata, checkpoint);
+void Experiment::compare_names_in(const NamesSource& checkpoint, bool refuses) {
+  const std::string& file = checkpoint.file;
+  if (kind_of(InputFile(file)) != kSafetensorsKind) return;
+  compare_names(checkpoint, dataset_names_in(SafetensorsReader(file).header().metadata, file),
+                refuses);
+}
+
+void Experiment::compare_names(const NamesSource& source, const DatasetNames& theirs,
+                               bool refuses) {
   const DatasetNames& own = input_.names;
   const auto compare = [&](const DatasetNames& before, const DatasetNames& now, bool swapped,
                            const std::string& what, const std::string& how,
                            const std::string& advice) {
     if (before == now) return;
     const std::string difference = difference_of_names(before, now);
-    if (swapped && init.skip.empty()) {
-      fail_at(place,
-              key + ": " + printable(checkpoint) + " has the " + what + how + difference + advice);
+    if (swapped && refuses) {
+      fail_at(source.place, source.key + ": " + printable(source.file) + " has the " + what + how +
+                                difference + advice);
     }
-    notes_.push_back(key + " was trained on other " + what + difference);
+    notes_.push_back(source.key + " was trained on other " + what + difference);
   };
   if (!theirs.classes.empty() && !own.classes.empty()) {
     compare({.classes = theirs.classes}, {.classes = own.classes},
             std::is_permutation(theirs.classes.begin(), theirs.classes.end(), own.classes.begin(),
                                 own.classes.end()),
-            "classes", " in another order",
-            ": data.class_names lists them in the checkpoint's order");
+            "classes", " in another order", ": data.class_names lists them in the file's order");
   }
   if (!theirs.columns.empty() && !own.columns.empty()) {
     compare({.columns = theirs.columns}, {.columns = own.columns},

@@ -91,31 +91,45 @@ std::string Experiment::activation_of_loss() const {
   return "none";
 }
 
-void Experiment::note_activation_twice() {
-  const std::string own = activation_of_loss();
-  if (!network_ || leaves_head() || imports::output_activation(*network_) != own) return;
-  notes_.push_back("model.onnx: the model ends in " + own + ", which the loss " +
-                   word_of(loss().type) + " contains too: it is computed twice");
+std::string Experiment::last_activation() const {
+  if (network_) return imports::output_activation(*network_);
+  const YamlNode* layer = last_layer();
+  return layer == nullptr ? "" : layer->find("type")->text;
+}
+
+// Of `model.layers`, the last one that computes in evaluation; null for another model.
+const YamlNode* Experiment::last_layer() const {
+  const YamlNode* layers = recipe_.model.options.find("layers");
+  if (network_ || layers == nullptr) return nullptr;
+  const auto computes = [](const YamlNode& layer) {
+    const YamlNode* type = layer.find("type");
+    return type != nullptr && !imports::moves_values(type->text) && type->text != "Dropout";
+  };
+  const auto last = std::find_if(layers->items.rbegin(), layers->items.rend(), computes);
+  return last == layers->items.rend() ? nullptr : &*last;
+}
+
+void Experiment::note_activation() {
+  const std::string of_loss = activation_of_loss(), own = last_activation();
+  const bool gives_chances = own == "Softmax" || own == "Sigmoid";
+  if (of_loss == "none" || !gives_chances || leaves_head()) return;
+  if (own == of_loss && !network_) return;  // see require_logits()
+  notes_.push_back(
+      std::string(network_ ? "model.onnx" : "model.layers") + ": the model ends in " + own + ", " +
+      (own == of_loss
+           ? "which the loss " + word_of(loss().type) + " contains too: it is computed twice"
+           : "whose outputs the loss " + word_of(loss().type) +
+                 " takes for logits: it computes their " + of_loss));
 }
 
 void Experiment::require_logits() const {
-  const YamlNode* layers = recipe_.model.options.find("layers");
-  if (network_ || layers == nullptr || layers->items.empty()) return;
-  const auto type_of = [](const YamlNode& layer) {
-    const YamlNode* type = layer.find("type");
-    return type == nullptr ? std::string() : type->text;
-  };
-  // The last one that computes in evaluation.
-  const auto last =
-      std::find_if(layers->items.rbegin(), layers->items.rend(), [&](const YamlNode& layer) {
-        const std::string type = type_of(layer);
-        return !imports::moves_values(type) && type != "Dropout";
-      });
+  const YamlNode* layer = last_layer();
+  if (layer == nullptr) return;
+  const YamlNode& type = *layer->find("type");
   const std::string own = activation_of_loss();
-  if (last == layers->items.rend() || type_of(*last) != own) return;
-  fail_at(last->find("type")->place, "model.layers: the model ends in " + own +
-                                         ", which the loss " + word_of(loss().type) +
-                                         " contains: leave it out");
+  if (type.text != own) return;
+  fail_at(type.place, "model.layers: the model ends in " + own + ", which the loss " +
+                          word_of(loss().type) + " contains: leave it out");
 }
 
 bool Experiment::leaves_head() const {

@@ -173,9 +173,13 @@ class Import(Case):
         for arguments in (["validate", recipe], ["train", recipe, "--run-dir", "twice"]):
             self.fail_with(2, "recipe.yaml:", twice, arguments=arguments)
         self.fail_with(2, "--set " + twice, arguments=["validate", recipe, *behind])
-        plain = "[{type: Flatten}, {type: Linear, name: fc, out_features: 4}]"
-        for layers, loss in ((layers.replace("Softmax", "Sigmoid"), "cross_entropy"), (plain, "cross_entropy")):
-            self.succeed("validate", recipe, "--set", "model.layers=" + layers, "--set", "train.loss=" + loss)
+        sigmoid = layers.replace("Softmax", "Sigmoid")
+        others = "the model ends in Sigmoid, whose outputs the loss cross_entropy takes for logits: it computes their Softmax\n"
+        for of_layers, noted in ((sigmoid, "note: model.layers: " + others), (layers.replace(", {type: Softmax}", ""), "")):
+            self.assertEqual(self.notes_of("validate", recipe, "--set", "model.layers=" + of_layers), noted)
+        self.write(model(pooled + [node("Flatten", ["pooled"], "one"), node("Sigmoid", ["one"], "chances")], [kernel],
+                         [port("pixels", ["n", 1, 8, 8])], [port("chances", ["n", 4])]))
+        self.assertIn("note: model.onnx: " + others, self.notes_of("import", "model.onnx", "--run-dir", "chances", *data))
 
     def test_scores_that_are_nearly_equal(self):
         """Chances of 1/2 that differ by less than a float: every form of output tells the same class or label."""

@@ -509,7 +509,20 @@ class OwnTables(OwnData):
                                   "--set", "data.table={target: [y]}"])
         self.write("z,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")
         imported = self.run_program("import", "out/model.onnx", "--run-dir", "other", *data)
-        self.assertIn("note: out/model.onnx was trained on other data; its column 0 is 'x', the dataset's is 'z'", imported.stderr)
+        self.assertIn("note: model.onnx was trained on other columns; its column 0 is 'x', the dataset's is 'z'", imported.stderr)
+
+    def test_an_export_takes_no_columns_in_another_order(self):
+        recipe = self.own_recipe(
+            "data: {dataset: table, path: ab.csv, validation: 0, test: 20, table: {target: [y], regression: true}}\n"
+            "model: {classes: 1, layers: [{type: Linear, name: fc, out_features: 1}]}\n", SGD.replace("{epochs: 2", "{loss: mse, epochs: 1"))
+        self.write("a,b,y\n" + "".join(f"{i / 50},{i % 7},{i / 25}\n" for i in range(100)), "ab.csv")
+        self.train(recipe, "ab")
+        self.succeed("export", "ab", "--format", "onnx", "--out", "out")
+        self.write("b,a,y\n" + "".join(f"{i % 7},{i / 50},{i / 25}\n" for i in range(100)), "ba.csv")
+        data = [word for key in ("dataset=table", "path=ba.csv", "validation=0", "test=20", "table={target: [y], regression: true}")
+                for word in ("--set", "data." + key)]
+        self.fail_with(2, "model.onnx: out/model.onnx has the columns in another order or with other categories; its column 0 is 'a', the "
+                       "dataset's is 'b'", arguments=["import", "out/model.onnx", "--run-dir", "swapped", *data])
 
 
 class OwnArrays(OwnData):

@@ -135,12 +135,14 @@ TEST_F(Tables, NumbersTooSmallForAFloatAreZero) {
 }
 
 TEST_F(Tables, NumbersOfFewDigitsAndFractionsAreRounded) {
-  write("train.csv", "a,b\n1.496e11,x\n1600000007.1,x\n");
-  write("test.csv", "a,b\n6.02214076E+23,x\n");
+  write("train.csv", "a,b\n1.496e11,x\n1600000007.1,x\n9007199254740992,x\n");
+  write("test.csv", "a,b\n6.02214076E+23,x\n -0100000000000000000000000 ,x\n");
   const DatasetSplits splits = load({.target = {"b"}});
   EXPECT_THAT(row(splits.train, 0), ElementsAre(1.496e11F));
   EXPECT_THAT(row(splits.train, 1), ElementsAre(1.6e9F));
+  EXPECT_THAT(row(splits.train, 2), ElementsAre(0x1p53F));
   EXPECT_THAT(row(splits.test, 0), ElementsAre(6.02214076e23F));
+  EXPECT_THAT(row(splits.test, 1), ElementsAre(-1e23F));
 }
 
 TEST_F(Tables, AMissingTargetIsAnError) {
@@ -173,6 +175,7 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
        "it"},
       {"a,b,c\n1,1600000001.0,x\n", "got '1600000001.0' (float32 would round it"},
       {"a,b,c\n1,12345678901234567890,x\n", "(float32 would round it"},
+      {"a,b,c\n1,9007199254740993,x\n", "got '9007199254740993' (float32 would round it"},
       {"a,b,c\n1,1.6000000010e9,x\n", "got '1.6000000010e9' (float32 would round it"},
       {"a,b,c\n1,1e39,x\n", "train.csv:2: column 'b': expected a finite number"},
       {"a,b,c\n1,,x\n", "data.table.missing what stands for a missing value"},

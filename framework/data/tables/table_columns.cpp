@@ -1,6 +1,8 @@
 #include "steelyard/framework/data/tables/table_columns.h"
 
 #include <algorithm>
+#include <array>
+#include <cfloat>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -75,12 +77,19 @@ TableColumn column_of(const CsvReader& reader, const std::string& name,
   return column;
 }
 
-// As written: every double from 2^53 on is whole.
+// Every double from 2^53 on is whole, and may be another number than the digits say.
 bool is_whole_and_rounded(std::string_view number, double value) {
   constexpr double kAllAreWhole = 0x1p53;
-  const bool written_whole = number.find_first_of(".eE") == std::string_view::npos;
-  return (std::abs(value) < kAllAreWhole || written_whole) &&
-         steelyard::is_whole_and_rounded(value);
+  if (std::abs(value) < kAllAreWhole) return steelyard::is_whole_and_rounded(value);
+  if (number.find_first_of(".eE") != std::string_view::npos) return false;
+  number = number.substr(number.find_first_of("123456789"));
+  const std::string_view digits = number.substr(0, number.find_last_of("0123456789") + 1);
+  std::array<char, 64> held{};
+  const char* end = std::to_chars(held.begin(), held.end(), std::abs(static_cast<float>(value)),
+                                  std::chars_format::fixed, 0)
+                        .ptr;
+  return digits.find_last_not_of('0') >= FLT_DIG &&
+         digits != std::string_view(held.data(), static_cast<std::size_t>(end - held.data()));
 }
 
 // A field without spaces around it and without a plus sign.
