@@ -106,6 +106,7 @@ TEST_F(Shards, WhatIsRefused) {
       {sample("a", "x") + member("a.png", "?") + kEnd,
        "a: expected an image a.jpg or the like, got both a.bmp and a.png"},
       {sample("a", "x") + member("a.cls", "y") + kEnd, "got both a.cls and a.cls"},
+      {sample("a", "cat\ndog\n") + kEnd, "a.cls: expected the name of a class, got several lines"},
       {sample("a", "x"), "its end is missing"},
       {sample("a", "\xff") + kEnd, "is not UTF-8"},
       {sample("a", "x").substr(0, 540), "a file that the archive cuts off"},

@@ -80,7 +80,11 @@ std::string label_of(const InputFile& file, const TarMember& member, bool may_be
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos && may_be_empty) return "";
   if (begin == std::string::npos) throw InputError(member.name + ": expected the name of a class");
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+  text = text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+  if (!may_be_empty && text.find('\n') != std::string::npos) {
+    throw InputError(member.name + ": expected the name of a class, got several lines");
+  }
+  return text;
 }
 
 // The files of one sample: those of one key, one after the other.
