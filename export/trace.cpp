@@ -322,8 +322,8 @@ void require_constants(const Graph& graph, Module& model, const Tensor& inputs) 
   }
   if (other.nodes.size() != graph.nodes.size()) {
     throw InputError(
-        fmt::format("export: the model does {} operations on one sample and {} on another, which "
-                    "has no deployed form",
+        fmt::format("export: the number of the model's operations depends on the sample ({} for "
+                    "one, {} for another), which has no deployed form",
                     graph.nodes.size(), other.nodes.size()));
   }
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {

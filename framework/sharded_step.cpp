@@ -83,17 +83,17 @@ void unpack(std::span<const T> values, const std::vector<Tensor>& tensors) {
 }  // namespace
 
 struct ShardedStep::Sums {
-  std::vector<comm::ShardSum> gradients;   // of parameters_
+  std::vector<comm::ShardSum> gradients;   // of trained_
   GradientBuckets buckets;                 // sums of `gradients`
-  std::vector<bool> taken;                 // of parameters_: the shard's gradient was
-  std::vector<float> has_gradient;         // of parameters_: 1 where a shard gave one
+  std::vector<bool> taken;                 // of trained_: the shard's gradient was
+  std::vector<float> has_gradient;         // of trained_: 1 where a shard gave one
   std::vector<comm::ShardSum> statistics;  // of every sums() in statistics_
   comm::ShardSum loss;                     // times rows
 };
 
 ShardedStep::ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks,
                          std::size_t bucket_bytes)
-    : parameters_(model.named_parameters()),
+    : all_(model.named_parameters()),
       statistics_(step_statistics(model)),
       shards_(shards),
       ranks_(ranks),
@@ -103,11 +103,12 @@ ShardedStep::ShardedStep(Module& model, std::int64_t shards, comm::Communicator&
 
 Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
   first_pass(batch, loss);
+  take_trained();
   const Gathering gathering(statistics_);
-  Sums sums{std::vector<comm::ShardSum>(parameters_.size()),
-            GradientBuckets(ranks_, parameters_, bucket_bytes_),
-            std::vector<bool>(parameters_.size()),
-            std::vector<float>(parameters_.size()),
+  Sums sums{std::vector<comm::ShardSum>(trained_.size()),
+            GradientBuckets(ranks_, trained_, bucket_bytes_),
+            std::vector<bool>(trained_.size()),
+            std::vector<float>(trained_.size()),
             {},
             {}};
   run_shards(batch, loss, sums);
@@ -122,16 +123,24 @@ Tensor ShardedStep::run(const Batch& batch, const ShardLoss& loss) {
   }
   update_statistics(statistics_, sums.has_gradient);
   std::vector<Tensor> gradients = sums.buckets.wait();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
     if (sums.has_gradient[i] != 0) {
-      parameters_[i].variable.set_grad(std::move(gradients[i]));
+      trained_[i].variable.set_grad(std::move(gradients[i]));
     } else {
-      parameters_[i].variable.clear_grad();
+      trained_[i].variable.clear_grad();
     }
   }
   const Tensor mean = Tensor::zeros(Shape{}, DType::kF64, device_);
   add_weighted(*total, 1.0 / static_cast<double>(batch.inputs.dim(0)), mean);
   return mean;
+}
+
+void ShardedStep::take_trained() {
+  trained_.clear();
+  for (NamedParameter& p : all_) {
+    p.variable.clear_grad();
+    if (p.variable.requires_grad()) trained_.push_back(p);
+  }
 }
 
 void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums) {
@@ -146,7 +155,7 @@ void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& su
     const auto [begin, end] = rows_of_shard(batch, shard);
     const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device_);
     const bool last = shard + 1 == own_.end;
-    for (NamedParameter& p : parameters_) p.variable.clear_grad();
+    for (NamedParameter& p : trained_) p.variable.clear_grad();
     std::fill(sums.taken.begin(), sums.taken.end(), false);
     if (begin < end) {
       const Variable mean = loss(rows_of(batch, begin, end), shard);
@@ -156,7 +165,7 @@ void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& su
       run_backward(mean, Tensor::full(Shape{}, part, mean.dtype(), device_), last, sums);
     }
     sums.loss.add(loss_sum);
-    for (std::size_t i = parameters_.size(); i-- > 0;) take_gradient(i, last, sums);
+    for (std::size_t i = trained_.size(); i-- > 0;) take_gradient(i, last, sums);
     for (std::size_t i = 0; i < statistics.size(); ++i) {
       sums.statistics[i].add(statistics[i].clone());
       statistics[i].fill(0);
@@ -168,8 +177,7 @@ void ShardedStep::run_backward(const Variable& loss, const Tensor& grad_output, 
                                Sums& sums) const {
   if (!last || ranks_.size() == 1) return loss.backward(grad_output);
   std::unordered_map<const GradNode*, std::size_t> index;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    index[parameters_[i].variable.node().get()] = i;
+  for (std::size_t i = 0; i < trained_.size(); ++i) index[trained_[i].variable.node().get()] = i;
   // Buckets are in order: what backward does not come to must not keep the others waiting.
   auto elsewhere = index;
   for (const auto& function : tape_of(loss)) {
@@ -187,7 +195,7 @@ void ShardedStep::run_backward(const Variable& loss, const Tensor& grad_output, 
 void ShardedStep::take_gradient(std::size_t i, bool last, Sums& sums) const {
   if (sums.taken[i]) return;
   sums.taken[i] = true;
-  Variable parameter = parameters_[i].variable;
+  Variable parameter = trained_[i].variable;
   Tensor gradient = parameter.grad();
   parameter.clear_grad();
   if (gradient.defined()) {

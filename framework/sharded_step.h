@@ -46,6 +46,8 @@ class ShardedStep {
   // A pass over the batch without gradients, from which modules that have no statistics yet get
   // their first ones.
   void first_pass(const Batch& batch, const ShardLoss& loss);
+  // Finds the parameters that are trained now; the others have no gradients, which nobody sends.
+  void take_trained();
   void run_shards(const Batch& batch, const ShardLoss& loss, Sums& sums);
   // The backward pass of one shard. During that of this rank's last shard, gradients are sent to
   // the other ranks.
@@ -55,7 +57,8 @@ class ShardedStep {
   // `flags`: of several ranks the larger ones count, in the same message.
   void update_statistics(const std::vector<StepStatistics*>& modules, std::span<float> flags = {});
 
-  std::vector<NamedParameter> parameters_;
+  std::vector<NamedParameter> all_;
+  std::vector<NamedParameter> trained_;  // of all_, in this step
   std::vector<StepStatistics*> statistics_;
   std::int64_t shards_;
   comm::Communicator& ranks_;

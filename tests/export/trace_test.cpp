@@ -189,8 +189,8 @@ TEST(Trace, RefusesValuesThatAreComputedBesideTheTape) {
             "export: linear: the operation linear reads a value that is computed from the samples "
             "without being recorded, which has no deployed form");
   EXPECT_EQ(refusal(AppliesReluToSome()),
-            "export: the model does 1 operations on one sample and 2 on another, which has no "
-            "deployed form");
+            "export: the number of the model's operations depends on the sample (1 for one, 2 for "
+            "another), which has no deployed form");
 }
 
 // A sum of its input and a parameter, or a product whose weight is computed from the input.

@@ -151,6 +151,32 @@ TEST(ShardedStep, SumsOfGradientsBeginDuringBackward) {
   }
 }
 
+// The gradient of a frozen parameter does not travel; once it is trained again, it does.
+TEST(ShardedStep, GradientsOfFrozenParametersAreNotSent) {
+  run_as_ranks(2, [&](Communicator& all) {
+    Rng rng(7);
+    const auto model =
+        sequential({{"large", linear(500, 20, rng)}, {"small", linear(20, kClasses, rng)}});
+    Variable weight = model->named_parameters()[0].variable;
+    ShardedStep step(*model, 2, all);
+    const Batch batch{Tensor::full({8, 500}, 0.5), Tensor::zeros({8}, DType::kI64)};
+    const auto bytes_of_a_step = [&] {
+      const std::int64_t before = all.stats().bytes_sent;
+      step.run(batch,
+               [&](const Batch& part, std::int64_t shard) { return loss_of(*model, part, shard); });
+      return all.stats().bytes_sent - before;
+    };
+    weight.set_grad(Tensor::zeros(weight.shape()));  // of an earlier step
+    weight.set_requires_grad(false);
+    EXPECT_LT(bytes_of_a_step(), weight.value().bytes() / 10);
+    EXPECT_FALSE(weight.grad().defined());
+    weight.set_requires_grad(true);
+    EXPECT_GT(bytes_of_a_step(), weight.value().bytes() / 2);
+    EXPECT_TRUE(weight.grad().defined());
+    all.finish();
+  });
+}
+
 TEST(ShardedStep, IsTheMeanOverTheRowsOfTheBatch) {
   const auto model = model_with_norm_and_dropout();
   model->slot("dropout").replace(make_module<Identity>());
