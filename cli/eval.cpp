@@ -56,13 +56,14 @@ Json scores_json(const ClassScores& scores, const std::string& name) {
 Json to_json(const std::filesystem::path& checkpoint, const Experiment& experiment,
              const Evaluation& evaluation) {
   const Dataset& test = experiment.test();
-  Json json{{"checkpoint", printable(checkpoint.string(), 4096)}, {"samples", test.size()}};
+  Json json{{"checkpoint", printable(checkpoint.string(), kMaxPathBytes)},
+            {"samples", test.size()}};
   json.update(to_json(evaluation.metrics));
   const std::vector<ClassScores> scores = class_scores(evaluation.predictions, test);
   const std::vector<std::string>& names = test.names.classes;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const std::string name = i < names.size() ? names[i] : std::to_string(i);
-    json["classes"].push_back(scores_json(scores[i], printable(name, 4096)));
+    json["classes"].push_back(scores_json(scores[i], printable(name, kMaxPathBytes)));
   }
   if (!evaluation.predictions.classes.defined()) return json;
   const std::vector<std::int64_t> counts = confusion_matrix(evaluation.predictions, test);

@@ -68,7 +68,7 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
     if (classifies()) {
       const std::string name =
           names_.empty() ? "class " + std::to_string(best) : printable(class_name(best));
-      fmt::print("{}  {}  {:.3f}\n", printable(sample, 4096), name, values[best]);
+      fmt::print("{}  {}  {:.3f}\n", printable(sample, kMaxPathBytes), name, values[best]);
     } else {
       print_text(sample, values);
     }
@@ -111,7 +111,7 @@ void PredictionPrinter::print_labels(const std::string& sample,
     fmt::print("\n");
     return;
   }
-  fmt::print("{}  ", printable(sample, 4096));
+  fmt::print("{}  ", printable(sample, kMaxPathBytes));
   for (const std::size_t i : said) {
     fmt::print("{}{} {:.3f}", i == said[0] ? "" : ", ", printable(class_name(i)), chances[i]);
   }
@@ -135,7 +135,7 @@ void PredictionPrinter::print_characters(const std::string& sample, std::span<co
   } else if (format_ == PredictionFormat::kCsv) {
     fmt::print("{}{},{}\n", rows_ == 0 ? "sample,text\n" : "", csv_field(sample), csv_field(text));
   } else {
-    fmt::print("{}  {}\n", printable(sample, 4096), printable(text, 4096));
+    fmt::print("{}  {}\n", printable(sample, kMaxPathBytes), printable(text, kMaxPathBytes));
   }
 }
 
@@ -157,7 +157,7 @@ void PredictionPrinter::print_json_named(const char* key, std::span<const float>
 }
 
 void PredictionPrinter::print_text(const std::string& sample, std::span<const float> values) const {
-  fmt::print("{}", printable(sample, 4096));
+  fmt::print("{}", printable(sample, kMaxPathBytes));
   const bool named = names_values(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
     fmt::print("  {}{}{}", named ? printable(names_[i]) : "", named ? " " : "", values[i]);

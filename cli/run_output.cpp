@@ -48,8 +48,7 @@ std::string warning_of_ranges(Experiment& experiment) {
 }  // namespace
 
 std::string shown(const std::filesystem::path& path) {
-  constexpr std::size_t kLongestPath = 4096;
-  return printable(path.string(), kLongestPath);
+  return printable(path.string(), kMaxPathBytes);
 }
 
 void require_writable(const std::string& option, const std::filesystem::path& file) {

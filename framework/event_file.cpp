@@ -128,4 +128,10 @@ std::vector<std::string_view> whole_records(std::string_view bytes) {
   return records;
 }
 
+std::string_view content_of_record(std::string_view record) {
+  constexpr std::size_t kBefore = kHeaderBytes + 1 + sizeof(double);  // the first field is the time
+  if (record.size() < kBefore + kFooterBytes) return {};
+  return record.substr(kBefore, record.size() - kBefore - kFooterBytes);
+}
+
 }  // namespace steelyard

@@ -23,6 +23,9 @@ std::string scalar_record(const ScalarEvent& event);
 // The records of a file, up to the first that is cut off or damaged. The views lie in `bytes`.
 std::vector<std::string_view> whole_records(std::string_view bytes);
 
+// What a record says apart from its time; records with the same differ in nothing else.
+std::string_view content_of_record(std::string_view record);
+
 // CRC-32C (Castagnoli, reflected polynomial 0x82F63B78).
 std::uint32_t crc32c(std::string_view bytes);
 

@@ -125,7 +125,7 @@ double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {
 }
 
 Variable frames_of(const Variable& outputs, std::int64_t characters) {
-  if (outputs.shape().size() == 3) return outputs;
+  if (outputs.shape().size() == 3 && outputs.dim(2) == characters) return outputs;
   const std::int64_t values = outputs.shape().size() == 2 ? outputs.dim(1) : 0;
   if (characters < 1 || values < characters || values % characters != 0) {
     throw InputError("the loss ctc needs outputs of the " + std::to_string(characters) +

@@ -21,6 +21,9 @@ char32_t utf8_character(std::string_view text);
 // separators, and the marks that reverse the order of what follows.
 bool is_control(char32_t character);
 
+// No path in Linux is longer.
+inline constexpr std::size_t kMaxPathBytes = 4096;
+
 // `text` fit for a one-line message: control characters and bytes that are not UTF-8 escaped as
 // \x1b, cut after about `max_bytes`.
 std::string printable(std::string_view text, std::size_t max_bytes = 200);

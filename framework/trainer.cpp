@@ -194,6 +194,7 @@ bool Trainer::train_step(const Batch& batch, const std::atomic<bool>& stop) {
     callback->on_step_begin(position_.step, total_steps());
   }
   const Tensor loss = steps_.run(batch, lr, position_.step);
+  if (average_) average_->update();  // before callbacks that time the step
   position_.samples += batch.inputs.dim(0);
   position_.batch = batch.index + 1;
   ++position_.step;
@@ -208,7 +209,6 @@ bool Trainer::train_step(const Batch& batch, const std::atomic<bool>& stop) {
         for (TrainerCallback* callback : callbacks_) callback->on_step_end(report);
       },
       stop);
-  if (average_) average_->update();
   if (stops || saves_after_step() || position_.step % kStepsPerComparison == 0) {
     compare_replicas();
   }

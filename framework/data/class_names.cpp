@@ -84,7 +84,7 @@ std::vector<std::string> read_names(const std::filesystem::path& path, bool char
       throw InputError(printable(path.string()) + ":" + std::to_string(line) + ": " + problem);
     };
     if (!is_utf8(name)) fail("the name '" + printable(name) + "' is not UTF-8");
-    if (name.empty() || printable(name) != name)
+    if (name.empty() || printable(name, name.size()) != name)
       fail("expected a name, got '" + printable(name) + "'");
     if (characters && utf8_length(name) != name.size()) {
       fail("expected one character, got '" + printable(name) + "'");

@@ -141,6 +141,8 @@ void convert_targets(Dataset& dataset, const TargetOptions& options) {
     return;
   }
   if (targets.dtype() != DType::kI64 || targets.rank() != 1 || dataset.classes == 0) return;
+  dataset.classes =
+      std::max<std::int64_t>({dataset.classes, options.classes, std::ssize(options.names)});
   Tensor marks = Tensor::zeros({targets.dim(0), dataset.classes});
   const std::int64_t* label = targets.data<std::int64_t>();
   for (std::int64_t i = 0; i < targets.dim(0); ++i) {

@@ -20,6 +20,8 @@ struct TargetOptions {
   // the file that lists them. Absent: those of the training set.
   std::vector<std::string> names = {};
   std::string names_source = "the training set";
+  // Of a model that was trained on the data: whole numbers may lack the last ones.
+  std::int64_t classes = 0;
 
   // Whether a sample's text may be empty: no label, or a text without characters.
   bool may_be_empty() const { return kind == TargetKind::kMarks || kind == TargetKind::kText; }
@@ -40,7 +42,8 @@ void set_targets(Dataset& dataset, const std::vector<std::string>& texts,
                  const TextSource& source);
 
 // Makes targets of another form those of `options.kind`, where it is there: labels [N] and whole
-// numbers [N, classes] become marks. Others are left as they are.
+// numbers [N, classes] become marks, of all classes that the options know. Others are left as they
+// are.
 void convert_targets(Dataset& dataset, const TargetOptions& options);
 
 // The number of samples with each class or label (mark above 1/2), or of occurrences of each

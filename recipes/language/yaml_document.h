@@ -13,9 +13,9 @@
 
 namespace steelyard {
 
-inline constexpr std::size_t kMaxYamlBytes = 256 * 1024;
+inline constexpr std::size_t kMaxYamlBytes = 1024 * 1024;
 inline constexpr int kMaxYamlDepth = 32;
-inline constexpr int kMaxYamlNodes = 10'000;
+inline constexpr int kMaxYamlNodes = 40'000;
 
 // A key and its value. A template, so that a node can hold entries of its own type.
 template <typename Node>

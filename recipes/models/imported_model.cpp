@@ -55,6 +55,11 @@ std::string inputs_text(const imports::GraphSpec& graph) {
 std::string problem_of_outputs(const Shape& sample, const ModelSpec& spec, std::int64_t classes) {
   const std::int64_t outputs = shape_size(sample);
   const std::int64_t asked = spec.classes.value_or(classes);
+  constexpr const char* kHint = ": data.class_names can list all classes";
+  if (asked == outputs && classes != 0 && classes != asked) {
+    return "model.classes is " + std::to_string(asked) + ", the data has " +
+           std::to_string(classes) + " classes" + (asked > classes ? kHint : "");
+  }
   if (asked == 0 || outputs == asked) return "";
   const std::string found =
       sample.size() == 1 ? std::to_string(outputs) + " outputs" : "outputs " + shape_string(sample);
@@ -62,7 +67,7 @@ std::string problem_of_outputs(const Shape& sample, const ModelSpec& spec, std::
     return "model.classes is " + std::to_string(asked) + ", the network has " + found;
   }
   return "the data has " + std::to_string(asked) + " classes, the network " + found +
-         (outputs > asked ? ": data.class_names can list all classes" : "");
+         (outputs > asked ? kHint : "");
 }
 
 // Paths below the model are its own.

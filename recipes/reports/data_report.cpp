@@ -45,9 +45,11 @@ class NotedSamples : public SampleSource {
   mutable Origins origins_;  // each is written by the thread that reads the sample
 };
 
-bool same_targets(const Tensor& targets, std::int64_t a, std::int64_t b) {
-  if (targets.dtype() != DType::kI64 || targets.rank() != 1) return true;
-  return targets.data<std::int64_t>()[a] == targets.data<std::int64_t>()[b];
+std::string_view target_bytes(const Tensor& targets, std::int64_t sample) {
+  const auto bytes = static_cast<std::size_t>(targets.bytes() / targets.dim(0));
+  const auto* at =
+      static_cast<const char*>(targets.raw()) + static_cast<std::size_t>(sample) * bytes;
+  return {at, bytes};
 }
 
 // What two samples have in common that are the same. Numbers as targets belong to it: rows of a
@@ -56,21 +58,19 @@ std::string identity_of(const Dataset& dataset, const Origins& origins, std::int
   std::string identity = origins[static_cast<std::size_t>(sample)].digest;
   const Tensor& targets = dataset.targets;
   if (target_kind(targets, dataset.classes) != TargetKind::kValues) return identity;
-  const auto bytes = static_cast<std::size_t>(targets.bytes() / targets.dim(0));
-  const auto* at =
-      static_cast<const char*>(targets.raw()) + static_cast<std::size_t>(sample) * bytes;
-  return identity + sha256_of({at, bytes});
+  return identity + sha256_of(target_bytes(targets, sample));
 }
 
 void find_duplicates(const DatasetSplits& splits, const Origins& trained, const Origins& tested,
                      DataReport& report) {
   const auto train = samples_of(splits.train);
   const auto test = samples_of(splits.test);
+  const Tensor& targets = splits.train.targets;
   std::unordered_map<std::string, std::int64_t> first;
   for (std::int64_t i = 0; i < train->size(); ++i) {
     const auto [at, added] = first.emplace(identity_of(splits.train, trained, i), i);
-    if (added || same_targets(splits.train.targets, at->second, i)) continue;
-    report.of_two_classes.push_back({train->name(at->second), train->name(i)});
+    if (added || target_bytes(targets, at->second) == target_bytes(targets, i)) continue;
+    report.of_two_targets.push_back({train->name(at->second), train->name(i)});
   }
   for (std::int64_t i = 0; i < test->size(); ++i) {
     const auto found = first.find(identity_of(splits.test, tested, i));
@@ -200,7 +200,11 @@ std::string to_string(const DataReport& report, const DatasetSplits& splits,
                        shape_string(d.sample_shape()));
   };
   std::string text = "train: " + samples(splits.train);
-  if (validation > 0) text += fmt::format(", {} of them for validation", validation);
+  if (validation >= splits.train.size()) {
+    text += fmt::format(", too few for data.validation: {}", validation);
+  } else if (validation > 0) {
+    text += fmt::format(", {} of them for validation", validation);
+  }
   text += "\ntest:  " + samples(splits.test) + "\n";
   if (report.image_sizes) {
     const auto& [smallest, largest] = *report.image_sizes;
@@ -214,10 +218,10 @@ std::string to_string(const DataReport& report, const DatasetSplits& splits,
   text += fmt::format("test samples that are training samples too: {}\n",
                       report.tested_and_trained.size());
   text += pairs_text(report.tested_and_trained, "is");
-  if (report.of_two_classes.empty()) return text;
-  text += fmt::format("training samples that are there before, with another class: {}\n",
-                      report.of_two_classes.size());
-  return text + pairs_text(report.of_two_classes, "and");
+  if (report.of_two_targets.empty()) return text;
+  text += fmt::format("training samples that are there before, with another target: {}\n",
+                      report.of_two_targets.size());
+  return text + pairs_text(report.of_two_targets, "and");
 }
 
 }  // namespace steelyard

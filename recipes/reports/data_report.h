@@ -23,7 +23,7 @@ struct DataReport {
   // learned.
   using Pair = std::array<std::string, 2>;
   std::vector<Pair> tested_and_trained = {};
-  std::vector<Pair> of_two_classes = {};
+  std::vector<Pair> of_two_targets = {};
 };
 
 // Reads every sample. Throws InputError that names all that cannot be read, up to ten.

@@ -81,6 +81,15 @@ bool is_batch_norm_statistic(const std::string& name) {
   return name.ends_with("running_mean") || name.ends_with("running_var");
 }
 
+std::string note_of_reduced_range(const std::vector<qat::QuantizeGroup>& groups) {
+  const bool keeps_any = std::any_of(groups.begin(), groups.end(), [](const auto& group) {
+    return group.config.weights &&
+           group.config.weights->scheme.granularity == kernels::Granularity::kGroup;
+  });
+  return std::string("weights have at most 7 bits") +
+         (keeps_any ? ", those of the strategy group 8" : "") + " (export.reduce_range)";
+}
+
 }  // namespace
 
 const Registries& builtin_registries() {
@@ -266,7 +275,7 @@ std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
   qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config);
   plan = std::move(result.plan);
   if (recipe_.exports.reduce_range) {
-    plan->notes.emplace_back("weights have at most 7 bits (export.reduce_range)");
+    plan->notes.push_back(note_of_reduced_range(recipe_.quantize->config.groups));
   }
   return result.model;
 }
@@ -311,7 +320,9 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
   try {
     model->forward(Variable(Tensor::zeros(one)), context);
   } catch (const std::invalid_argument& error) {
-    const std::string where = shards > 1 ? "a shard of a batch" : "the last batch";
+    const std::string where = shards > 1       ? "a shard of a batch"
+                              : has_one(batch) ? "each batch"
+                                               : "the last batch";
     fail_at(place("data", "batch_size"), "data.batch_size: " + std::to_string(batch) +
                                              " leaves 1 of " + std::to_string(train_.size()) +
                                              " training samples for " + where + ", on which " +

@@ -192,8 +192,10 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
     data_digest_ = digest_of(std::array{train, validation});
   }
   test_ = std::move(splits.test);
-  // The training set may have more classes than the test set.
-  if (test_.classes > 0) test_.classes = std::max(test_.classes, record.input.classes);
+  // The training set may have more classes than the test set; marks have a column for each.
+  if (test_.classes > 0 && target_kind() != TargetKind::kMarks) {
+    test_.classes = std::max(test_.classes, record.input.classes);
+  }
   require_input_of(record, test_);
 }
 
@@ -359,11 +361,23 @@ void Experiment::require_targets_of_network() const {
 // Texts: the model gives [N, characters * frames], or [N, frames, characters] where it was
 // imported.
 void Experiment::require_frames() const {
-  if (target_kind() != TargetKind::kText || network_) return;
+  if (target_kind() != TargetKind::kText) return;
+  const std::int64_t characters = input_.classes;
+  if (network_) {
+    const Shape& output = network_->output_sample;
+    const bool fits = output.size() == 2 ? output[1] == characters
+                                         : output.size() == 1 && output[0] % characters == 0;
+    if (fits) return;
+    fail_at(place("model", "onnx"),
+            "model.onnx: the loss ctc needs outputs of the " + std::to_string(characters) +
+                " characters of the data (the blank included) in every frame, the network has "
+                "outputs " +
+                shape_string(output) + ": data.class_names can list all characters");
+  }
   const std::int64_t outputs = recipe_.model.classes.value_or(0);
-  if (outputs > 0 && outputs % input_.classes == 0) return;
+  if (outputs > 0 && outputs % characters == 0) return;
   fail_at(place("model", "classes"),
-          "the loss ctc needs model.classes, a multiple of the " + std::to_string(input_.classes) +
+          "the loss ctc needs model.classes, a multiple of the " + std::to_string(characters) +
               " characters of the training set, the blank included: one output for each in every "
               "frame");
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
+#include <unordered_map>
 #include <vector>
 
 #include "steelyard/framework/event_file.h"
@@ -129,9 +130,10 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
   const std::vector<std::string_view> records = whole_records(old_events);
   std::string kept_lines;
   std::string kept_events = records.empty() ? version_record(now()) : std::string(records[0]);
-  std::size_t number = 0;
+  // Not by their order: the run may have gone on without events for a while.
+  std::unordered_map<std::string_view, std::string_view> old_records;
+  for (const std::string_view record : records) old_records[content_of_record(record)] = record;
   for (const std::string& text : whole_lines(contents_of(lines))) {
-    ++number;
     if (!is_metrics_line(text)) continue;
     try {
       const Json json = Json::parse(text);
@@ -139,7 +141,8 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
       const std::string event = event_of(json);
       earlier_seconds_ = json.value("seconds", earlier_seconds_);
       kept_lines += text + "\n";
-      kept_events += number < records.size() ? std::string(records[number]) : event;
+      const auto old = old_records.find(content_of_record(event));
+      kept_events += old != old_records.end() ? old->second : event;
     } catch (const Json::exception&) {
       continue;
     } catch (const std::invalid_argument&) {

@@ -25,11 +25,14 @@ bool takes_names(const Recipe& recipe) {
   return !table || (!table->regression && table->target.size() == 1);
 }
 
-TargetOptions target_options(const Recipe& recipe, bool names_are_known,
+TargetOptions target_options(const Recipe& recipe, const InputFormat* trained_on,
                              const std::vector<std::string>& class_names) {
   const DataSpec& data = recipe.data;
   TargetOptions options{.kind = targets_of(recipe), .separator = data.label_separator};
-  if (names_are_known) return options;
+  if (trained_on != nullptr) {
+    options.classes = trained_on->classes;
+    return options;
+  }
   if (!class_names.empty() && takes_names(recipe)) {
     options.names = class_names;
     options.names_source =
@@ -68,7 +71,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
   const DataSpec& data = recipe.data;
   const std::vector<std::string> names = datasets.names();
   const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
-  const TargetOptions targets = target_options(recipe, trained_on != nullptr, class_names);
+  const TargetOptions targets = target_options(recipe, trained_on, class_names);
   try {
     // Absolute, so that a message says where the dataset was looked for.
     return datasets.load(

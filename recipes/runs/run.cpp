@@ -57,18 +57,24 @@ void write_summary(const RunOptions& options, const Json& json) {
 }
 
 // Whether the best epoch so far must be forgotten, because its weights are lost. A file of a later
-// epoch is fine: it was saved just before the run was killed, or the run was set back, and the run
-// reaches that epoch again.
-bool loses_best(const RunOptions& options, const Trainer& trainer) {
+// epoch is fine if the run has the same recipe: it was saved just before the run was killed, or the
+// run was set back, and the run reaches that epoch again.
+bool loses_best(const RunOptions& options, const Experiment& experiment,
+                const Registries& registries, const Trainer& trainer) {
   if (!trainer.best()) return false;
   const std::filesystem::path path = options.folder / run_files::kBest;
   const std::int64_t expected = trainer.best()->epoch;
   const std::optional<std::int64_t> found = epoch_of_best(path);
-  if (found && *found >= expected) return false;
+  if (found && *found == expected) return false;
+  std::string what = ": is missing";
+  if (found) {
+    what = ": is of epoch " + std::to_string(*found + 1);
+    const std::string other = difference_from_recipe(path, experiment.recipe(), registries);
+    if (*found > expected && other.empty()) return false;
+    if (*found > expected) what += " with another " + other;
+  }
   const std::string epoch = std::to_string(expected + 1);
-  const std::string lost =
-      path.string() + (found ? ": is of epoch " + std::to_string(*found + 1) : ": is missing") +
-      ", the best epoch so far was " + epoch;
+  const std::string lost = path.string() + what + ", the best epoch so far was " + epoch;
   if (trainer.at_epoch_end() && trainer.epochs_done() == expected + 1) {
     std::filesystem::copy_file(options.folder / run_files::kLast, path,
                                std::filesystem::copy_options::overwrite_existing);
@@ -239,7 +245,7 @@ std::optional<Checkpoint> Run::last_checkpoint() {
 void Run::resume(Trainer& trainer, Checkpoint checkpoint, bool other_data) {
   on_all_ranks(*ranks_, [&] { restore(trainer, checkpoint); });
   bool loses = false;
-  on_first_rank(*ranks_, [&] { loses = loses_best(options_, trainer); });
+  on_first_rank(*ranks_, [&] { loses = loses_best(options_, experiment_, registries_, trainer); });
   if (!ranks_->broadcast(loses ? std::string("yes") : std::string()).empty()) {
     trainer.forget_best();
   }
@@ -274,6 +280,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
   const bool resumed = checkpoint.has_value();
   if (resumed) resume(trainer, *std::exchange(checkpoint, std::nullopt), other_data);
   on_first_rank(*ranks_, [&] {
+    if (resumed) store_changed_recipe(options_.folder, experiment_.recipe(), registries_);
     // Removes the summary of a calibration, or of epochs that an older checkpoint repeats.
     if (trainer.epochs_done() < options.epochs) {
       std::filesystem::remove(options_.folder / run_files::kSummary);
@@ -368,7 +375,8 @@ Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
     const auto optimizer = experiment_.make_optimizer();
     const auto oscillations = experiment_.make_oscillations();
     TrainerOptions options = trainer_options();
-    options.divergence_limit.reset();  // nothing was trained
+    options.divergence_limit.reset();                    // nothing was trained
+    if (options.average) options.average->refresh = {};  // nor averaged: ranges are those tested
     add_record(experiment_.record(), options.metadata);
     Trainer trainer(experiment_.model(), *optimizer, experiment_.train(), experiment_.validation(),
                     experiment_.loader_options(), options, those_there({oscillations.get()}));

@@ -17,8 +17,6 @@
 namespace steelyard {
 namespace {
 
-constexpr std::uint64_t kMaxRecipeBytes = 256 * 1024;
-
 void require_same_recipe(const std::string& what, YamlNode of_run, const YamlNode& given) {
   take_more_epochs(of_run, given);
   const auto differences = recipe_differences(of_run, given);
@@ -77,12 +75,6 @@ void require_same_run(const RunOptions& options, const Experiment& experiment,
     require_same_data(options, experiment, *record);
     require_same_sources(last, *record, experiment.record());
   }
-  const auto without_device = [](YamlNode recipe) {
-    remove_entry(recipe, "device");
-    return recipe;
-  };
-  if (without_device(of_run.resolved) == without_device(given.resolved)) return;
-  write_file_atomic(path, resolved_yaml(given));
 }
 
 std::optional<std::int64_t> number_in_checkpoint(const std::filesystem::path& path,
@@ -128,6 +120,26 @@ RunLock::~RunLock() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+void store_changed_recipe(const std::filesystem::path& folder, const Recipe& recipe,
+                          const Registries& registries) {
+  const auto without_device = [](YamlNode document) {
+    remove_entry(document, "device");
+    return document;
+  };
+  const Recipe of_run = recipe_of_run(folder, registries.models);
+  if (without_device(of_run.resolved) == without_device(recipe.resolved)) return;
+  write_file_atomic(folder / run_files::kRecipe, resolved_yaml(recipe));
+}
+
+std::string difference_from_recipe(const std::filesystem::path& checkpoint, const Recipe& recipe,
+                                   const Registries& registries) {
+  const auto record =
+      record_in(load_checkpoint_metadata(checkpoint), checkpoint.string(), registries.models);
+  if (!record) return "";
+  const auto differences = recipe_differences(record->recipe, essential_recipe(recipe));
+  return differences.empty() ? "" : to_string(differences, "given");
+}
+
 std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path) {
   return number_in_checkpoint(path, "best_epoch");
 }
@@ -160,7 +172,7 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
   const std::string resolved = resolved_yaml(experiment.recipe());
   std::error_code error;
   if (std::filesystem::equivalent(options.recipe_file, recipe_path, error) &&
-      read_file(recipe_path, kMaxRecipeBytes) != resolved) {
+      read_file(recipe_path, kMaxYamlBytes) != resolved) {
     throw InputError(
         printable(recipe_path.string()) +
         ": is the recipe itself, which the run would replace by the resolved one: pass "
@@ -192,7 +204,7 @@ Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& r
                                                     : "there is none";
     throw InputError(printable(folder.string()) + ": expected a run's folder, " + found);
   }
-  return parse_recipe(read_file(path, kMaxRecipeBytes), path.string(), {}, registry);
+  return parse_recipe(read_file(path, kMaxYamlBytes), path.string(), {}, registry);
 }
 
 }  // namespace steelyard

@@ -61,11 +61,20 @@ void require_no_other_run(const RunOptions& options);
 // Opens a run and keeps other processes out of its folder while the result lives. A new folder gets
 // its files; so does one whose run stopped before its first checkpoint, after what that run left
 // was removed. A run with a checkpoint is continued only with `resume`, on the same data, by the
-// same recipe (more epochs and keys that change no result aside, which then replace the run's).
-// Throws InputError otherwise, also for a run that finished or kept checkpoints and whose last one
+// same recipe (more epochs and keys that change no result aside: store_changed_recipe()). Throws
+//  InputError otherwise, also for a run that finished or kept checkpoints and whose last one
 // is gone.
 [[nodiscard]] RunLock open_run(const RunOptions& options, const Experiment& experiment,
                                const Registries& registries);
+
+// Replaces the recipe of a run that goes on, where more than the device has changed.
+void store_changed_recipe(const std::filesystem::path& folder, const Recipe& recipe,
+                          const Registries& registries);
+
+// What differs between the recipe that a checkpoint was trained with and `recipe`, for messages:
+// "train.epochs (4, given 5)"; "" where nothing that matters does.
+std::string difference_from_recipe(const std::filesystem::path& checkpoint, const Recipe& recipe,
+                                   const Registries& registries);
 
 // The epoch (from 0) of a checkpoint of the best epoch; nothing if there is no such file.
 std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path);

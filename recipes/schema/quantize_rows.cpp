@@ -298,15 +298,16 @@ void check_quantize(const OptionReader& from, QuantizeSpec& quantize) {
 // Sums of two products with codes of activations then fit in 16 bits. Runtimes multiply weights in
 // groups as floats.
 void reduce_range(QuantizeSpec& quantize) {
-  constexpr int kMostBits = 7;
   for (qat::QuantizeGroup& group : quantize.config.groups) {
     if (!group.config.weights) continue;
     QScheme& scheme = group.config.weights->scheme;
-    if (scheme.granularity != Granularity::kGroup) scheme.bits = std::min(scheme.bits, kMostBits);
+    scheme.bits = std::min(scheme.bits, most_bits_of_reduced(scheme.granularity));
   }
 }
 
 }  // namespace
+
+int most_bits_of_reduced(Granularity weights) { return weights == Granularity::kGroup ? 8 : 7; }
 
 bool narrow_range_by_default(const QuantizeSpec& spec) {
   return learning_of_weights(spec.algorithm) == Learning::kNothing;
@@ -437,8 +438,11 @@ Table<Recipe> export_table() {
                   .by_default()
                   .needs("quantize"),
               key("reduce_range",
-                  "whether 8-bit weights are reduced to 7 bits (codes from -63 to 63; from -64 "
-                  "without `narrow_range`), so that no sum saturates in ONNX Runtime's default "
+                  "whether 8-bit weights, but for those of the strategy group, are reduced to 7 "
+                  "bits (codes "
+                  "from "
+                  "-63 to 63; from -64 without `narrow_range`), so that no sum saturates in ONNX "
+                  "Runtime's default "
                   "session on x86 without VNNI",
                   &Recipe::exports, &ExportSpec::reduce_range)
                   .by_default()

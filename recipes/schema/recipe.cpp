@@ -8,6 +8,27 @@
 #include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
+namespace {
+
+std::int64_t count_values(const YamlNode& node) {
+  std::int64_t count = 1;
+  for (const YamlNode& item : node.items) count += count_values(item);
+  for (const YamlEntry& entry : node.entries) count += 1 + count_values(entry.value);
+  return count;
+}
+
+// A run keeps its recipe with all defaults, which must be one that can be read.
+void require_readable(const YamlNode& resolved) {
+  const std::int64_t values = count_values(resolved);
+  if (values <= kMaxYamlNodes && to_yaml(resolved).size() <= kMaxYamlBytes) return;
+  fail_at(resolved.place, "with its defaults the recipe has " + std::to_string(values) +
+                              " values in " + std::to_string(to_yaml(resolved).size()) +
+                              " bytes: expected at most " + std::to_string(kMaxYamlNodes) +
+                              " values in " + std::to_string(kMaxYamlBytes) + " bytes");
+}
+
+}  // namespace
+
 Recipe parse_recipe(std::string_view text, const std::string& source,
                     const std::vector<std::string>& overrides, const ModelRegistry& registry) {
   YamlNode document = parse_yaml(text, source);
@@ -19,6 +40,7 @@ Recipe read_recipe(YamlNode document, const ModelRegistry& registry) {
   const Table<Recipe> table = recipe_table(registry);
   Recipe recipe{.resolved = resolve_options(document, table.option(), "")};
   table.read(recipe.resolved, recipe);
+  require_readable(recipe.resolved);
   recipe.given = std::move(document);
   return recipe;
 }

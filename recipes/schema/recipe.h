@@ -155,6 +155,9 @@ struct Recipe {
 // The default of `narrow_range`: true unless scales of weights are learned.
 bool narrow_range_by_default(const QuantizeSpec& spec);
 
+// The most bits that weights have with export.reduce_range.
+int most_bits_of_reduced(kernels::Granularity weights);
+
 // Parses and checks a recipe. `source` names the text in messages; `overrides` are "key.path=value"
 // (recipes/language/overrides.h). Throws InputError of one line: "recipe.yaml:12:7: unknown key
 // ...".

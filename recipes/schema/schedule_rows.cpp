@@ -98,6 +98,13 @@ void require_epochs(const OptionReader& from, const Recipe& recipe) {
 // Dynamic activations have no quantizer of their own that a schedule could change.
 void require_static_activations(const OptionReader& from, const Recipe& recipe) {
   const auto& groups = recipe.quantize->config.groups;
+  const bool has_activations =
+      std::any_of(groups.begin(), groups.end(),
+                  [](const QuantizeGroup& group) { return group.config.activations.has_value(); });
+  if (!has_activations && recipe.schedule.fake_quant_activations_from) {
+    fail_at(from.table("fake_quant").at("activations_from").place,
+            "schedule.fake_quant.activations_from has no effect: no group has activations");
+  }
   const bool any = std::any_of(groups.begin(), groups.end(), [](const QuantizeGroup& group) {
     return group.config.activations && group.config.activations->scheme.dynamic;
   });

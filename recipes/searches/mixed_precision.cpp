@@ -15,13 +15,13 @@
 namespace steelyard {
 namespace {
 
-constexpr int kFloatBits = 32;
 constexpr double kLrDivisor = 10;  // from a float run to its fine-tuning
 
 using Unit = WidthBudget::Unit;
 
 std::int64_t parameter_bytes(const LayerSensitivity& layer, int bits) {
-  return (layer.weights * deploy::stored_bits(bits) + 7) / 8 + 4 * (layer.scales + layer.biases);
+  return (layer.weights * deploy::stored_bits(bits) + 7) / 8 + 4 * (layer.scales + layer.biases) +
+         (layer.affine ? layer.scales : 0);
 }
 
 std::int64_t bit_operations(const LayerSensitivity& layer, int bits, int activation_bits) {
@@ -65,9 +65,10 @@ std::vector<const LayerSensitivity*> layers_with_weights(const Sensitivity& sens
 
 // Of all activations, where they have one: as asked for, else as in the run.
 std::optional<int> width_of_activations(const Sensitivity& sensitivity, std::optional<int> asked) {
-  const bool floats = std::none_of(sensitivity.layers.begin(), sensitivity.layers.end(),
-                                   [](auto& layer) { return layer.activations > 0; });
-  if (floats) return kFloatBits;
+  if (asked && sensitivity.activation_bits == kFloatBits) {
+    throw InputError(sensitivity.checkpoint.string() +
+                     ": --activation-bits has no effect: the run quantizes no activations");
+  }
   return asked ? asked : sensitivity.activation_bits;
 }
 
@@ -77,7 +78,9 @@ std::vector<QuantizationEffect> choices_of(const Sensitivity& measured,
                                            const LayerSensitivity& layer) {
   std::vector<QuantizationEffect> choices;
   if (layer.weight_effects.empty()) {
-    for (const int bits : measured.bits) choices.push_back({.bits = bits});
+    for (const int bits : measured.bits) {
+      choices.push_back({.bits = std::min(bits, layer.most_bits)});
+    }
   }
   for (const QuantizationEffect& effect : layer.weight_effects) {
     if (std::isfinite(effect.divergence)) choices.push_back(effect);

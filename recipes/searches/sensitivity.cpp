@@ -52,6 +52,7 @@ std::optional<int> activation_bits(const Recipe& recipe) {
   } else {
     widths.insert(8);
   }
+  if (widths.empty()) return kFloatBits;
   if (widths.size() != 1) return std::nullopt;
   return *widths.begin();
 }
@@ -396,6 +397,11 @@ class Measurement {
       layer.type = part.weights_of->type_name().substr(std::string("Qat").size());
       const Tensor weight = part.weights_of->deployed_weight();
       layer.weights = weight.size();
+      const observers::QScheme& scheme = part.tensors[0].quantizer->config().scheme;
+      layer.affine = !scheme.symmetric;
+      if (run_.experiment->recipe().exports.reduce_range) {
+        layer.most_bits = most_bits_of_reduced(scheme.granularity);
+      }
       const auto own = part.tensors[0].quantizer->channels();
       layer.scales = std::max(own, weight.dim(0));
       const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
@@ -404,7 +410,21 @@ class Measurement {
         if (path == part.layer) layer.macs = count;
       }
     }
+    note_reduced_range();
     if (options_.check) on_all_ranks(ranks_, [&] { options_.check(result_); });
+  }
+
+  void note_reduced_range() {
+    const std::vector<int>& bits = options_.bits;
+    const int widest = *std::max_element(bits.begin(), bits.end());
+    std::string names;
+    for (const LayerSensitivity& layer : result_.layers) {
+      if (layer.weights == 0 || layer.most_bits >= widest) continue;
+      names += (names.empty() ? "" : ", ") + layer.name;
+    }
+    if (names.empty()) return;
+    result_.notes.push_back("weights of " + names + " have at most 7 bits (export.reduce_range): " +
+                            "their column of " + std::to_string(widest) + " bits is of 7");
   }
 
   // The layer's index.
@@ -420,6 +440,7 @@ class Measurement {
     const auto effects = part.weights_of != nullptr ? &LayerSensitivity::weight_effects
                                                     : &LayerSensitivity::activation_effects;
     const std::size_t layer = row(part.layer);
+    if (part.weights_of != nullptr) bits = std::min(bits, result_.layers[layer].most_bits);
     const bool own = is_own(places_.size());
     places_.push_back({layer, effects, (result_.layers[layer].*effects).size()});
     (result_.layers[layer].*effects)

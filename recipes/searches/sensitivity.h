@@ -16,6 +16,9 @@ namespace steelyard {
 
 struct Sensitivity;
 
+// The width of what is not quantized.
+inline constexpr int kFloatBits = 32;
+
 struct SensitivityOptions {
   std::string checkpoint = "last";
   std::vector<int> bits{8, 4, 3, 2};
@@ -48,7 +51,9 @@ struct LayerSensitivity {
   std::string name = {};     // the module's path; "(input)" for the model's
   std::string type = {};     // of a layer with quantized weights: "Linear", "Conv2d"
   std::int64_t weights = 0;  // elements; 0: no weights are quantized here
+  int most_bits = 8;         // of the weights: with export.reduce_range 7
   std::int64_t scales = 0;   // of the deployed weights
+  bool affine = false;       // whether each scale has a zero point, of one byte
   std::int64_t biases = 0;
   std::int64_t activations = 0;  // elements a sample; 0: none are quantized here
   std::int64_t macs = 0;         // multiplications a sample
@@ -68,7 +73,8 @@ struct Sensitivity {
   ObserverNames observers;
   Metrics baseline;  // of the network in float
   std::vector<int> bits;
-  // What all activations of the run have, 8 for a float run; nothing where their widths differ.
+  // What all activations of the run have, dynamic ones too: 8 for a float run, 32 where none is
+  // quantized; nothing where their widths differ.
   std::optional<int> activation_bits = {};
   std::vector<LayerSensitivity> layers;
 };

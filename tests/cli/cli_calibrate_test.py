@@ -130,6 +130,10 @@ class Calibrate(Case):
         self.assertRegex(self.succeed("verify", "run"), r"0 of \d+ codes differ")
         self.succeed("calibrate", recipe, "--run-dir", "again", *learned)
         self.assertEqual(self.sha("run", "last.safetensors"), self.sha("again", "last.safetensors"))
+        # Nothing is averaged yet.
+        self.succeed("calibrate", recipe, "--run-dir", "averaged", *learned, "--set", "train.ema={decay: 0.9}")
+        averaged = tensors_of(self.path("averaged", "last.safetensors"))
+        self.assertEqual({name: averaged[name] for name in run}, run)
         # Biases on top: codes and scales of weights stay those that were learned.
         self.succeed("calibrate", recipe, "--run-dir", "both", *learned, "--set", "calibrate.bias_correction=90")
         both = tensors_of(self.path("both", "last.safetensors"))

@@ -323,6 +323,22 @@ class LostBest(Recorded):
         self.assertIn("written again, last.safetensors is of that epoch", note)
         self.assertEqual(self.sha("again", "best.safetensors"), expected)
 
+    def test_a_later_best_epoch_of_another_curve(self):
+        """A run that is set back comes to that epoch again, unless its learning rates are others now."""
+        recipe = self.recipe(LAYERS + SHORT)
+        self.trained("run", *STEPS, body=LAYERS + SHORT)
+        self.assertEqual(self.summary("run")["best"]["epoch"], 2)
+        best = self.sha("run", "best.safetensors")
+        shutil.copy(self.path("run", "step-12.safetensors"), self.path("run", "last.safetensors"))
+        with open(self.path("run", "recipe.yaml")) as file:
+            before = file.read()
+        longer = ["--set", "train.epochs=3", *STEPS]
+        self.fail_with(2, "run/best.safetensors: is of epoch 2 with another train.epochs ('2', given '3'), the best epoch so far was 1",
+                       arguments=["train", recipe, "--run-dir", "run", "--resume", *longer])
+        with open(self.path("run", "recipe.yaml")) as file:
+            self.assertEqual(file.read(), before)  # nothing is overwritten by what is refused
+        self.resume(recipe, "run", *STEPS)
+        self.assertEqual(self.sha("run", "best.safetensors"), best)
 
     def test_results_without_a_last_checkpoint_are_kept(self):
         recipe = self.recipe(LAYERS + SHORT)

@@ -137,6 +137,8 @@ class Import(Case):
         data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
         self.fail_with(2, "model.onnx: the data has 3 classes, the network 4 outputs: data.class_names can list all classes",
                        arguments=["import", "model.onnx", *data])
+        self.fail_with(2, "model.onnx: model.classes is 4, the data has 3 classes: data.class_names can list all classes",
+                       arguments=["train", self.recipe("model: {onnx: model.onnx, classes: 4}\n" + TRAIN)])
 
     def test_shares_of_one_pixel_are_those_of_a_row(self):
         generator = random.Random(4)
@@ -349,6 +351,10 @@ class Import(Case):
         plan = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
         for line in plan.splitlines():
             self.assertTrue("  float " not in line or line.startswith("node_of_scaled "), line)
+        self.write(b"a\nb\nc\nd\ne\nf\n", "more.txt")
+        self.fail_with(2, "model.onnx: the loss ctc needs outputs of the 7 characters of the data (the blank included) in every frame, "
+                       "the network has outputs [8, 5]: data.class_names can list all characters",
+                       arguments=["train", recipe, "--set", "data.augment=[]", "--set", "data.class_names=more.txt", "--run-dir", "more"])
         judged = self.succeed("verify", "run")
         self.assertRegex(judged, r"\n0 of \d+ codes differ")
         test = os.path.join(self.data, "test.safetensors")

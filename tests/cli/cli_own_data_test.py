@@ -542,6 +542,29 @@ class OwnArrays(OwnData):
         self.assertEqual(text.count("\n"), 20)
         self.assertRegex(text, r"^0  class [0-2]  [01]\.\d{3}\n")
 
+    def test_labels_that_the_test_set_lacks(self):
+        """Whole numbers as labels: neither the test set nor the training set need have all of them."""
+        generator = random.Random(4)
+        for part, count, classes in (("train", 40, 4), ("test", 9, 3)):
+            labels = bytes(i % classes for i in range(count))
+            pixels = bytes(min(255, 60 * label + generator.randrange(60)) for label in labels for _ in range(90))
+            self.write(npy("|u1", (count, 9, 10), pixels), "numbers", f"{part}_inputs.npy")
+            self.write(npy("|u1", (count,), labels), "numbers", f"{part}_targets.npy")
+
+        def recipe(classes):
+            return self.own_recipe("data: {dataset: arrays, path: numbers, batch_size: 8, validation: 10}\n",
+                                   CNN.replace("classes: 3", f"classes: {classes}").replace("out_features: 3", f"out_features: {classes}"),
+                                   SGD.replace("{epochs: 2", "{loss: binary_cross_entropy, epochs: 1"))
+
+        self.train(recipe(4), "four")
+        def classes(run):
+            return [entry["name"] for entry in json.loads(self.succeed("eval", run, "--format", "json"))["classes"]]
+
+        self.assertEqual(len(classes("four")), 4)
+        self.write("".join(f"name{i}\n" for i in range(5)), "names.txt")
+        self.train(recipe(5), "five", "--set", "data.class_names=names.txt")
+        self.assertEqual(classes("five"), [f"name{i}" for i in range(5)])
+
     def test_channels_first_are_noted(self):
         for shape, first in (((3, 9, 9), True), ((1, 9, 9), True), ((1, 64, 9), False), ((9, 9, 3), False)):
             with zipfile.ZipFile(self.path("images.npz"), "w") as archive:

@@ -66,6 +66,28 @@ class Sensitivity(WithRuns):
             self.assertRegex(file.read(), r"(?m)^fc +weight +int4 ")
         self.succeed("report", "m")
 
+    def test_dynamic_activations(self):
+        dynamic = "activations: {dynamic: true, strategy: token, symmetric: true}"
+        quantize = re.sub(r"activations: \{.*\}", dynamic, QUANTIZE)
+        self.succeed("train", self.recipe(SHORT + INIT + quantize), "--run-dir", "dynamic")
+        chosen = self.measured("dynamic", "--bits", "8,4", "--budget-bits", "6", "--out", "m.yaml", "--set", "name=m")["chosen"]
+        self.assertEqual(chosen["activation_bits"], 8)
+        self.assertEqual(chosen["bit_operations"], sum(
+            layer["macs"] * chosen["bits"][layer["name"]] * 8 for layer in self.measured("dynamic", "--bits", "8")["layers"]
+            if layer["name"] in chosen["bits"]))
+        self.succeed("validate", "m.yaml")
+
+    def test_weights_of_a_reduced_range(self):
+        run = self.quantized("reduced", "export.reduce_range=true")
+        result = self.run_program("sensitivity", run, "--json", "--bits", "8,4", "--budget-bits", "7", "--out", "m.yaml", "--set", "name=m")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("note: weights of conv, block.a, fc have at most 7 bits (export.reduce_range): their column of 8 bits is of 7\n",
+                      result.stderr)
+        measured = json.loads(result.stdout)
+        self.assertEqual([effect["bits"] for effect in self.layer(measured, "fc")["weight"]], [7, 4])
+        self.assertEqual([effect["bits"] for effect in self.layer(measured, "fc")["activation"]], [8, 4])
+        self.assertEqual(set(measured["chosen"]["bits"].values()), {7})
+
     def test_what_the_run_keeps_in_float_stays(self):
         run = self.quantized("partly", "quantize.ignore=[block]")
         names = [layer["name"] for layer in self.measured(run, "--bits", "4")["layers"]]

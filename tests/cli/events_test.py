@@ -140,6 +140,18 @@ class Events(Case):
         self.train(recipe, "run", *self.more, "--resume")
         self.assertEqual([event[1:] for event in read_events(self.path("run", EVENTS))], self.expected("run"))
 
+    def test_a_while_without_events(self):
+        recipe = self.recipe(LAYERS + SGD)
+        def trained(epochs, events, *more):
+            self.train(recipe, "run", "--set", f"train.epochs={epochs}", "--set", f"train.tensorboard={events}", *more)
+        trained(2, "true")
+        kept = read_events(self.path("run", EVENTS))[:-1]  # without the result on the test set
+        trained(4, "false", "--resume")
+        trained(6, "true", "--resume")
+        events = read_events(self.path("run", EVENTS))
+        self.assertEqual([event[1:] for event in events], self.expected("run"))
+        self.assertEqual(events[:len(kept)], kept)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -252,6 +252,13 @@ TEST_F(ImageFolder, ListedInATable) {
   testing::write_bytes(root_ / "test.csv",
                        "path,label\ntrain/cat/0.PNG,a|b\ntrain/cat/0.PNG,b|a\n");
   EXPECT_EQ(builtin_datasets().load(labels).test.size(), 2) << "labels in any order";
+  const std::filesystem::path deep =
+      std::filesystem::path(std::string(120, 'a')) / std::string(120, 'b');
+  std::filesystem::create_directories(root_ / deep);
+  std::filesystem::copy(root_ / "train/cat/0.PNG", root_ / deep / "0.PNG");
+  testing::write_bytes(root_ / "test.csv", "path,label\n" + (deep / "0.PNG").string() + ",cat\n");
+  EXPECT_EQ(builtin_datasets().load(request()).test.source->name(0),
+            (root_ / deep / "0.PNG").string());
   std::filesystem::create_directory(root_ / "test");
   EXPECT_THAT(error(request()), HasSubstr("test.csv: expected it or test, got both: remove one"));
 }

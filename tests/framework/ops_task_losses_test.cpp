@@ -207,6 +207,9 @@ TEST(FramesOf, ReadsFlattenedOutputs) {
   const Variable flat(Tensor::from<float>({1, 4, 2, 5, 3, 6}, {1, 6}));
   EXPECT_EQ(values(frames_of(flat, 3).value()), (std::vector<double>{1, 2, 3, 4, 5, 6}));
   EXPECT_THROW(frames_of(flat, 4), InputError);
+  const Variable frames(Tensor::zeros({1, 2, 3}));
+  EXPECT_EQ(frames_of(frames, 3).shape(), (Shape{1, 2, 3}));
+  EXPECT_THROW(frames_of(frames, 2), InputError);
 }
 
 TEST(Losses, SayWhatTargetsTheyNeed) {

@@ -51,8 +51,8 @@ TEST_F(Tables, NumbersCategoriesAndMissingValues) {
         "id,size,colour,kind\r\n"
         "1,1.5,red,b\r\n"
         "2, +2.5 ,\"blue, dark\",a\r\n"
-        "3,NA,red,b\r\n"
-        "4,5,NA,b\r\n");
+        "3, NA ,red,b\r\n"
+        "4,5, NA,b\r\n");
   write("test.csv", "kind,colour,size,id\nb,red,NA,x\na,NA,-1e2,y\n");
   const TableOptions options{
       .target = {"kind"}, .categories = {"colour"}, .ignore = {"id"}, .missing = {"NA"}};
@@ -146,7 +146,7 @@ TEST_F(Tables, NumbersOfFewDigitsAndFractionsAreRounded) {
 }
 
 TEST_F(Tables, AMissingTargetIsAnError) {
-  write("train.csv", "a,b\n-999,1\n2,-999\n");
+  write("train.csv", "a,b\n-999,1\n2, -999\n");
   write("test.csv", "a,b\n1,2\n");
   EXPECT_THAT(error({.target = {"b"}, .regression = true, .missing = {"-999"}}),
               HasSubstr("train.csv:3: column 'b': the target is missing"));
@@ -378,6 +378,13 @@ TEST_F(Arrays, ATestSetThatIsThereIsNotPassedOver) {
   };
   write_all(inputs, targets);
   EXPECT_THAT(fails("", 1), HasSubstr("data.test: the dataset has a test set of its own"));
+  std::filesystem::rename(folder_ / "test_inputs.npy", folder_ / "away.npy");
+  EXPECT_THAT(fails("", 1), HasSubstr("expected test.npz, or test_inputs.npy and test_targets"));
+  std::filesystem::rename(folder_ / "away.npy", folder_ / "test_inputs.npy");
+  write("train.npz", "");
+  EXPECT_THAT(fails("", {}),
+              HasSubstr("train_inputs.npy: expected it or train.npz, got both: remove one"));
+  std::filesystem::remove(folder_ / "train.npz");
   write("test_targets.npy", npy("|u1", "(3,)", std::string("\0\1\2", 3)));
   EXPECT_EQ(fails("", {}), (folder_ / "").string() +
                                ": the test set: expected labels in [0, 2), got 2 in sample 2");

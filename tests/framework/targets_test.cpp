@@ -78,6 +78,14 @@ TEST(Targets, ArraysBecomeMarks) {
   Dataset labels{Tensor::zeros({3, 2}), Tensor::from<std::int64_t>({2, 0, 2}, {3}), 3};
   convert_targets(labels, options);
   EXPECT_EQ(values(labels.targets), (std::vector<double>{0, 0, 1, 1, 0, 0, 0, 0, 1}));
+  // The last classes may have no sample here.
+  for (const TargetOptions& known : {TargetOptions{TargetKind::kMarks, "|", {"a", "b", "c", "d"}},
+                                     TargetOptions{.kind = TargetKind::kMarks, .classes = 4}}) {
+    Dataset few{Tensor::zeros({1, 2}), Tensor::from<std::int64_t>({1}, {1}), 2};
+    convert_targets(few, known);
+    EXPECT_EQ(values(few.targets), (std::vector<double>{0, 1, 0, 0}));
+    EXPECT_EQ(few.classes, 4);
+  }
   Dataset columns{Tensor::zeros({2, 2}), Tensor::from<std::int64_t>({1, 0, 0, 1, 1, 1}, {2, 3}), 2};
   convert_targets(columns, options);
   EXPECT_EQ(columns.classes, 3);
@@ -134,6 +142,7 @@ TEST(ReadNames, AreThoseOfTheLines) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(names("b\r\na b\n \nc"), (Names{"b", "a b", " ", "c"}));
   EXPECT_EQ(names("x\n\u00e4\n", true), (Names{"", "x", "\u00e4"}));
+  EXPECT_EQ(names(std::string(300, 'n') + "\n"), Names{std::string(300, 'n')});
   EXPECT_EQ(names("\xEF\xBB\xBF"
                   "first\n"),
             Names{"first"});

@@ -5,6 +5,7 @@
 #include "steelyard/framework/data/named_inputs.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
+#include "steelyard/framework/folders.h"
 
 namespace steelyard {
 namespace {
@@ -36,31 +37,35 @@ fs::path packed_split(const fs::path& folder, const std::string& split) {
   return folder / (split + ".npz");
 }
 
+// An array in a file of its own.
+fs::path own_file(const fs::path& folder, const std::string& split, const std::string& name) {
+  return folder / (split + "_" + name + ".npy");
+}
+
 // The first of a split's arrays in files of their own.
 fs::path first_array(const fs::path& folder, const std::string& split,
                      const std::vector<std::string>& names) {
-  return folder / (split + "_" + (names.empty() ? "inputs" : names[0]) + ".npy");
+  return own_file(folder, split, names.empty() ? "inputs" : names[0]);
 }
 
 Dataset load_split(const fs::path& folder, const std::string& split,
                    const std::vector<std::string>& names) {
   const fs::path packed = packed_split(folder, split);
-  if (path_exists(packed)) {
+  const fs::path first = first_array(folder, split, names);
+  if (only_one_of(folder, {packed.filename(), first.filename()}) == packed) {
     NpyFile file(packed);
     const auto array = [&](const std::string& name) { return file.array(name); };
     return dataset_of(inputs_of(names, "inputs", printable(packed.string()), array),
                       file.array("targets"));
   }
-  const auto path_of = [&](const std::string& name) {
-    return folder / (split + "_" + name + ".npy");
-  };
-  const fs::path first = first_array(folder, split, names);
   if (!path_exists(first)) {
     throw InputError(printable(folder.string()) + ": expected " + split + ".npz, or " +
                      printable(first.filename().string()) + " and " + split + "_targets.npy" +
                      (split == "test" ? kOrTestAside : ""));
   }
-  const auto array = [&](const std::string& name) { return NpyFile(path_of(name)).array(""); };
+  const auto array = [&](const std::string& name) {
+    return NpyFile(own_file(folder, split, name)).array("");
+  };
   return dataset_of(inputs_of(names, "inputs", printable(folder.string()), array),
                     array("targets"));
 }
@@ -102,7 +107,8 @@ DatasetSplits load_arrays(const DatasetRequest& request) {
     return splits;
   }
   const bool has_test = path_exists(packed_split(path, "test")) ||
-                        path_exists(first_array(path, "test", request.inputs));
+                        path_exists(first_array(path, "test", request.inputs)) ||
+                        path_exists(own_file(path, "test", "targets"));
   DatasetSplits splits;
   if (request.needs_train(has_test)) splits.train = load_split(path, "train", request.inputs);
   if (!request.needs_test(has_test)) return splits;

@@ -151,7 +151,7 @@ Image ImageFiles::image(std::int64_t index, std::int64_t channels, std::string* 
 }
 
 std::string ImageFiles::name(std::int64_t index) const {
-  return printable(paths_.at(static_cast<std::size_t>(index)));
+  return printable(paths_.at(static_cast<std::size_t>(index)), kMaxPathBytes);
 }
 
 std::string ImageFiles::content_digest(std::int64_t index) const {

@@ -31,7 +31,8 @@ struct Shards {
   // The archive and the image.
   std::string name(std::size_t index) const {
     const ShardImage& image = images.at(index);
-    return printable(files[image.shard]->path().string()) + ": " + printable(image.name);
+    return printable(files[image.shard]->path().string(), kMaxPathBytes) + ": " +
+           printable(image.name, kMaxPathBytes);
   }
 };
 

@@ -40,7 +40,7 @@ class CsvReader {
   CsvRecord at(std::uint64_t begin, std::uint64_t end) const;
   // Throws InputError that names the file and the line.
   [[noreturn]] void fail(std::int64_t line, const std::string& what) const;
-  std::string name() const { return printable(file_.path().string()); }
+  std::string name() const { return printable(file_.path().string(), kMaxPathBytes); }
 
  private:
   bool fill();

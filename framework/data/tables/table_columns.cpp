@@ -38,7 +38,7 @@ std::string_view trimmed(std::string_view text) {
 // nobody has named.
 std::string category_of(const CsvReader& reader, std::int64_t line, const std::string& column,
                         const std::string& text, const std::vector<std::string>& missing) {
-  if (contains(missing, text)) return "";
+  if (is_missing(missing, text)) return "";
   if (!text.empty()) return text;
   reader.fail(line, "column " + quoted_field(column) +
                         ": the field is empty (with data.table.missing: [\"\"] that is a category "
@@ -120,6 +120,11 @@ std::string quoted_field(const std::string& text) {
   return std::string("'").append(printable(text, 60)).append("'");
 }
 
+bool is_missing(const std::vector<std::string>& words, std::string_view field) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& word) { return trimmed(word) == trimmed(field); });
+}
+
 std::optional<float> number_in_field(std::string_view text) {
   const auto value = finite_in_field(text);
   if (!value || is_whole_and_rounded(text, *value)) return std::nullopt;
@@ -189,9 +194,9 @@ void TableEncoder::encode(const CsvReader& reader, const CsvRecord& row,
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const TableColumn& column = columns_[i];
     const std::string& text = row.fields[places[i]];
-    const bool is_missing = contains(missing_, text);
+    const bool missing = is_missing(missing_, text);
     if (column.categories.empty()) {
-      *to++ = feature_of(reader, row.line, column, text, is_missing);
+      *to++ = feature_of(reader, row.line, column, text, missing);
       continue;
     }
     const std::int64_t category =
@@ -199,7 +204,7 @@ void TableEncoder::encode(const CsvReader& reader, const CsvRecord& row,
     if (category < 0) {
       reader.fail(row.line, "column " + quoted_field(column.name) +
                                 ": the training set has no category " +
-                                (is_missing ? "for missing values" : quoted_field(text)));
+                                (missing ? "for missing values" : quoted_field(text)));
     }
     std::fill_n(to, column.categories.size(), 0.0F);
     to[category] = 1;
@@ -263,11 +268,10 @@ std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
   for (; next_row(reader, header, row); ++rows) {
     for (const std::size_t i : used) {
       const std::string& text = row.fields[i];
-      const bool is_missing = contains(options.missing, text);
       if (words[i]) {
         contents[i].categories.insert(
             category_of(reader, row.line, header.names()[i], text, options.missing));
-      } else if (!is_missing) {
+      } else if (!is_missing(options.missing, text)) {
         const auto value = number_in_field(text);
         if (!value) {
           fail_no_number(reader, row.line, header.names()[i], text, kAdvice);

@@ -22,6 +22,9 @@ inline constexpr const char* kNoRows = "expected rows beneath the names of the c
 // 'text', printable and short, for messages.
 std::string quoted_field(const std::string& text);
 
+// Whether a field is one of the words for a missing value; spaces around either do not count.
+bool is_missing(const std::vector<std::string>& words, std::string_view field);
+
 // A finite number rounded to float, or nothing. A whole number of more than 6 digits is not
 // rounded.
 std::optional<float> number_in_field(std::string_view text);

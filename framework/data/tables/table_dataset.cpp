@@ -104,7 +104,7 @@ Dataset numbers_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   samples->scan([&](const CsvRecord& row) {
     for (std::size_t i = 0; i < places.size(); ++i) {
       const std::string& text = row.fields[places[i]];
-      if (options.is_missing(text)) {
+      if (is_missing(options.missing, text)) {
         fail_missing(samples->reader(), row.line, options.target[i], "target");
       }
       const auto value = number_in_field(text);
@@ -129,7 +129,7 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   std::vector<std::int64_t> found;
   samples->scan([&](const CsvRecord& row) {
     const std::string& name = row.fields[place];
-    if (name.empty() || options.is_missing(name)) {
+    if (name.empty() || is_missing(options.missing, name)) {
       fail_missing(reader, row.line, options.target[0], "class");
     }
     if (!known.empty() && label_of(known, name) < 0) {
@@ -161,7 +161,8 @@ Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOption
   std::vector<std::string> texts;
   samples->scan([&](const CsvRecord& row) {
     const std::string& text = row.fields[place];
-    if (!text.empty() && options.is_missing(text)) {
+    const bool has_characters = text.find_first_not_of(' ') != std::string::npos;
+    if (has_characters && is_missing(options.missing, text)) {
       fail_missing(reader, row.line, options.target[0], "target");
     }
     texts.push_back(text);

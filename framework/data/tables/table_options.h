@@ -1,7 +1,6 @@
 // What a recipe says about a table.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,10 +26,6 @@ struct TableOptions {
   std::vector<std::string> ignore = {};      // columns that are not used
   std::vector<std::string> missing = {};     // words that stand for a missing value
   std::optional<Delimiter> delimiter = {};   // absent: by the file's name
-
-  bool is_missing(const std::string& field) const {
-    return std::find(missing.begin(), missing.end(), field) != missing.end();
-  }
   bool operator==(const TableOptions& other) const = default;
 };
 

@@ -149,7 +149,7 @@ TEST(YamlDocument, NodesAtTheLimitAreAcceptedAndAboveRejected) {
   const auto list = [](int items) { return std::string("[").append(repeated("1,", items)) + "]"; };
   EXPECT_EQ(yaml_rejection(list(kMaxYamlNodes - 1)), "accepted");
   EXPECT_THAT(yaml_rejection(list(kMaxYamlNodes)),
-              HasSubstr("expected at most 10000 values, got more"));
+              HasSubstr("expected at most 40000 values, got more"));
 }
 
 TEST(YamlDocument, BombsAreRejectedQuickly) {
@@ -185,7 +185,7 @@ TEST(YamlDocument, BombsAreRejectedQuickly) {
 
 TEST(YamlDocument, TwoMegabytesAreRejectedBeforeParsing) {
   EXPECT_EQ(yaml_rejection(repeated("[", 2'000'000)),
-            "r.yaml:1:1: expected at most 262144 bytes, got 2000000");
+            "r.yaml:1:1: expected at most 1048576 bytes, got 2000000");
 }
 
 TEST(YamlDocument, EveryTruncationAndByteChangeEndsInATreeOrAnInputError) {

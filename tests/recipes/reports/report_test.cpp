@@ -211,7 +211,7 @@ TEST(DataReport, DecodesEveryImageOnce) {
   EXPECT_FLOAT_EQ(report.statistics.mean[2], 0.2F);
   const std::array<std::array<std::int64_t, 2>, 2> sizes{{{4, 5}, {7, 5}}};
   EXPECT_EQ(report.image_sizes, sizes);
-  EXPECT_THAT(report.of_two_classes, ElementsAre(DataReport::Pair{"2", "3"}));
+  EXPECT_THAT(report.of_two_targets, ElementsAre(DataReport::Pair{"2", "3"}));
   EXPECT_THAT(report.tested_and_trained,
               ElementsAre(DataReport::Pair{"0", "0"}, DataReport::Pair{"1", "0"},
                           DataReport::Pair{"2", "2"}));
@@ -225,7 +225,20 @@ TEST(DataReport, NumbersAsTargetsTellSamplesApart) {
   };
   const DataReport report = describe_data({rows({1, 2}), rows({3, 2})});
   EXPECT_THAT(report.tested_and_trained, ElementsAre(DataReport::Pair{"sample 1", "sample 1"}));
-  EXPECT_TRUE(report.of_two_classes.empty());
+  EXPECT_TRUE(report.of_two_targets.empty());
+}
+
+TEST(DataReport, EqualSamplesWithOtherLabels) {
+  const auto rows = [](std::vector<float> marks) {
+    const auto count = std::ssize(marks) / 2;
+    return Dataset{Tensor::zeros({count, 2}), Tensor::from(marks, {count, 2}), 2};
+  };
+  const DatasetSplits splits{rows({1, 0, 1, 0, 1, 1}), rows({1, 0})};
+  const DataReport report = describe_data(splits);
+  EXPECT_THAT(report.of_two_targets, ElementsAre(DataReport::Pair{"sample 0", "sample 2"}));
+  EXPECT_THAT(to_string(report, splits, 2), HasSubstr("train: 3 samples f32 [2], 2 of them for"));
+  EXPECT_THAT(to_string(report, splits, 3),
+              HasSubstr("train: 3 samples f32 [2], too few for data.validation: 3\n"));
 }
 
 TEST(ReportPage, SaysWhatIsMissing) {

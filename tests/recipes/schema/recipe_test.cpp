@@ -333,6 +333,40 @@ TEST(Recipe, QuantizationSchedulesNeedQuantize) {
   EXPECT_EQ(parsed(text + "schedule: {freeze_bn: {epoch: 2}}\n").schedule.freeze_batch_norm, 2);
 }
 
+TEST(Recipe, ActivationsThatNobodyQuantizesHaveNoSchedule) {
+  const std::string text = std::string(kSmallRecipe) +
+                           "schedule: {fake_quant: {activations_from: 1}}\n"
+                           "quantize: {groups: [{targets: [Linear], weights: {num_bits: 4}}]}\n";
+  EXPECT_EQ(recipe_rejection(text),
+            "r.yaml:8:43: schedule.fake_quant.activations_from has no effect: no group has "
+            "activations");
+}
+
+// A run keeps the recipe with its defaults, which is much longer.
+TEST(Recipe, WhatIsAcceptedCanBeReadWithItsDefaults) {
+  const auto network = [](int convolutions) {
+    std::string text =
+        "version: 1\nname: long\ndata: {dataset: fashion_mnist}\nmodel:\n  classes: 10\n  "
+        "layers:\n";
+    for (int i = 0; i < convolutions; ++i) {
+      text += "    - {type: Conv2d, out_channels: 1, kernel_size: 1}\n";
+    }
+    return text +
+           "    - {type: Flatten}\n    - {type: Linear, out_features: 10}\n"
+           "train: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n";
+  };
+  std::string layers;
+  for (int i = 0; i < 1000; ++i) layers += "{type: Conv2d, out_channels: 1, kernel_size: 1}, ";
+  std::string nested = network(1);
+  for (int i = 0; i < 3; ++i) {
+    nested.insert(nested.find("    - {type: Flatten}"),
+                  "    - {type: Sequential, layers: [" + layers + "]}\n");
+  }
+  const Recipe recipe = parsed(network(450));
+  EXPECT_EQ(parsed(resolved_yaml(recipe)).resolved, recipe.resolved);
+  EXPECT_THAT(recipe_rejection(nested), HasSubstr("with its defaults the recipe has "));
+}
+
 TEST(Recipe, TextsStayTextsForOtherReadersOfYaml) {
   const Recipe r =
       parsed(kQuantizedRecipe, {"name=1e3", "quantize.groups.0.targets=[0, true, conv]",

@@ -60,6 +60,30 @@ TEST(ChooseWidths, SpendsTheBudgetWhereItHelps) {
   EXPECT_THAT(widths(choose_widths(all, {Unit::kBytes, 1e30}, 8)), ElementsAre(8, 8));
 }
 
+TEST(ChooseWidths, CountsZeroPointsAndReducedRanges) {
+  Sensitivity all = two_layers();
+  using Unit = WidthBudget::Unit;
+  all.layers[2].affine = true;  // 4 scales, each with a zero point
+  const int bytes = (100 + 8 * 10) + (500 + 5 * 4);
+  EXPECT_EQ(choose_widths(all, {Unit::kBytes, bytes}, 8).bytes, bytes);
+  EXPECT_THAT(widths(choose_widths(all, {Unit::kBytes, bytes - 1}, 8)), ElementsAre(8, 2));
+  // Nothing is measured yet: 8 bits mean 7.
+  for (LayerSensitivity& layer : all.layers) layer.weight_effects.clear();
+  all.bits = {8};
+  all.layers[1].most_bits = all.layers[2].most_bits = 7;
+  EXPECT_NO_THROW(require_budget(all, {Unit::kBitsPerWeight, 7}, 8));
+  EXPECT_THROW(require_budget(all, {Unit::kBitsPerWeight, 6.9}, 8), InputError);
+}
+
+TEST(ChooseWidths, ActivationsThatAreNotQuantizedHaveNoOtherWidth) {
+  Sensitivity all = two_layers();
+  all.activation_bits = kFloatBits;
+  const WidthBudget budget{WidthBudget::Unit::kBitsPerWeight, 8};
+  EXPECT_EQ(choose_widths(all, budget, {}).bit_operations, 8 * 32 * 6000);
+  EXPECT_THAT(rejection([&] { choose_widths(all, budget, 4); }),
+              HasSubstr("--activation-bits has no effect: the run quantizes no activations"));
+}
+
 TEST(ChooseWidths, NamesTheSmallestBudget) {
   const Sensitivity all = two_layers();
   using Unit = WidthBudget::Unit;
