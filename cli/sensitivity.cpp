@@ -241,8 +241,11 @@ ExitCode measure_as_rank(const SensitivityArguments& options, comm::Communicator
   SensitivityOptions measure = options.measure;
   measure.ranks = &ranks;
   if (options.unit) {
+    // What would stop the choice after the measurement stops it now.
     measure.check = [&](const Sensitivity& layers) {
-      require_budget(layers, budget_of(options), options.activation_bits);
+      const WidthPlan trial = choose_widths(layers, budget_of(options), options.activation_bits);
+      const Recipe run = recipe_of_run(options.run, registries.models);
+      static_cast<void>(mixed_precision_recipe(run, layers, trial, {}, registries.models));
     };
   }
   const Sensitivity measured = measure_sensitivity(options.run, registries, measure, show_progress);

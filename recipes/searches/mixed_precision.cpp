@@ -135,6 +135,33 @@ void make_fine_tuning(YamlNode& document, std::int64_t epochs) {
   }
 }
 
+// What choose_widths() says.
+void require_budget(const Sensitivity& layers, const WidthBudget& budget,
+                    std::optional<int> activation_bits) {
+  activation_bits = width_of_activations(layers, activation_bits);
+  if (budget.unit == Unit::kBitOperations && !activation_bits) {
+    throw InputError(layers.checkpoint.string() +
+                     ": its activations have several widths; bit operations are counted for one: "
+                     "pass --activation-bits");
+  }
+  const std::vector<const LayerSensitivity*> with_weights = layers_with_weights(layers);
+  const std::int64_t weights = weights_of(with_weights);
+  std::int64_t smallest = 0;
+  for (const LayerSensitivity* layer : with_weights) {
+    const std::vector<QuantizationEffect> choices = choices_of(layers, *layer);
+    const int bits = std::min_element(choices.begin(), choices.end(), [](auto& a, auto& b) {
+                       return a.bits < b.bits;
+                     })->bits;
+    smallest += cost_of(*layer, bits, budget.unit, activation_bits.value_or(0));
+  }
+  if (smallest <= limit_of(budget, weights)) return;
+  auto needed = static_cast<double>(smallest);
+  if (budget.unit == Unit::kBitsPerWeight) needed /= static_cast<double>(weights);
+  throw InputError("the budget of " + to_string(budget) +
+                   " is too small: the smallest measured widths need " +
+                   to_string(WidthBudget{budget.unit, needed}));
+}
+
 // As YAML comments; names may hold anything that a recipe's text may.
 std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
   std::string text = fmt::format(
@@ -175,32 +202,6 @@ void require_float_start(const Recipe& run) {
   throw InputError(run.resolved.place +
                    ": a quantized run without init.checkpoint: there are no float weights to start "
                    "from; search on a float run");
-}
-
-void require_budget(const Sensitivity& layers, const WidthBudget& budget,
-                    std::optional<int> activation_bits) {
-  activation_bits = width_of_activations(layers, activation_bits);
-  if (budget.unit == Unit::kBitOperations && !activation_bits) {
-    throw InputError(layers.checkpoint.string() +
-                     ": its activations have several widths; bit operations are counted for one: "
-                     "pass --activation-bits");
-  }
-  const std::vector<const LayerSensitivity*> with_weights = layers_with_weights(layers);
-  const std::int64_t weights = weights_of(with_weights);
-  std::int64_t smallest = 0;
-  for (const LayerSensitivity* layer : with_weights) {
-    const std::vector<QuantizationEffect> choices = choices_of(layers, *layer);
-    const int bits = std::min_element(choices.begin(), choices.end(), [](auto& a, auto& b) {
-                       return a.bits < b.bits;
-                     })->bits;
-    smallest += cost_of(*layer, bits, budget.unit, activation_bits.value_or(0));
-  }
-  if (smallest <= limit_of(budget, weights)) return;
-  auto needed = static_cast<double>(smallest);
-  if (budget.unit == Unit::kBitsPerWeight) needed /= static_cast<double>(weights);
-  throw InputError("the budget of " + to_string(budget) +
-                   " is too small: the smallest measured widths need " +
-                   to_string(WidthBudget{budget.unit, needed}));
 }
 
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,

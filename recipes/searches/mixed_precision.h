@@ -40,19 +40,16 @@ struct WidthPlan {
 // What the plan costs: "4.1 bits a weight, 5400 bytes of parameters, ...".
 std::string to_string(const WidthPlan& plan);
 
-// Throws InputError when the budget is below what the smallest widths need, for a run whose layers
-// keep float weights, for a layer at no width of which outputs are finite, and for a budget of bit
-// operations where activations have several widths. Of `layers` their sizes are enough:
-// SensitivityOptions::check.
-void require_budget(const Sensitivity& layers, const WidthBudget& budget,
-                    std::optional<int> activation_bits);
-
 // The widths of weights, among those measured to leave outputs finite, whose divergences have the
 // least sum that the budget allows, exactly; activations have `activation_bits`, or their widths in
 // the run. The sum stands for the whole: each layer's error is taken to move the outputs
 // independently of the others' (Cai et al., ZeroQ, arXiv:2001.00281, whose sensitivity this is;
-// HAWQ-V3, arXiv:2011.10680, solves the same problem by integer programming). Throws as
-// require_budget().
+// HAWQ-V3, arXiv:2011.10680, solves the same problem by integer programming).
+//
+// Throws InputError when the budget is below what the smallest widths need, for a layer at no width
+// of which outputs are finite, for a budget of bit operations where activations have several widths
+// and for `activation_bits` where none is quantized. Of layers that are not measured yet
+// (SensitivityOptions::check) it chooses some widths, and throws likewise.
 WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budget,
                         std::optional<int> activation_bits);
 

@@ -264,6 +264,9 @@ class Sensitivity(WithRuns):
                                  ("--budget-bytes 100 --out m.yaml", "the budget of 100 bytes is too small: "
                                                                      "the smallest measured widths need 450 bytes")):
             self.assertEqual(self.fail_with(2, words, arguments=["sensitivity", "float", *arguments.split()]).stdout, "")
+        self.succeed("train", self.recipe(SHORT), "--run-dir", "shards", "--set", "train.shards=2")
+        refused = self.fail_with(2, "percentile", arguments=["sensitivity", "shards", *"--activation-observer percentile --budget-bits 4 --out m.yaml".split()])
+        self.assertEqual(refused.stdout, "")
         self.fail_with(2, "--bits: expected widths from 2 to 8, got 9",
                        arguments=["sensitivity", "float", "--bits", "8,9"])
         self.fail_with(2, "--bits: 4 is given twice", arguments=["sensitivity", "float", "--bits", "4,4"])

@@ -71,8 +71,8 @@ TEST(ChooseWidths, CountsZeroPointsAndReducedRanges) {
   for (LayerSensitivity& layer : all.layers) layer.weight_effects.clear();
   all.bits = {8};
   all.layers[1].most_bits = all.layers[2].most_bits = 7;
-  EXPECT_NO_THROW(require_budget(all, {Unit::kBitsPerWeight, 7}, 8));
-  EXPECT_THROW(require_budget(all, {Unit::kBitsPerWeight, 6.9}, 8), InputError);
+  EXPECT_NO_THROW(choose_widths(all, {Unit::kBitsPerWeight, 7}, 8));
+  EXPECT_THROW(choose_widths(all, {Unit::kBitsPerWeight, 6.9}, 8), InputError);
 }
 
 TEST(ChooseWidths, ActivationsThatAreNotQuantizedHaveNoOtherWidth) {
