@@ -57,8 +57,8 @@ class Tidier {
     return copies != 0 && !of_batch;
   }
 
-  // A Reshape or Permute of another one reads what that reads.
-  void merge(NodeSpec& node) const {
+  // A Reshape or Permute of another one reads what that reads, as another reader where that stays.
+  void merge(NodeSpec& node) {
     const NodeSpec* before = find(node.inputs[0]);
     if (before == nullptr || before->type != node.type) return;
     if (node.type == "Reshape" && copies_other_sizes(node, *before)) return;
@@ -71,6 +71,7 @@ class Tidier {
       node.options["order"] = order;
     }
     node.inputs = before->inputs;
+    if (--readers_[before->name] > 0) ++readers_[node.inputs[0]];
   }
 
   // Whether the convolution before the node, and before a Reshape that leaves channels alone, has
