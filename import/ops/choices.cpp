@@ -95,6 +95,20 @@ Value chosen(Translator& t, const std::string& module, const std::array<Operand,
   return {.shape = shape, .node = made, .channels_last = last};
 }
 
+// What a comparison tells, held as chosen() will give its numbers.
+Value told_by(Translator& t, ExtentShape shape, Compared compared) {
+  bool last = false;
+  for (const std::string& name : {compared.x, compared.y}) {
+    const Value* value = t.value(name);
+    last = last || (value != nullptr && value->channels_last);
+  }
+  last = last && shape.size() > 2;
+  return {.shape = std::move(shape),
+          .channels_last = last,
+          .whole = true,
+          .compared = std::move(compared)};
+}
+
 Compared other_than_zero(Translator& t, const std::string& name) {
   const std::string zero = t.keep({.shape = {}, .known = number(0).constant});
   return {"WhereEqual", name, zero, /*holds=*/false};
@@ -129,9 +143,8 @@ void give_compared(Translator& t, const std::string& module, std::size_t x, std:
   for (const std::size_t i : {x, y}) {
     if (t.input(i).one_hot != 0 || t.input(i).compared) refuse("of conditions");
   }
-  t.give({.shape = broadcast(shape_of(t.input(x)), shape_of(t.input(y))),
-          .whole = true,
-          .compared = Compared{module, t.node().input(x), t.node().input(y)}});
+  t.give(told_by(t, broadcast(shape_of(t.input(x)), shape_of(t.input(y))),
+                 {module, t.node().input(x), t.node().input(y)}));
 }
 
 void greater(Translator& t) { give_compared(t, "WhereGreater", 0, 1); }
@@ -142,7 +155,7 @@ void less_equal(Translator& t) { give_compared(t, "WhereGreaterEqual", 1, 0); }
 void opposite(Translator& t) {
   Compared compared = truth(t, 0);
   compared.holds = !compared.holds;
-  t.give({.shape = t.input(0).shape, .whole = true, .compared = std::move(compared)});
+  t.give(told_by(t, t.input(0).shape, std::move(compared)));
 }
 
 // Two conditions, of which one may be a constant: the second where the first holds, or does not.
@@ -176,7 +189,7 @@ Value as_numbers(Translator& t, const Compared& compared) {
 }
 
 void give_other_than_zero(Translator& t, const std::string& name) {
-  t.give({.shape = t.input(0).shape, .whole = true, .compared = other_than_zero(t, name)});
+  t.give(told_by(t, t.input(0).shape, other_than_zero(t, name)));
 }
 
 bool give_masked(Translator& t) {

@@ -96,6 +96,34 @@ TEST(Choices, FollowTheLayout) {
   }
 }
 
+// A comparison of images that is moved, of as many channels as rows and columns: another order of
+// dimensions would not show in the shapes.
+TEST(Choices, OfImagesThatAreMoved) {
+  constexpr std::int64_t kSize = 4;
+  const std::vector<std::int64_t> positions{3, 1, 0, 2};
+  for (const std::int64_t axis : {1, 2, 3}) {
+    for (const bool opposite : {false, true}) {
+      ModelMaker m({{std::nullopt}, {kSize}, {kSize}, {kSize}});
+      const std::string y = m.node("Conv", {"x", m.weight("c", {kSize, kSize, 1, 1})});
+      std::string holds = m.node("Greater", {y, m.number(0)});
+      if (opposite) holds = m.node("Not", {m.node("Not", {holds})});
+      holds = m.node("Gather", {holds, m.integers(positions)}, {{"axis", axis}});
+      const Imported conv = translate(m.ending_in(y), {kSize, kSize, kSize});
+      const Imported chosen =
+          translate(m.ending_in(m.node("Where", {holds, y, m.number(9)})), {kSize, kSize, kSize});
+      const Tensor x = testing::random_tensor({1, kSize, kSize, kSize}, 5, DType::kF32);
+      const Tensor before = output_of(conv, x), after = output_of(chosen, x);
+      for (std::int64_t i = 0; i < x.size(); ++i) {
+        std::vector<std::int64_t> at{i / 16, i / 4 % 4, i % 4};  // row, column, channel
+        std::int64_t& moved = at[static_cast<std::size_t>(axis == 1 ? 2 : axis - 2)];
+        moved = positions[static_cast<std::size_t>(moved)];
+        const float condition = before.data<float>()[at[0] * 16 + at[1] * 4 + at[2]];
+        ASSERT_EQ(after.data<float>()[i], condition > 0 ? before.data<float>()[i] : 9);
+      }
+    }
+  }
+}
+
 // Numbers of x, where a condition on x holds and where it does not.
 std::vector<float> chosen(const std::function<std::string(ModelMaker&)>& condition) {
   ModelMaker m(kRows);
