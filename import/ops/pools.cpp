@@ -67,13 +67,15 @@ Constant shares_counted(const ExtentShape& in, const Window& window, bool paddin
   return shares;
 }
 
+bool is_all_zero(const std::vector<std::int64_t>& values) {
+  return std::all_of(values.begin(), values.end(), [](std::int64_t v) { return v == 0; });
+}
+
 // By a pool in which padding counts, as exports have it, and factors. Padding that differs at both
 // ends is a Pad in front.
 void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
   const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
-  const bool whole = std::all_of(window.beyond.begin(), window.beyond.end(),
-                                 [](std::int64_t more) { return more == 0; });
-  const bool all_count = padding_counts && whole;
+  const bool all_count = padding_counts && is_all_zero(window.beyond);
   const Constant shares = all_count ? Constant{} : shares_counted(in, window, padding_counts);
   const ExtentShape out = window_output(in, fixed(in[1]), window);
   const std::string padded = padded_image(t, image_of(t), window, 0);
@@ -90,9 +92,9 @@ void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
 void average_pool(Translator& t) {
   const ExtentShape in = as_image(t.input(0).shape);
   const Window window = pool_window(t, t.input(0).shape);
-  const bool padded = window.before != std::vector<std::int64_t>{0, 0};
   const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
-  if (!window.symmetric() || (padded && !padding_counts)) return average_of_padded(t, in, window);
+  const bool counts = is_all_zero(window.beyond) && (padding_counts || is_all_zero(window.before));
+  if (!window.symmetric() || !counts) return average_of_padded(t, in, window);
   Options options = pool_options(window);
   options["count_include_pad"] = true;
   give_image(t, t.add("AvgPool2d", {image_of(t)}, options),

@@ -215,19 +215,24 @@ TEST(Compositions, TransposedConvolutionsOfSequences) {
 
 // A last window that ceil_mode adds counts what is inside, and padding that the file asks for.
 TEST(Compositions, AveragesOverTheEdge) {
-  const auto averages = [](std::int64_t padding_counts) {
-    ModelMaker m({{std::nullopt}, {1}, {4}});
+  const auto averages = [](std::int64_t padding_counts, const Ints& pads,
+                           const std::vector<float>& row) {
+    const auto size = static_cast<std::int64_t>(row.size());
+    ModelMaker m({{std::nullopt}, {1}, {size}});
     const std::string y = m.node("AveragePool", {"x"},
                                  {{"kernel_shape", Ints{3}},
                                   {"strides", Ints{2}},
-                                  {"pads", Ints{0, 1}},
+                                  {"pads", pads},
                                   {"ceil_mode", std::int64_t{1}},
                                   {"count_include_pad", padding_counts}});
-    const Imported imported = translate(m.ending_in(y), Shape{1, 4});
-    return testing::values(output_of(imported, Tensor::from<float>({3, 6, 9, 12}, {1, 1, 4})));
+    const Imported imported = translate(m.ending_in(y), Shape{1, size});
+    return testing::values(output_of(imported, Tensor::from<float>(row, {1, 1, size})));
   };
-  EXPECT_THAT(averages(0), ElementsAre(6, 10.5));
-  EXPECT_THAT(averages(1), ElementsAre(6, 7));
+  EXPECT_THAT(averages(0, {0, 1}, {3, 6, 9, 12}), ElementsAre(6, 10.5));
+  EXPECT_THAT(averages(1, {0, 1}, {3, 6, 9, 12}), ElementsAre(6, 7));
+  // The added end is as large as the padding in front, but does not count.
+  EXPECT_THAT(averages(0, {1, 0}, {3, 6, 9, 12, 15}), ElementsAre(4.5, 9, 13.5));
+  EXPECT_THAT(averages(1, {1, 0}, {3, 6, 9, 12, 15}), ElementsAre(3, 9, 13.5));
 }
 
 TEST(Compositions, PixelsBecomeChannelsWithoutArithmetic) {
