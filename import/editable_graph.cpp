@@ -33,7 +33,9 @@ void EditableGraph::index() {
   maker_.clear();
   readers_.clear();
   for (std::size_t i = 0; i < model.nodes.size(); ++i) {
-    for (const std::string& output : model.nodes[i].outputs) maker_[output] = i;
+    for (const std::string& output : model.nodes[i].outputs) {
+      if (!output.empty()) maker_[output] = i;
+    }
     for (const std::string& input : model.nodes[i].inputs) ++readers_[input];
   }
   for (const std::string& output : outputs) ++readers_[output];

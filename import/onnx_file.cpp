@@ -282,6 +282,7 @@ class ModelReader {
     }
     if (graph.sparse_initializer_size() > 0) fail("sparse initializers are not supported");
     for (const onnx::TensorProto& tensor : graph.initializer()) {
+      if (tensor.name().empty()) fail("an initializer has no name");
       const std::string what = "initializer " + in_quotes(tensor.name());
       if (!made_.insert(tensor.name()).second) fail(what + " is there twice");
       model_.initializers.emplace(tensor.name(), read_constant(tensor, what));

@@ -21,6 +21,7 @@ bool fold_one(EditableGraph& graph, const OnnxNode& node,
     auto values = fold(node, inputs, graph.model);
     if (!values || values->size() < node.outputs.size()) return false;
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i].empty()) continue;
       graph.model.initializers[node.outputs[i]] = std::move((*values)[i]);
     }
     return true;
@@ -44,7 +45,7 @@ void fold_constants(EditableGraph& graph) {
 }
 
 bool does_nothing(const EditableGraph& graph, const OnnxNode& node) {
-  if (!node.domain.empty() || node.inputs.empty()) return false;
+  if (!node.domain.empty() || node.inputs.empty() || node.outputs[0].empty()) return false;
   if (node.op == "Identity") return true;
   if (node.op == "Dropout") {
     return std::all_of(node.outputs.begin() + 1, node.outputs.end(),

@@ -168,7 +168,9 @@ Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any
     : model_(std::move(model)), any_size_(any_size) {
   names_ = {"input", "output_activation"};
   for (std::size_t i = 0; i < model_.model.nodes.size(); ++i) {
-    for (const std::string& output : model_.model.nodes[i].outputs) makers_[output] = i;
+    for (const std::string& output : model_.model.nodes[i].outputs) {
+      if (!output.empty()) makers_[output] = i;
+    }
   }
   require_ports();
   declare_inputs(sample);
@@ -231,7 +233,9 @@ void Translator::translate_node() {
   const OnnxNode& node = *node_;
   const auto give_up = [&](const std::string& reason) {
     if (!reason.empty()) unsupported_.push_back({node.label(), node.op, reason});
-    for (const std::string& output : node.outputs) values_[output] = {.shape = {}, .unknown = true};
+    for (const std::string& output : node.outputs) {
+      if (!output.empty()) values_[output] = {.shape = {}, .unknown = true};
+    }
   };
   const OperationRow* row = find_operation(node);
   const bool reads_unknown =
@@ -409,7 +413,7 @@ bool Translator::is_read(std::size_t output) const {
 }
 
 void Translator::give(Value value, std::size_t output) {
-  if (output >= node_->outputs.size()) return;
+  if (output >= node_->outputs.size() || node_->outputs[output].empty()) return;
   if (!value.known) elements(value.shape);
   values_[node_->outputs[output]] = std::move(value);
 }

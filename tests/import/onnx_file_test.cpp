@@ -166,6 +166,8 @@ TEST_F(OnnxFile, RefusesGraphsThatDoNotHoldTogether) {
   EXPECT_EQ(refusal(), "the output 'z' is made by no node");
   proto_.mutable_graph()->clear_output();
   EXPECT_EQ(refusal(), "the graph has no output");
+  weight().clear_name();
+  EXPECT_EQ(refusal(), "an initializer has no name");
   proto_.clear_graph();
   EXPECT_EQ(refusal(), "holds no graph");
 }

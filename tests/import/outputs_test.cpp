@@ -37,6 +37,26 @@ TEST(Outputs, OneOfAValueInsideCutsOffWhatIsBehind) {
   EXPECT_EQ(imported.graph.output.name, scores);
 }
 
+// An output without a name is none that an absent input could read.
+TEST(Outputs, OnesWithoutANameAreNotRead) {
+  const auto expect_sums_are_of = [](bool layered) {
+    ModelMaker m({{std::nullopt}, {2}});
+    m.model().nodes.push_back(
+        {.name = "split",
+         .op = "Split",
+         .inputs = {m.reals("values", {4}, {1, 2, 30, 40}), m.integers({2, 2})},
+         .outputs = {"values1", ""}});
+    std::string y = "x";
+    if (layered) y = m.node("Gemm", {y, m.reals("w", {2, 2}, {1, 0, 0, 1})});
+    m.model().nodes.push_back({.name = "none", .op = "Identity", .inputs = {y}, .outputs = {""}});
+    const Imported imported = translate(m.ending_in(m.node("Add", {y, "values1"})), {2});
+    EXPECT_THAT(testing::values(output_of(imported, Tensor::from<float>({5, 6}, {1, 2}))),
+                ElementsAre(6, 8));
+  };
+  expect_sums_are_of(true);
+  expect_sums_are_of(false);
+}
+
 // Losses take what is before it, and each form computes the same.
 TEST(Outputs, AnActivationIsTheHeadAlsoBehindMoves) {
   const std::map<std::string, OnnxAttributeValue> channels{{"axis", std::int64_t{1}}};
