@@ -1,5 +1,7 @@
 #include "steelyard/import/affine_maps.h"
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 
 namespace steelyard::imports {
@@ -17,6 +19,18 @@ std::optional<Line> line_of(const std::string& type, double number) {
   if (type == "MulConstant") return Line{number, 0};
   if (type == "DivConstant" && number != 0) return Line{1 / number, 0};
   return std::nullopt;
+}
+
+Line joined(const Line& first, const Line& second) {
+  return {second.slope * first.slope, second.slope * first.offset + second.offset};
+}
+
+// Whether the first offset is so large beside what both compute that values lose digits in between,
+// as in (x + 1.5 * 2^23) - 1.5 * 2^23, which rounds to whole numbers.
+bool rounds(const Line& first, const Line& second, const Line& both) {
+  constexpr double kMost = 1024;
+  const double between = std::abs(second.slope * first.offset);
+  return between > kMost * std::max(std::abs(both.slope), std::abs(both.offset));
 }
 
 }  // namespace
@@ -37,9 +51,8 @@ void make_affine(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor
     if (!line) continue;
     Map map{node.inputs[0], *line};
     if (const auto before = maps.find(map.of); before != maps.end()) {
-      const Line& first = before->second.line;
-      map = {before->second.of,
-             {line->slope * first.slope, line->slope * first.offset + line->offset}};
+      const Line both = joined(before->second.line, *line);
+      if (!rounds(before->second.line, *line, both)) map = {before->second.of, both};
     }
     node.type = "Affine";
     node.inputs = {map.of};

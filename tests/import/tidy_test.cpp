@@ -8,6 +8,7 @@
 namespace steelyard::imports {
 namespace {
 
+using ::testing::ElementsAre;
 using testing::random_tensor;
 
 // Rows as images of one row: a reshape that another one merges into has one reader more behind it.
@@ -42,6 +43,24 @@ TEST(Tidy, ABiasStaysOutOfAConvolutionThatOthersRead) {
       ASSERT_FLOAT_EQ(sum.data<float>()[i], std::max(c, 0.0F) + c + bias.data<float>()[i / 6 % 3]);
     }
   }
+}
+
+// Arithmetic with numbers becomes one map, unless digits are lost on the way.
+TEST(Tidy, RoundingIsNotMergedAway) {
+  const auto network = [](float factor, float added, float subtracted) {
+    ModelMaker m({{std::nullopt}, {4}});
+    const std::string sum =
+        m.node("Add", {m.node("Mul", {"x", m.number(factor)}), m.number(added)});
+    return translate(m.ending_in(m.node("Sub", {sum, m.number(subtracted)})), {4});
+  };
+  const Tensor x = Tensor::from<float>({0.4F, 0.6F, -1.7F, 3.2F}, {1, 4});
+  constexpr float kRounds = 12582912;  // 1.5 * 2^23
+  EXPECT_THAT(testing::values(output_of(network(1, kRounds, kRounds), x)),
+              ElementsAre(0, 1, -2, 3));
+  EXPECT_THAT(testing::values(output_of(network(100, kRounds, kRounds), x)),
+              ElementsAre(40, 60, -170, 320));
+  EXPECT_THAT(types_of(network(2, 3, 3.5F)), ElementsAre("Affine"));
+  EXPECT_THAT(types_of(network(1 / 58.4F, 123.7F / 58.4F, 2)), ElementsAre("Affine"));
 }
 
 }  // namespace
