@@ -29,6 +29,8 @@ class Rewriter {
       : nodes_(std::move(nodes)), constants_(constants), outputs_(outputs.begin(), outputs.end()) {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       for (const std::string& input : nodes_[i].inputs) readers_[input].push_back(i);
+      names_.insert(nodes_[i].inputs.begin(), nodes_[i].inputs.end());
+      names_.insert(nodes_[i].outputs.begin(), nodes_[i].outputs.end());
     }
   }
 
@@ -120,7 +122,7 @@ class Rewriter {
   }
 
   // Slice, Squeeze and Transpose in place of the node that took it after the Transpose.
-  std::vector<OnnxNode> taken_before(const OnnxNode& transpose, const Taken& taken) const {
+  std::vector<OnnxNode> taken_before(const OnnxNode& transpose, const Taken& taken) {
     const List order = transpose.integers("perm");
     const std::int64_t axis = order[0], position = taken.position;
     const std::int64_t end =
@@ -131,7 +133,7 @@ class Rewriter {
     }
     const OnnxNode& last = nodes_[taken.node];
     const std::string name = last.outputs[0];
-    const std::string sliced = name + "#slice", squeezed = name + "#squeeze";
+    const std::string sliced = unique(name + "#slice"), squeezed = unique(name + "#squeeze");
     OnnxNode slice{
         .name = sliced, .op = "Slice", .inputs = {transpose.input(0)}, .outputs = {sliced}};
     slice.attributes = {{"starts", List{position}}, {"ends", List{end}}, {"axes", List{axis}}};
@@ -140,6 +142,11 @@ class Rewriter {
     OnnxNode turned{.name = last.name, .op = "Transpose", .inputs = {squeezed}, .outputs = {name}};
     turned.attributes = {{"perm", rest}};
     return {slice, squeeze, turned};
+  }
+
+  std::string unique(std::string name) {
+    while (constants_.contains(name) || !names_.insert(name).second) name += '#';
+    return name;
   }
 
   const Constant* constant(const std::string& name) const {
@@ -163,6 +170,7 @@ class Rewriter {
   std::vector<OnnxNode> nodes_;
   const std::map<std::string, Constant>& constants_;
   std::set<std::string> outputs_;
+  std::set<std::string> names_;  // of the nodes' values
   std::map<std::string, std::vector<std::size_t>> readers_;
   std::map<std::size_t, std::vector<OnnxNode>> replaced_;
 };

@@ -23,8 +23,13 @@ std::optional<double> EditableGraph::scalar(const std::string& name) const {
 }
 
 std::string EditableGraph::add_constant(const std::string& base, Constant value) {
+  const auto is_taken = [&](const std::string& name) {
+    return model.initializers.contains(name) || maker_.contains(name) ||
+           std::any_of(model.inputs.begin(), model.inputs.end(),
+                       [&](const OnnxPort& input) { return input.name == name; });
+  };
   std::string name = base + "#";
-  while (model.initializers.contains(name) || maker_.contains(name)) name += '#';
+  while (is_taken(name)) name += '#';
   model.initializers.emplace(name, std::move(value));
   return name;
 }

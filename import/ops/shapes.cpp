@@ -142,6 +142,10 @@ void with_ones(Translator& t, const ExtentShape& to, const Order& from, bool kee
 void squeeze(Translator& t) {
   const ExtentShape from = t.input(0).shape;
   const std::vector<std::int64_t> axes = t.attribute_or_input("axes", 1);
+  const auto is_batch = [](const Extent& e) { return e.of_batch && e.value == 1; };
+  if (axes.empty() && t.fixed_batch() == 1 && std::any_of(from.begin(), from.end(), is_batch)) {
+    refuse("expected axes: without them it takes away the batch, which is 1 in the file, too");
+  }
   std::vector<bool> removed(from.size(), false);
   for (const std::int64_t axis : axes) removed[axis_of(axis, from.size())] = true;
   ExtentShape to;
@@ -420,7 +424,7 @@ std::vector<OperationRow> shape_operations() {
        "samples",
        "", kMoved},
       {"Flatten", flatten, "", "", kMoved},
-      {"Squeeze", squeeze, "", "", kMoved},
+      {"Squeeze", squeeze, "without axes in a file with a fixed batch of 1", "", kMoved},
       {"Unsqueeze", unsqueeze, "", "", kMoved},
       {"Transpose", transpose, "", "", kMoved},
       {"Expand", expand, "shapes that are computed from values", "", kMoved},

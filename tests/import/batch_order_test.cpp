@@ -88,6 +88,47 @@ TEST(BatchOrder, AFixedBatchKeepsSamplesApart) {
   }
 }
 
+// The file takes its batch away there, and counts later dimensions without it.
+TEST(BatchOrder, ASqueezeOfABatchOfOneNamesItsAxes) {
+  const auto squeezed = [](std::optional<std::int64_t> batch, bool names_axes) {
+    ModelMaker m({{batch}, {2}, {1}, {6}});
+    std::vector<std::string> inputs{"x"};
+    if (names_axes) inputs.push_back(m.integers({2}));
+    return m.ending_in(m.node("Squeeze", inputs));
+  };
+  EXPECT_THAT(message_of<InputError>([&] {
+                translate(squeezed(1, false), {1, 6, 2});
+              }),
+              HasSubstr("Squeeze_0 (Squeeze): expected axes: without them it takes away the batch, "
+                        "which is 1 in the file, too"));
+  for (const OnnxModel& model :
+       {squeezed(1, true), squeezed(4, false), squeezed(std::nullopt, false)}) {
+    EXPECT_EQ(translate(model, {1, 6, 2}).graph.output_sample, (Shape{2, 6}));
+  }
+}
+
+// The nodes in front of the Transpose have names of their own.
+TEST(BatchOrder, NamesOfTheFileStayTheirs) {
+  ModelMaker m({{std::nullopt}, {4}});
+  const std::string turned = m.node("Transpose", {m.node("Reshape", {"x", m.integers({-1, 2, 2})})},
+                                    {{"perm", Ints{1, 0, 2}}});
+  const auto part = [&](std::int64_t i) {
+    return m.node("Gather", {turned, m.number_of(i)}, {{"axis", std::int64_t{0}}});
+  };
+  const std::string first = part(0), second = part(1);
+  for (const std::string end : {"#slice", "#squeeze"}) {
+    auto& nodes = m.model().nodes;
+    nodes.insert(nodes.begin(),
+                 {.name = "", .op = "Relu", .inputs = {"x"}, .outputs = {first + end}});
+  }
+  const std::string own = m.node("Add", {first + "#slice", first + "#squeeze"});
+  const std::string sum = m.node("Add", {first, second});
+  const Imported imported =
+      translate(m.ending_in(m.node("Concat", {own, sum}, {{"axis", std::int64_t{1}}})), {4});
+  const Tensor y = output_of(imported, Tensor::from<float>({1, -2, 3, 4}, {1, 4}));
+  EXPECT_EQ(testing::values(y), (std::vector<double>{2, 0, 6, 8, 4, 2}));
+}
+
 // A product over the batch, of a file that fixes it at one sample.
 TEST(BatchOrder, AProductDoesNotSumOverSamples) {
   ModelMaker m({{1}, {6}});
