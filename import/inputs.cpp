@@ -54,7 +54,7 @@ bool is_read_channels_first(const OnnxModel& model, const OnnxPort& port) {
       "AveragePool",   "BatchNormalization",    "Conv", "ConvTranspose", "GlobalAveragePool",
       "GlobalMaxPool", "InstanceNormalization", "LRN",  "MaxPool",       "GroupNormalization"};
   return std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) {
-    return kImageOperations.contains(node.op) && node.inputs.front() == port.name;
+    return kImageOperations.contains(node.op) && node.input(0) == port.name;
   });
 }
 

@@ -363,7 +363,9 @@ class ModelReader {
         node.attributes.emplace(attribute.name(), std::move(*value));
       }
     }
-    model_.nodes.push_back(std::move(node));
+    const bool is_read = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                     [](const std::string& output) { return !output.empty(); });
+    if (is_read) model_.nodes.push_back(std::move(node));
   }
 
   // One of another type would be taken for one that is not there.

@@ -338,7 +338,8 @@ Constant triangle(const OnnxNode& node, const FoldInputs& in) {
   if (rank < 2) refuse("of fewer than two dimensions");
   const bool upper = node.integer("upper", 1) != 0;
   const Constant* k = given(in, 1);
-  const std::int64_t diagonal = k == nullptr ? 0 : integers_of(*k, "k").at(0);
+  if (k != nullptr && k->size() != 1) refuse("k: expected one number");
+  const std::int64_t diagonal = k == nullptr ? 0 : integers_of(*k, "k")[0];
   const auto strides = strides_of(x.shape);
   return rearranged(with_element(x, number_like(x, 0)), x.shape, [&](const Positions& index) {
     const std::int64_t distance = index[rank - 1] - index[rank - 2];
@@ -372,11 +373,13 @@ std::vector<FoldRow> moving_folds() {
       one_output("Slice", slice),
       one_output("Unsqueeze",
                  [](const OnnxNode& node, const FoldInputs& in) {
-                   return reshaped(required(in, 0), unsqueezed(in[0]->shape, axes_of(node, in)));
+                   const Constant& x = required(in, 0);
+                   return reshaped(x, unsqueezed(x.shape, axes_of(node, in)));
                  }),
       one_output("Squeeze",
                  [](const OnnxNode& node, const FoldInputs& in) {
-                   return reshaped(required(in, 0), squeezed(in[0]->shape, axes_of(node, in)));
+                   const Constant& x = required(in, 0);
+                   return reshaped(x, squeezed(x.shape, axes_of(node, in)));
                  }),
       one_output("Expand",
                  [](const OnnxNode&, const FoldInputs& in) {

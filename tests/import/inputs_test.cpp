@@ -43,6 +43,14 @@ TEST(Inputs, SamplesHaveAnyNumberOfDimensions) {
   }
 }
 
+// Which no operation on images reads, but one without inputs is there.
+TEST(Inputs, AreNotReadByNodesWithoutInputs) {
+  ModelMaker m({{std::nullopt}, {8}, {8}, {3}});
+  m.node("Conv", {});
+  const SampleSpec sample = sample_of(m.ending_in(m.node("Relu", {"x"})));
+  EXPECT_EQ(sample.shape, (Shape{8, 8, 3}));
+}
+
 // One index for each sample, as samples [1] have it.
 TEST(Inputs, OneValueOfASampleIsAnInputWithoutDimensions) {
   ModelMaker m({{std::nullopt, "batch"}});
@@ -54,6 +62,16 @@ TEST(Inputs, OneValueOfASampleIsAnInputWithoutDimensions) {
   EXPECT_EQ(y.shape(), (Shape{2, 2}));
   EXPECT_EQ(y.data<float>()[0], 5);
   EXPECT_EQ(y.data<float>()[3], 2);
+}
+
+// As a constant that is made of a weight could be called.
+TEST(Inputs, HaveNamesOfTheirOwn) {
+  ModelMaker m({{std::nullopt}, {2}});
+  m.model().inputs[0].name = "w#";
+  const std::string y = m.node("MatMul", {"w#", m.reals("w", {2, 2}, {1, 2, 3, 4})});
+  const Imported imported = translate(m.ending_in(y), {2});
+  EXPECT_THAT(testing::values(output_of(imported, Tensor::from<float>({1, 10}, {1, 2}))),
+              ElementsAre(31, 42));
 }
 
 // The file says [C, H, W] where an operation on images reads it, however few columns there are.

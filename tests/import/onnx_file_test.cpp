@@ -172,6 +172,17 @@ TEST_F(OnnxFile, RefusesGraphsThatDoNotHoldTogether) {
   EXPECT_EQ(refusal(), "holds no graph");
 }
 
+// Nobody reads what they compute.
+TEST_F(OnnxFile, LeavesOutNodesWithoutOutputs) {
+  for (const std::string op : {"Identity", "Dropout", "Transpose", "Gather", "Slice", "Split"}) {
+    add_node(op, {"x"}, "").clear_output();
+    add_node(op, {"y"}, "");
+  }
+  const OnnxModel model = read();
+  EXPECT_EQ(model.nodes.size(), 1U);
+  EXPECT_EQ(translate(model, {2}).graph.nodes.size(), 1U);
+}
+
 TEST_F(OnnxFile, RefusesAttributesThatAreNotWhatTheySay) {
   onnx::NodeProto& node = add_node("Softmax", {"y"}, "z");
   onnx::AttributeProto& axis = *node.add_attribute();
