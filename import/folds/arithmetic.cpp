@@ -181,13 +181,23 @@ FoldRow comparison(const char* op, const Holds& holds) {
   });
 }
 
-// N is no other number, whatever it is.
+// Of a multiple of the batch's size and a number only what holds for any size: N may be 1, not 0.
+bool are_equal(const Extent& a, const Extent& b) {
+  if (a.of_batch == b.of_batch) return a.value == b.value;
+  const Extent& multiple = a.of_batch ? a : b;
+  const std::int64_t number = a.of_batch ? b.value : a.value;
+  if (multiple.value == 0) return number == 0;
+  const std::int64_t size = combined('/', Extent{number}, Extent{multiple.value}).value;
+  if (size > 0 && size * multiple.value == number) refuse("a comparison with the batch's size");
+  return false;
+}
+
 Constant equal(const FoldInputs& in) {
   const auto [a, b] = pair_of(in);
   std::vector<Extent> truths;
   for (std::size_t i = 0; i < a.reals.size(); ++i) truths.push_back({a.reals[i] == b.reals[i]});
   for (std::size_t i = 0; i < a.integers.size(); ++i) {
-    truths.push_back({a.integers[i] == b.integers[i]});
+    truths.push_back({are_equal(a.integers[i], b.integers[i])});
   }
   return of_truths(a.shape, std::move(truths));
 }

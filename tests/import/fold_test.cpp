@@ -218,6 +218,36 @@ TEST(Fold, MovesElements) {
   EXPECT_EQ(folded("Range", {reals({}, {1}), reals({}, {0}), reals({}, {1})}).size(), 0);
 }
 
+// Known where any size of the batch says the same.
+TEST(Fold, ComparesMultiplesOfTheBatchsSize) {
+  const auto multiple = [](std::int64_t of) {
+    return Constant{.shape = {}, .integers = {{of, true}}};
+  };
+  const auto equal = [&](const Constant& a, std::int64_t b) {
+    return whole(folded("Equal", {integers({}, {b}), a}));
+  };
+  EXPECT_EQ(equal(multiple(1), 0), Ints{0});
+  EXPECT_EQ(equal(multiple(1), -1), Ints{0});
+  EXPECT_EQ(equal(multiple(2), 3), Ints{0});
+  EXPECT_EQ(equal(multiple(2), 1), Ints{0});
+  EXPECT_EQ(whole(folded("Equal", {multiple(2), multiple(2)})), Ints{1});
+  EXPECT_EQ(whole(folded("Equal", {multiple(2), multiple(1)})), Ints{0});
+  for (const std::int64_t number : {1, 2, 7}) {
+    EXPECT_EQ(refusal("Equal", {multiple(1), integers({}, {number})}),
+              "a comparison with the batch's size");
+  }
+  EXPECT_EQ(refusal("Equal", {integers({}, {4}), multiple(2)}),
+            "a comparison with the batch's size");
+}
+
+TEST(Fold, RefusesInputsThatAreNotThere) {
+  const Constant x = integers({1, 1}, {3});
+  for (const std::string op : {"Squeeze", "Unsqueeze"}) {
+    EXPECT_EQ(refusal(op, {}), "expected an input 1");
+  }
+  EXPECT_EQ(refusal("Trilu", {x, integers({0}, {})}), "k: expected one number");
+}
+
 TEST(Fold, ComputesOfSeveralElements) {
   const Constant x = reals({2, 2}, {1, -2, 3, 4});
   const Attributes rows{{"axes", Ints{-1}}, {"keepdims", std::int64_t{0}}};
