@@ -47,6 +47,9 @@ using OnnxAttributeValue = std::variant<std::int64_t, float, std::string, std::v
 // The domain of operations that replace several of ONNX's: "Linear" (x, weight [out, in], optional
 // bias [out]), "SiLU" (x), "GELU" (x), "DivNoNan" (x, y). No file has them.
 inline constexpr const char* kOwnDomain = "steelyard";
+// An attribute of nodes that replace several: how many dimensions an input must have at least, as
+// the numbers among the several had. They broadcast, and a value of fewer would get more.
+inline constexpr const char* kLeastRank = "steelyard.least_rank";
 
 struct OnnxNode {
   std::string name;                  // may be empty
@@ -84,7 +87,8 @@ struct OnnxPort {
 // "[N, 3, ?, ?]".
 std::string to_string(const std::vector<OnnxDim>& dims);
 
-// Nodes are in an order in which each reads what is there already; every value has one maker.
+// Nodes are in an order in which each reads what is there already; every value has one maker, and
+// every node makes a value.
 struct OnnxModel {
   std::string source;  // the file, for messages
   std::string producer;

@@ -1,5 +1,6 @@
 #include "steelyard/import/recognise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -29,7 +30,14 @@ class Patterns {
  public:
   explicit Patterns(const EditableGraph& graph) : graph_(graph) {}
 
-  std::optional<OnnxNode> ending_in(const OnnxNode& node) const {
+  std::optional<OnnxNode> ending_in(const OnnxNode& node) {
+    auto one = found_in(node);
+    if (one && least_rank_ > 1) one->attributes[kLeastRank] = std::int64_t{least_rank_};
+    return one;
+  }
+
+ private:
+  std::optional<OnnxNode> found_in(const OnnxNode& node) {
     if (!node.domain.empty()) return std::nullopt;
     if (node.op == "Mul" || node.op == "Div") {
       Product product;
@@ -42,17 +50,23 @@ class Patterns {
     return pad == nullptr ? std::nullopt : with_padding(node, *pad, graph_.model.initializers);
   }
 
- private:
+  // The only number of a constant. Its dimensions are ones that the pattern's values must have.
+  std::optional<double> number(const std::string& name) {
+    const auto only = graph_.scalar(name);
+    if (only) least_rank_ = std::max(least_rank_, std::ssize(graph_.constant(name)->shape));
+    return only;
+  }
+
   // The operand of a commutative node that is not the constant scalar; "" where none is.
-  std::string beside_scalar(const OnnxNode& node, double value) const {
+  std::string beside_scalar(const OnnxNode& node, double value) {
     for (std::size_t i = 0; i < 2; ++i) {
-      const auto number = graph_.scalar(node.input(i));
-      if (number && near(*number, value)) return node.input(1 - i);
+      const auto given = number(node.input(i));
+      if (given && near(*given, value)) return node.input(1 - i);
     }
     return "";
   }
 
-  void collect(const std::string& value, Product& product) const {
+  void collect(const std::string& value, Product& product) {
     constexpr std::size_t kMostFactors = 8;  // of those that are recognised
     const OnnxNode* node = graph_.inner(value, "Mul");
     if (node == nullptr) node = graph_.inner(value, "Div");
@@ -63,13 +77,13 @@ class Patterns {
     }
   }
 
-  void collect(const OnnxNode& node, Product& product) const {
+  void collect(const OnnxNode& node, Product& product) {
     const bool divides = node.op == "Div";
     for (std::size_t i = 0; i < 2; ++i) {
-      const auto number = graph_.scalar(node.input(i));
-      if (number && !(divides && i == 0)) {
-        product.factor *= divides ? 1 / *number : *number;
-      } else if (divides && (i == 1 || number)) {
+      const auto given = number(node.input(i));
+      if (given && !(divides && i == 0)) {
+        product.factor *= divides ? 1 / *given : *given;
+      } else if (divides && (i == 1 || given)) {
         product.values.insert(product.values.end(), 3, "");  // no product of this kind
       } else {
         collect(node.input(i), product);
@@ -78,7 +92,7 @@ class Patterns {
   }
 
   // x of clip(x + 3, 0, 6), else "".
-  std::string shifted_relu6(const std::string& value) const {
+  std::string shifted_relu6(const std::string& value) {
     const OnnxNode* clip = graph_.inner(value, "Clip");
     if (clip == nullptr) return "";
     const auto [lo, hi] = bounds(*clip);
@@ -87,16 +101,16 @@ class Patterns {
     return add == nullptr ? "" : beside_scalar(*add, 3);
   }
 
-  std::pair<std::optional<double>, std::optional<double>> bounds(const OnnxNode& clip) const {
+  std::pair<std::optional<double>, std::optional<double>> bounds(const OnnxNode& clip) {
     const auto bound = [&](const char* name, std::size_t i) -> std::optional<double> {
       if (clip.has(name)) return clip.real(name, 0);
-      return graph_.scalar(clip.input(i));
+      return number(clip.input(i));
     };
     return {bound("min", 1), bound("max", 2)};
   }
 
   // x of 1 + Erf(x / sqrt(2)), else "".
-  std::string shifted_erf(const std::string& value) const {
+  std::string shifted_erf(const std::string& value) {
     const OnnxNode* add = graph_.inner(value, "Add");
     const OnnxNode* erf = add == nullptr ? nullptr : graph_.inner(beside_scalar(*add, 1), "Erf");
     if (erf == nullptr) return "";
@@ -108,7 +122,7 @@ class Patterns {
   }
 
   // x of 1 + Tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), else "".
-  std::string shifted_tanh(const std::string& value) const {
+  std::string shifted_tanh(const std::string& value) {
     const OnnxNode* add = graph_.inner(value, "Add");
     const OnnxNode* tanh = add == nullptr ? nullptr : graph_.inner(beside_scalar(*add, 1), "Tanh");
     if (tanh == nullptr) return "";
@@ -125,7 +139,7 @@ class Patterns {
   }
 
   // factor * x * x * x, however it was written.
-  bool is_cube_of(const std::string& value, const std::string& x, double factor) const {
+  bool is_cube_of(const std::string& value, const std::string& x, double factor) {
     Product product;
     collect(value, product);
     double exponent = 0;
@@ -133,7 +147,7 @@ class Patterns {
       const OnnxNode* pow = graph_.inner(one, "Pow");
       const std::string base = pow == nullptr ? one : pow->input(0);
       if (base != x) return false;
-      exponent += pow == nullptr ? 1 : graph_.scalar(pow->input(1)).value_or(0);
+      exponent += pow == nullptr ? 1 : number(pow->input(1)).value_or(0);
     }
     return exponent == 3 && near(product.factor, factor);
   }
@@ -145,7 +159,7 @@ class Patterns {
     return near(node->real("alpha", 0.2F), 1.0 / 6) && near(node->real("beta", 0.5F), 0.5);
   }
 
-  std::optional<OnnxNode> activation(const Product& product) const {
+  std::optional<OnnxNode> activation(const Product& product) {
     const auto of = [](const char* op, const std::string& x, const char* domain) {
       return OnnxNode{.name = "", .op = op, .domain = domain, .inputs = {x}, .outputs = {}};
     };
@@ -176,11 +190,10 @@ class Patterns {
   }
 
   // 0 where y is 0, else x / y.
-  std::optional<OnnxNode> quotient_or_zero(const OnnxNode& where) const {
+  std::optional<OnnxNode> quotient_or_zero(const OnnxNode& where) {
     const OnnxNode* equal = graph_.inner(where.input(0), "Equal");
     const OnnxNode* div = graph_.inner(where.input(2), "Div");
-    if (equal == nullptr || div == nullptr || graph_.scalar(where.input(1)) != 0.0)
-      return std::nullopt;
+    if (equal == nullptr || div == nullptr || number(where.input(1)) != 0.0) return std::nullopt;
     if (beside_scalar(*equal, 0) != div->input(1)) return std::nullopt;
     return OnnxNode{.name = "",
                     .op = "DivNoNan",
@@ -201,16 +214,16 @@ class Patterns {
   }
 
   // x of x - mean(x), else "".
-  std::string centred(const std::string& value) const {
+  std::string centred(const std::string& value) {
     const OnnxNode* sub = graph_.maker(value, "Sub");
     const OnnxNode* mean = sub == nullptr ? nullptr : last_mean(sub->input(1));
     return mean != nullptr && mean->input(0) == sub->input(0) ? sub->input(0) : "";
   }
 
   // The value that is squared, else "".
-  std::string squared(const std::string& value) const {
+  std::string squared(const std::string& value) {
     if (const OnnxNode* pow = graph_.maker(value, "Pow")) {
-      const auto exponent = graph_.scalar(pow->input(1));
+      const auto exponent = number(pow->input(1));
       return exponent && *exponent == 2 ? pow->input(0) : "";
     }
     const OnnxNode* mul = graph_.maker(value, "Mul");
@@ -227,7 +240,7 @@ class Patterns {
     return std::nullopt;
   }
 
-  std::optional<OnnxNode> layer_norm(const OnnxNode& add) const {
+  std::optional<OnnxNode> layer_norm(const OnnxNode& add) {
     const auto beta = features(add);
     const OnnxNode* mul = beta ? graph_.inner(beta->other, "Mul") : nullptr;
     const auto gamma = mul != nullptr ? features(*mul) : std::nullopt;
@@ -236,7 +249,7 @@ class Patterns {
     const OnnxNode* shifted = root != nullptr ? graph_.inner(root->input(0), "Add") : nullptr;
     if (shifted == nullptr) return std::nullopt;
     for (std::size_t i = 0; i < 2; ++i) {
-      const auto eps = graph_.scalar(shifted->input(i));
+      const auto eps = number(shifted->input(i));
       const OnnxNode* variance = eps ? last_mean(shifted->input(1 - i)) : nullptr;
       if (variance == nullptr) continue;
       const std::string x = centred(div->input(0));
@@ -251,6 +264,7 @@ class Patterns {
   }
 
   const EditableGraph& graph_;
+  std::ptrdiff_t least_rank_ = 0;
 };
 
 }  // namespace

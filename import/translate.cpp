@@ -257,6 +257,7 @@ void Translator::translate_node() {
     if (reads_unknown) return give_up("");
     const bool whole = reads_whole_numbers(node);
     if (whole && row->whole == WholeNumbers::kRefused) refuse("of whole numbers");
+    require_rank(node);
     row->translate(*this);
     if (!whole || row->whole != WholeNumbers::kMoved) return;
     for (const std::string& output : node.outputs) {
@@ -265,6 +266,18 @@ void Translator::translate_node() {
   } catch (const Unsupported& error) {
     give_up(error.what());
   }
+}
+
+void Translator::require_rank(const OnnxNode& node) {
+  const std::int64_t least = node.integer(kLeastRank, 0);
+  if (least == 0) return;
+  const bool fits = std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& name) {
+    const Value* value = this->value(name);
+    return value != nullptr && std::ssize(value->shape) >= least;
+  });
+  if (fits) return;
+  refuse("a number in it has " + std::to_string(least) + " dimensions, more than " +
+         to_string(input(0).shape));
 }
 
 bool Translator::reads_whole_numbers(const OnnxNode& node) const {

@@ -130,6 +130,7 @@ class Translator {
   bool know(const OnnxNode& node);
   bool repeats_over_batch(const OnnxNode& node);
   std::optional<std::size_t> read_repeated(const OnnxNode& node);
+  void require_rank(const OnnxNode& node);
   bool reads_whole_numbers(const OnnxNode& node) const;
   const std::string& converted(const std::string& name, const Order& wanted);
   std::string unique(const std::string& wanted);

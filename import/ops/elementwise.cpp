@@ -59,11 +59,14 @@ void prelu(Translator& t) {
 
 void clip(Translator& t) {
   const auto bound = [&](const char* name, std::size_t i, double otherwise) -> double {
-    if (t.node().has(name)) return t.node().real(name, 0);
-    const Constant* given = t.optional_constant(i, name);
-    if (given == nullptr) return otherwise;
-    const auto value = scalar_of(*given);
+    std::optional<double> value = otherwise;
+    if (t.node().has(name)) {
+      value = t.node().real(name, 0);
+    } else if (const Constant* given = t.optional_constant(i, name)) {
+      value = scalar_of(*given);
+    }
     if (!value) refuse(std::string(name) + ": expected one number");
+    if (std::isnan(*value)) refuse(std::string(name) + ": expected a number, got nan");
     return *value;
   };
   constexpr double kNone = std::numeric_limits<double>::max();
@@ -205,8 +208,13 @@ void negative(Translator& t) { of_number(t, "MulConstant", -1); }
 void reciprocal(Translator& t) { of_number(t, "ConstantDiv", 1); }
 
 void power(Translator& t) {
-  const auto exponent = scalar_of(t.constant(1, "exponent"));
+  const Constant& given = t.constant(1, "exponent");
+  const auto exponent = scalar_of(given);
   if (!exponent || !std::isfinite(*exponent)) refuse("an exponent other than one finite number");
+  if (given.shape.size() > t.input(0).rank()) {
+    refuse("its exponent " + shape_string(given.shape) + " has more dimensions than " +
+           to_string(t.input(0).shape));
+  }
   if (*exponent != 2 && *exponent != 3) return unary(t, "Pow", {{"exponent", *exponent}});
   const ExtentShape shape = t.input(0).shape;
   const bool last = t.input(0).channels_last;
@@ -225,7 +233,8 @@ void extreme(Translator& t, bool largest) {
   const Value& number = t.input(at);
   const auto bound = scalar_of(*number.known);
   const Value& in = t.input(1 - at);
-  if (!bound || !number.known->floating || number.known->shape.size() > in.rank()) {
+  if (!bound || std::isnan(*bound) || !number.known->floating ||
+      number.known->shape.size() > in.rank()) {
     return combine_all(t, largest ? "Max" : "Min");
   }
   constexpr double kNone = std::numeric_limits<double>::infinity();

@@ -33,7 +33,11 @@ class Pattern {
   std::optional<Scaled> beside_number(const OnnxNode* node) const {
     if (node == nullptr || node->inputs.size() != 2) return std::nullopt;
     for (std::size_t i = 0; i < 2; ++i) {
-      if (const auto factor = number(node->input(i))) return Scaled{node->input(1 - i), *factor};
+      const auto factor = number(node->input(i));
+      const Value* other = t_.value(node->input(1 - i));
+      if (!factor || other == nullptr) continue;
+      if (t_.constant_called(node->input(i))->shape.size() > other->rank()) return std::nullopt;
+      return Scaled{node->input(1 - i), *factor};
     }
     return std::nullopt;
   }

@@ -19,6 +19,7 @@ namespace {
 
 using testing::all_close;
 using ::testing::ElementsAre;
+using testing::message_of;
 using testing::random_tensor;
 
 using Ints = std::vector<std::int64_t>;
@@ -127,6 +128,38 @@ TEST(Patterns, WhatOnlyLooksLikeAPatternStays) {
   // The gate has another reader.
   const Imported imported = translate(m.ending_in(m.node("Add", {product, gate})), {4});
   EXPECT_THAT(types_of(imported), ElementsAre("Sigmoid", "Mul", "Add"));
+}
+
+// A number of three dimensions makes a value of three: values that have them already are as before.
+TEST(Patterns, NumbersAddNoDimensions) {
+  const auto network = [](const std::string& pattern, std::vector<OnnxDim> dims) {
+    ModelMaker m(std::move(dims));
+    const auto number = [&](float value) {
+      return m.reals("number " + std::to_string(value), {1, 1, 1}, {value});
+    };
+    std::string y;
+    if (pattern == "Pow") {
+      y = m.node("Pow", {"x", number(1.5F)});
+    } else if (pattern == "Hardswish") {
+      y = m.node("Clip", {m.node("Add", {"x", m.number(3)}), m.number(0), m.number(6)});
+      y = m.node("Div", {m.node("Mul", {"x", y}), number(6)});
+    } else {
+      const OnnxAttributeValue last = Ints{-1};
+      const std::string centred =
+          m.node("Sub", {"x", m.node("ReduceMean", {"x"}, {{"axes", last}})});
+      y = m.node("ReduceMean", {m.node("Mul", {centred, centred})}, {{"axes", last}});
+      y = m.node("Div", {centred, m.node("Sqrt", {m.node("Add", {y, number(1e-3F)})})});
+    }
+    return m.ending_in(y);
+  };
+  for (const std::string pattern : {"Pow", "Hardswish", "LayerNorm"}) {
+    EXPECT_THAT(types_of(translate(network(pattern, {{std::nullopt}, {2}, {4}}), {2, 4})),
+                ElementsAre(pattern));
+    EXPECT_THAT(message_of<InputError>([&] {
+                  translate(network(pattern, {{std::nullopt}, {4}}), {4});
+                }),
+                ::testing::ContainsRegex("has (3|more) dimensions"));
+  }
 }
 
 TEST(Patterns, RecognisesLayerNorm) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -99,6 +100,18 @@ TEST(Refusals, SizesOfAHostileFile) {
                 return m.node("Where", {above, "x", m.number(0)});
               }),
               HasSubstr("with a whole number that no float holds"));
+}
+
+TEST(Refusals, BoundsThatAreNoNumbers) {
+  const auto bounded = [](const std::string& op) -> Make {
+    return [=](ModelMaker& m) { return m.node(op, {"x", m.number(NAN)}); };
+  };
+  EXPECT_THAT(refusal(bounded("Max")),
+              HasSubstr("Max_0 (Max): its value holds values that are not"));
+  EXPECT_THAT(refusal(bounded("Min")),
+              HasSubstr("Min_0 (Min): its value holds values that are not"));
+  EXPECT_THAT(refusal(bounded("Clip")),
+              HasSubstr("Clip_0 (Clip): min: expected a number, got nan"));
 }
 
 // The names of operations are those of one domain.
