@@ -18,11 +18,12 @@ const OnnxDim& dim_of(const OnnxPort& port, const PortSpec& spec, std::size_t ra
   return port.dims.at(1 + (turned ? (axis + 1) % rank : axis));
 }
 
-// The free dimension's name, if no other one of the port has it: equal names say equal sizes.
-std::string own_name(const OnnxPort& port, const OnnxDim& dim) {
+// The free dimension's name, if no other one of the port has it, nor the batch, as exports call it:
+// equal names say equal sizes.
+std::string own_name(const OnnxPort& port, const OnnxDim& dim, const std::string& batch) {
   const auto same = std::count_if(port.dims.begin(), port.dims.end(),
                                   [&](const OnnxDim& other) { return other.name == dim.name; });
-  return same == 1 ? dim.name : "";
+  return same == 1 && dim.name != batch ? dim.name : "";
 }
 
 std::string name_of(std::size_t axis, std::size_t rank) {
@@ -66,7 +67,7 @@ void free_output(Imported& imported, const Imported& other, const OnnxPort& port
     std::string name;
     if (port.dims.size() == shape.size() + 1) {
       const OnnxDim& dim = dim_of(port, imported.graph.output, shape.size(), axis);
-      if (!dim.size) name = own_name(port, dim);
+      if (!dim.size) name = own_name(port, dim, imported.graph.output.batch);
     }
     imported.graph.output.free[static_cast<std::int64_t>(axis)] = name;
   }
@@ -126,7 +127,7 @@ void find_free_sizes(Imported& imported, const OnnxModel& model,
       if (reader.empty()) reader = first_difference(imported, nearest(sample, axis, translated));
       if (reader.empty()) {
         free_output(imported, other, model.outputs[0]);
-        input.free[static_cast<std::int64_t>(axis)] = own_name(port, dim);
+        input.free[static_cast<std::int64_t>(axis)] = own_name(port, dim, input.batch);
         continue;
       }
     } catch (const UnsupportedGraph& error) {  // at that size the file is no network

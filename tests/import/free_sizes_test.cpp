@@ -77,6 +77,14 @@ TEST(FreeSizes, NamesThatOthersHaveAreLeftOut) {
     if (!dim.size) dim.name = "?";
   }
   EXPECT_EQ(translate(model, {6, 4, 3}).graph.input.free, (Free{{0, ""}, {1, ""}}));
+  // A batch that the file fixes is called N in exports.
+  model.inputs[0].dims[0] = {1};
+  model.inputs[0].dims[2].name = "N";
+  model.outputs[0].dims[0] = {1};
+  model.outputs[0].dims[2].name = "N";
+  const Imported imported = translate(model, {6, 4, 3});
+  EXPECT_EQ(imported.graph.input.free, (Free{{0, ""}, {1, "?"}}));
+  EXPECT_EQ(imported.graph.output.free, (Free{{0, ""}, {1, ""}}));
 }
 
 TEST(FreeSizes, SaysWhatDependsOnThem) {
