@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
@@ -42,12 +43,18 @@ bool same_values(const NamedTensor& a, const NamedTensor& b) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end());
 }
 
+std::string described(const NodeSpec& node) { return node.name + " (" + node.type + ")"; }
+
 // The module in which two translations differ; "" where they do not.
 std::string first_difference(const Imported& a, const Imported& b) {
   const auto& nodes = a.graph.nodes;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i < b.graph.nodes.size() && nodes[i] == b.graph.nodes[i]) continue;
-    return nodes[i].name + " (" + nodes[i].type + ")";
+    if (i >= b.graph.nodes.size()) return described(nodes[i]);
+    const NodeSpec& other = b.graph.nodes[i];
+    if (nodes[i] == other) continue;
+    const bool both_have_it = std::any_of(
+        nodes.begin(), nodes.end(), [&](const NodeSpec& node) { return node.name == other.name; });
+    return described(both_have_it ? nodes[i] : other);
   }
   if (b.graph.nodes.size() > nodes.size()) return b.graph.nodes[nodes.size()].name;
   const bool same = std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(),
@@ -73,22 +80,74 @@ void free_output(Imported& imported, const Imported& other, const OnnxPort& port
   }
 }
 
-// The translation for the size that is nearest to that of `sample` and makes a network, from the
-// next one to twice the size; with any of these a rounded size shows. Throws as translate() where
-// none does.
-Imported nearest(const Shape& sample, std::size_t axis,
-                 const std::function<Imported(const Shape&)>& translated) {
-  for (std::int64_t more = 1; more < sample[axis]; more *= 2) {
-    Shape larger = sample;
-    larger[axis] += more;
-    try {
-      return translated(larger);
-    } catch (const UnsupportedGraph&) {  // no network, as one of joined halves is of odd sizes
+// The larger of a module's strides; 1 for what has none, or makes values larger.
+std::int64_t stride_of(const NodeSpec& node) {
+  const auto found = node.options.find("stride");
+  if (found == node.options.end() || node.type.starts_with("ConvTranspose")) return 1;
+  if (const auto* one = std::get_if<std::int64_t>(&found->second)) return *one;
+  const auto* strides = std::get_if<std::vector<std::int64_t>>(&found->second);
+  return strides == nullptr ? 1 : *std::max_element(strides->begin(), strides->end());
+}
+
+// Whether the padding of a window may follow from what its stride leaves of the size.
+bool pads_rests(const OnnxModel& model) {
+  return std::any_of(model.nodes.begin(), model.nodes.end(), [](const OnnxNode& node) {
+    return node.integer("ceil_mode", 0) != 0 || node.text("auto_pad", "").starts_with("SAME");
+  });
+}
+
+// How much larger than the sample's a size is for which a window is left with another rest: one
+// behind windows whose strides have the product 4 reads one row more for every 4 of the input.
+// Throws UnsupportedGraph for a stride with too many rests.
+std::set<std::int64_t> other_rests(const Imported& imported, const OnnxModel& model) {
+  constexpr std::int64_t kMostRests = 64, kMostProduct = std::int64_t{1} << 16;
+  const bool pads = pads_rests(model);
+  std::map<std::string, std::int64_t> products;  // of the strides up to a value
+  std::set<std::int64_t> all_products{1}, rests{1};
+  for (const NodeSpec& node : imported.graph.nodes) {
+    std::int64_t product = 1;
+    for (const std::string& input : node.inputs) product = std::max(product, products[input]);
+    const std::int64_t stride = stride_of(node);
+    if (pads && (stride > kMostRests || product > kMostProduct)) {
+      throw UnsupportedGraph(model.source, {{node.name, node.type, "its stride is too large"}});
     }
+    products[node.name] = std::min(product * stride, kMostProduct);
+    all_products.insert(products[node.name]);
+    for (std::int64_t rest = 2; pads && rest < stride; ++rest) rests.insert(rest);
   }
-  Shape twice = sample;
-  twice[axis] *= 2;
-  return translated(twice);
+  std::set<std::int64_t> larger;
+  for (const std::int64_t product : all_products) {
+    for (const std::int64_t rest : rests) larger.insert(product * rest);
+  }
+  return larger;
+}
+
+// The module that differs in a translation for another size of the axis; "" where none does, or
+// that size makes no network, as halves of an odd one that are joined.
+std::string difference_at(const Imported& imported, std::size_t axis, std::int64_t size,
+                          const Translate& translated) {
+  Shape other = imported.graph.sample;
+  other[axis] = size;
+  try {
+    return first_difference(imported, translated(other));
+  } catch (const InputError&) {
+    return "";
+  }
+}
+
+// The module that depends on the size of the axis by its rests, or by a bound, which only much
+// larger sizes reach; "" where none does.
+std::string depends_on(const Imported& imported, std::size_t axis, const OnnxModel& model,
+                       const Translate& translated) {
+  const std::int64_t size = imported.graph.sample[axis];
+  std::string reader;
+  for (const std::int64_t more : other_rests(imported, model)) {
+    if (reader.empty()) reader = difference_at(imported, axis, size + more, translated);
+  }
+  for (const std::int64_t times : {1 << 16, 1 << 12, 1 << 8, 1 << 4}) {
+    if (reader.empty()) reader = difference_at(imported, axis, size * times, translated);
+  }
+  return reader;
 }
 
 }  // namespace
@@ -108,8 +167,7 @@ void note_fixed_inputs(Imported& imported, const OnnxModel& model) {
                            ", but fixed in exports: the model has several inputs");
 }
 
-void find_free_sizes(Imported& imported, const OnnxModel& model,
-                     const std::function<Imported(const Shape&)>& translated) {
+void find_free_sizes(Imported& imported, const OnnxModel& model, const Translate& translated) {
   const Shape& sample = imported.graph.sample;
   if (!has_free_sizes(model) || !imported.graph.parts.empty()) return;
   const OnnxPort& port = model.inputs[0];
@@ -124,7 +182,7 @@ void find_free_sizes(Imported& imported, const OnnxModel& model,
     try {
       const Imported other = translated(twice);
       reader = first_difference(imported, other);
-      if (reader.empty()) reader = first_difference(imported, nearest(sample, axis, translated));
+      if (reader.empty()) reader = depends_on(imported, axis, model, translated);
       if (reader.empty()) {
         free_output(imported, other, model.outputs[0]);
         input.free[static_cast<std::int64_t>(axis)] = own_name(port, dim, input.batch);

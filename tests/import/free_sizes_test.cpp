@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 
@@ -136,6 +138,73 @@ TEST(FreeSizes, AreNotThoseOfEvenSizesAlone) {
               both("MaxPool_1 (MaxPool2d)"));
   EXPECT_THAT(notes("AveragePool", {{"kernel_shape", two}, {"strides", two}, {"ceil_mode", yes}}),
               both("AveragePool_1 (AvgPool2d)"));
+}
+
+// What shows at neither the sample's size, nor twice that, nor one row more.
+TEST(FreeSizes, AreNotThoseOfSomeSizesAlone) {
+  const auto readers = [](const std::function<std::string(ModelMaker&)>& make, std::int64_t size) {
+    ModelMaker m(images(3));
+    const Imported imported = translate(m.ending_in(conv(m, make(m), 3, 2)), {size, size, 3});
+    EXPECT_EQ(imported.graph.input.free.size() + imported.notes.size(), 2U);
+    std::vector<std::string> names;
+    for (const std::string& note : imported.notes) {
+      names.push_back(note.substr(note.find("depends ") + std::string("depends ").size()));
+    }
+    return names;
+  };
+  const Ints two{2, 2}, four{4, 4};
+  const std::int64_t yes = 1;
+  // A row more every fourth row.
+  const auto quarter = [](ModelMaker& m) { return conv(m, conv(m, "x", 3, 3, 2), 3, 3, 2); };
+  EXPECT_THAT(readers(
+                  [&](ModelMaker& m) {
+                    return m.node("MaxPool", {quarter(m)},
+                                  {{"kernel_shape", two}, {"strides", two}, {"ceil_mode", yes}});
+                  },
+                  63),
+              ElementsAre("MaxPool_2 (MaxPool2d)", "MaxPool_2 (MaxPool2d)"));
+  EXPECT_THAT(readers(
+                  [&](ModelMaker& m) {
+                    return m.node("Conv", {quarter(m), m.weight("w", {3, 3, 3, 3})},
+                                  {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
+                  },
+                  63),
+              ElementsAre("Conv_2 (Pad)", "Conv_2 (Pad)"));
+  EXPECT_THAT(readers(
+                  [&](ModelMaker& m) {
+                    return m.node("MaxPool", {"x"},
+                                  {{"kernel_shape", two}, {"strides", four}, {"ceil_mode", yes}});
+                  },
+                  18),
+              ElementsAre("MaxPool_0 (MaxPool2d)", "MaxPool_0 (MaxPool2d)"));
+  // The first 100 rows of larger images.
+  for (const bool from_shape : {false, true}) {
+    EXPECT_THAT(readers(
+                    [&](ModelMaker& m) {
+                      std::string end = m.integers({100});
+                      if (from_shape) {
+                        const std::string shape = m.node("Shape", {"x"});
+                        end = m.node("Min", {m.node("Gather", {shape, m.integers({2})}), end});
+                      }
+                      m.node("Slice", {"x", m.integers({0}), end, m.integers({2})});
+                      m.model().nodes.back().name = "crop";
+                      return m.model().nodes.back().outputs[0];
+                    },
+                    16),
+                ElementsAre("crop (Slice)"));
+  }
+  // The padding of even sizes, of which alone the halves that are doubled fit.
+  EXPECT_THAT(readers(
+                  [&](ModelMaker& m) {
+                    const std::string half =
+                        m.node("Conv", {"x", m.weight("w", {3, 3, 3, 3})},
+                               {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
+                    return m.node(
+                        "Add",
+                        {"x", m.node("Upsample", {half, m.reals("scales", {4}, {1, 1, 2, 2})})});
+                  },
+                  6),
+              IsEmpty());
 }
 
 TEST(FreeSizes, DamagedOnesAreRefused) {
