@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <set>
 
 #include "steelyard/framework/error.h"
@@ -89,11 +91,21 @@ std::int64_t stride_of(const NodeSpec& node) {
   return strides == nullptr ? 1 : *std::max_element(strides->begin(), strides->end());
 }
 
+template <typename Is>
+bool has_node(const OnnxModel& model, const Is& is) {
+  return std::any_of(model.nodes.begin(), model.nodes.end(), is);
+}
+
 // Whether the padding of a window may follow from what its stride leaves of the size.
 bool pads_rests(const OnnxModel& model) {
-  return std::any_of(model.nodes.begin(), model.nodes.end(), [](const OnnxNode& node) {
+  return has_node(model, [](const OnnxNode& node) {
     return node.integer("ceil_mode", 0) != 0 || node.text("auto_pad", "").starts_with("SAME");
   });
+}
+
+bool reads_sizes(const OnnxModel& model) {
+  return has_node(model,
+                  [](const OnnxNode& node) { return node.op == "Shape" || node.op == "Size"; });
 }
 
 // How much larger than the sample's a size is for which a window is left with another rest: one
@@ -102,13 +114,14 @@ bool pads_rests(const OnnxModel& model) {
 std::set<std::int64_t> other_rests(const Imported& imported, const OnnxModel& model) {
   constexpr std::int64_t kMostRests = 64, kMostProduct = std::int64_t{1} << 16;
   const bool pads = pads_rests(model);
+  if (!pads && !reads_sizes(model)) return {1};
   std::map<std::string, std::int64_t> products;  // of the strides up to a value
   std::set<std::int64_t> all_products{1}, rests{1};
   for (const NodeSpec& node : imported.graph.nodes) {
     std::int64_t product = 1;
     for (const std::string& input : node.inputs) product = std::max(product, products[input]);
     const std::int64_t stride = stride_of(node);
-    if (pads && (stride > kMostRests || product > kMostProduct)) {
+    if (pads && (stride > kMostRests || product > kMostProduct / stride)) {
       throw UnsupportedGraph(model.source, {{node.name, node.type, "its stride is too large"}});
     }
     products[node.name] = std::min(product * stride, kMostProduct);
@@ -122,16 +135,16 @@ std::set<std::int64_t> other_rests(const Imported& imported, const OnnxModel& mo
   return larger;
 }
 
-// The module that differs in a translation for another size of the axis; "" where none does, or
-// that size makes no network, as halves of an odd one that are joined.
-std::string difference_at(const Imported& imported, std::size_t axis, std::int64_t size,
-                          const Translate& translated) {
+// The module that differs in a translation for another size of the axis, "" where none does.
+// Nothing where that size makes no network, as halves of an odd one that are joined.
+std::optional<std::string> difference_at(const Imported& imported, std::size_t axis,
+                                         std::int64_t size, const Translate& translated) {
   Shape other = imported.graph.sample;
   other[axis] = size;
   try {
     return first_difference(imported, translated(other));
   } catch (const InputError&) {
-    return "";
+    return std::nullopt;
   }
 }
 
@@ -140,14 +153,16 @@ std::string difference_at(const Imported& imported, std::size_t axis, std::int64
 std::string depends_on(const Imported& imported, std::size_t axis, const OnnxModel& model,
                        const Translate& translated) {
   const std::int64_t size = imported.graph.sample[axis];
-  std::string reader;
   for (const std::int64_t more : other_rests(imported, model)) {
-    if (reader.empty()) reader = difference_at(imported, axis, size + more, translated);
+    const auto reader = difference_at(imported, axis, size + more, translated);
+    if (reader.value_or("") != "") return *reader;
   }
+  const bool slices = has_node(model, [](const OnnxNode& node) { return node.op == "Slice"; });
+  if (!slices && !reads_sizes(model)) return "";
   for (const std::int64_t times : {1 << 16, 1 << 12, 1 << 8, 1 << 4}) {
-    if (reader.empty()) reader = difference_at(imported, axis, size * times, translated);
+    if (const auto reader = difference_at(imported, axis, size * times, translated)) return *reader;
   }
-  return reader;
+  return "";
 }
 
 }  // namespace
