@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstring>
 #include <set>
 
 #include "steelyard/framework/error.h"
@@ -14,242 +13,13 @@
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/sha256.h"
 #include "steelyard/import/attribute_types.h"
+#include "steelyard/import/onnx_tensors.h"
 
 namespace steelyard::imports {
 namespace {
 
 constexpr std::uint64_t kMaxFileBytes = INT_MAX;  // what protobuf can read
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 30;
 constexpr int kMaxNodes = 1 << 20;
-constexpr int kMaxRank = 64;
-
-std::string in_quotes(const std::string& text) { return "'" + printable(text) + "'"; }
-
-std::string in_small_letters(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name;
-}
-
-std::string type_name(int type) {
-  const bool known = onnx::TensorProto::DataType_IsValid(type);
-  if (!known) return "number " + std::to_string(type);
-  return in_small_letters(
-      onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(type)));
-}
-
-// --- tensors
-
-// How a type's elements are stored in raw_data.
-template <typename T>
-struct Stored {
-  using type = T;
-};
-struct Half {
-  std::uint16_t bits;
-};
-struct BrainFloat {
-  std::uint16_t bits;
-};
-
-float value_of(Half half) {
-  Tensor narrow = Tensor::empty({1}, DType::kF16);
-  std::memcpy(narrow.raw(), &half, sizeof half);
-  return narrow.to(DType::kF32).data<float>()[0];
-}
-float value_of(BrainFloat number) {
-  const std::uint32_t bits = std::uint32_t{number.bits} << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-template <typename T>
-T value_of(T value) {
-  return value;
-}
-
-class TensorReader {
- public:
-  TensorReader(const onnx::TensorProto& proto, const std::filesystem::path& file, std::string what)
-      : proto_(proto), file_(file), what_(std::move(what)) {}
-
-  Constant read() {
-    read_shape();
-    read_bytes();
-    switch (proto_.data_type()) {
-      case onnx::TensorProto::FLOAT:
-        return floats<float>(proto_.float_data());
-      case onnx::TensorProto::DOUBLE:
-        return floats<double>(proto_.double_data());
-      case onnx::TensorProto::FLOAT16:
-        return floats<Half>(proto_.int32_data());
-      case onnx::TensorProto::BFLOAT16:
-        return floats<BrainFloat>(proto_.int32_data());
-      case onnx::TensorProto::INT64:
-        return integers<std::int64_t>(proto_.int64_data());
-      case onnx::TensorProto::INT32:
-        return integers<std::int32_t>(proto_.int32_data());
-      case onnx::TensorProto::INT16:
-        return integers<std::int16_t>(proto_.int32_data());
-      case onnx::TensorProto::INT8:
-        return integers<std::int8_t>(proto_.int32_data());
-      case onnx::TensorProto::UINT16:
-        return integers<std::uint16_t>(proto_.int32_data());
-      case onnx::TensorProto::UINT8:
-      case onnx::TensorProto::BOOL:
-        return integers<std::uint8_t>(proto_.int32_data());
-      case onnx::TensorProto::UINT32:
-        return integers<std::uint32_t>(proto_.uint64_data());
-      default:
-        fail("expected a tensor of numbers or booleans, got type " + type_name(proto_.data_type()));
-    }
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& why) const {
-    throw InputError(printable(file_.string()) + ": " + what_ + ": " + why);
-  }
-
-  void read_shape() {
-    if (proto_.dims_size() > kMaxRank) {
-      fail("expected at most " + std::to_string(kMaxRank) + " dimensions, got " +
-           std::to_string(proto_.dims_size()));
-    }
-    std::int64_t size = 1, of_others = 1;  // than 0: strides are products of some of them
-    for (const std::int64_t dim : proto_.dims()) {
-      constant_.shape.push_back(dim);
-      if (dim < 0 || (dim > 0 && of_others > kMaxElements / dim)) {
-        fail("expected a shape of at most " + std::to_string(kMaxElements) + " elements, got " +
-             shape_string({proto_.dims().begin(), proto_.dims().end()}));
-      }
-      if (dim > 0) of_others *= dim;
-      size *= dim;
-    }
-    size_ = static_cast<std::size_t>(size);
-  }
-
-  void read_bytes() {
-    if (proto_.data_location() == onnx::TensorProto::EXTERNAL) {
-      external_ = read_external();
-      bytes_ = &external_;
-    } else if (proto_.has_raw_data()) {
-      bytes_ = &proto_.raw_data();
-    }
-  }
-
-  std::uint64_t number(const std::string& text, const char* key) const {
-    if (text.empty() || text.size() > 18 ||
-        text.find_first_not_of("0123456789") != std::string::npos) {
-      fail(std::string("external data: ") + key + ": expected a whole number, got " +
-           in_quotes(text));
-    }
-    return std::stoull(text);
-  }
-
-  // The tensors' file must lie in the model's folder or below it.
-  std::filesystem::path external_path(const std::string& location) const {
-    const std::filesystem::path relative(location);
-    const bool climbs = std::any_of(relative.begin(), relative.end(),
-                                    [](const auto& part) { return part == ".."; });
-    if (location.empty() || relative.is_absolute() || climbs ||
-        location.find('\0') != std::string::npos) {
-      fail("external data: expected a file in the model's folder, got " + in_quotes(location));
-    }
-    const std::filesystem::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
-    std::error_code error;
-    const auto real_folder = std::filesystem::canonical(folder, error);
-    const auto real_file = std::filesystem::weakly_canonical(folder / relative, error);
-    const auto differs =
-        std::mismatch(real_folder.begin(), real_folder.end(), real_file.begin(), real_file.end());
-    if (error || differs.first != real_folder.end()) {
-      fail("external data: expected a file in the model's folder, got " + in_quotes(location));
-    }
-    return folder / relative;
-  }
-
-  std::string read_external() const {
-    std::string location;
-    std::uint64_t offset = 0;
-    std::optional<std::uint64_t> length;
-    for (const onnx::StringStringEntryProto& entry : proto_.external_data()) {
-      if (entry.key() == "location") location = entry.value();
-      if (entry.key() == "offset") offset = number(entry.value(), "offset");
-      if (entry.key() == "length") length = number(entry.value(), "length");
-    }
-    const InputFile file(external_path(location));
-    if (offset > file.size() || length.value_or(0) > file.size() - offset) {
-      fail("external data: " + in_quotes(location) + " has " + std::to_string(file.size()) +
-           " bytes, expected " + std::to_string(length.value_or(0)) + " from byte " +
-           std::to_string(offset));
-    }
-    const std::uint64_t bytes = length.value_or(file.size() - offset);
-    if (bytes > size_ * sizeof(double)) {
-      fail("external data: " + std::to_string(bytes) + " bytes are too many for the shape " +
-           shape_string(constant_.shape));
-    }
-    std::string data(bytes, '\0');
-    file.read(offset, data.data(), bytes);
-    return data;
-  }
-
-  // Calls f(i, element) for each element, from the bytes or the field of the type.
-  template <typename T, typename Field, typename F>
-  void for_each(const Field& field, const F& f) const {
-    if (bytes_ != nullptr) {
-      if (bytes_->size() != size_ * sizeof(T)) {
-        fail("expected " + std::to_string(size_ * sizeof(T)) + " bytes for the shape " +
-             shape_string(constant_.shape) + ", got " + std::to_string(bytes_->size()));
-      }
-      for (std::size_t i = 0; i < size_; ++i) {
-        T value;
-        std::memcpy(&value, bytes_->data() + i * sizeof(T), sizeof(T));
-        f(i, value_of(value));
-      }
-      return;
-    }
-    if (static_cast<std::size_t>(field.size()) != size_) {
-      fail("expected " + std::to_string(size_) + " values for the shape " +
-           shape_string(constant_.shape) + ", got " + std::to_string(field.size()));
-    }
-    for (std::size_t i = 0; i < size_; ++i) {
-      const auto value = field.Get(static_cast<int>(i));
-      if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BrainFloat>) {
-        f(i, value_of(T{static_cast<std::uint16_t>(value)}));
-      } else {
-        f(i, value_of(static_cast<T>(value)));
-      }
-    }
-  }
-
-  template <typename T, typename Field>
-  Constant floats(const Field& field) {
-    constant_.floating = true;
-    for_each<T>(field, [&](std::size_t i, auto value) {
-      if (i == 0) constant_.reals.resize(size_);
-      constant_.reals[i] = static_cast<float>(value);
-    });
-    return std::move(constant_);
-  }
-
-  template <typename T, typename Field>
-  Constant integers(const Field& field) {
-    for_each<T>(field, [&](std::size_t i, auto value) {
-      if (i == 0) constant_.integers.resize(size_);
-      constant_.integers[i] = {static_cast<std::int64_t>(value)};
-    });
-    return std::move(constant_);
-  }
-
-  const onnx::TensorProto& proto_;
-  const std::filesystem::path& file_;
-  std::string what_;
-  Constant constant_;
-  std::size_t size_ = 0;
-  std::string external_;
-  const std::string* bytes_ = nullptr;
-};
-
-// --- the model
 
 template <typename Message>
 Message parsed(const std::string& bytes, const std::filesystem::path& path, const char* what) {
@@ -285,10 +55,14 @@ class ModelReader {
       if (tensor.name().empty()) fail("an initializer has no name");
       const std::string what = "initializer " + in_quotes(tensor.name());
       if (!made_.insert(tensor.name()).second) fail(what + " is there twice");
-      model_.initializers.emplace(tensor.name(), read_constant(tensor, what));
+      if (holds_numbers(tensor)) {
+        model_.initializers.emplace(tensor.name(), read_constant(tensor, what));
+      } else {
+        model_.unreadable.emplace(tensor.name(), type_name(tensor.data_type()));
+      }
     }
     for (const onnx::ValueInfoProto& input : graph.input()) {
-      if (model_.initializers.contains(input.name())) continue;  // as older files have it
+      if (is_initializer(input.name())) continue;  // as older files have it
       if (!made_.insert(input.name()).second) fail("two inputs " + in_quotes(input.name()));
       model_.inputs.push_back(port(input));
     }
@@ -308,6 +82,10 @@ class ModelReader {
  private:
   [[noreturn]] void fail(const std::string& why) const {
     throw InputError(printable(path_.string()) + ": " + why);
+  }
+
+  bool is_initializer(const std::string& name) const {
+    return model_.initializers.contains(name) || model_.unreadable.contains(name);
   }
 
   void read_opset() {
@@ -350,9 +128,15 @@ class ModelReader {
       fail(what + ": files have no operations of the domain '" + kOwnDomain + "'");
     }
     for (const std::string& output : node.outputs) {
-      if (!output.empty() && !made_.insert(output).second) {
-        fail(what + ": the value " + in_quotes(output) + " is made by another node already");
-      }
+      if (output.empty() || made_.insert(output).second) continue;
+      const bool is_input =
+          std::any_of(model_.inputs.begin(), model_.inputs.end(),
+                      [&](const OnnxPort& input) { return input.name == output; });
+      fail(what + ": the value " + in_quotes(output) + " is " +
+           (is_initializer(output) ? "an initializer"
+            : is_input             ? "an input of the graph"
+                                   : "made by another node") +
+           " already");
     }
     for (const onnx::AttributeProto& attribute : proto.attribute()) {
       if (node.domain.empty()) require_type(attribute, what);
@@ -380,12 +164,12 @@ class ModelReader {
   }
 
   Constant read_constant(const onnx::TensorProto& tensor, const std::string& what) {
-    Constant constant = TensorReader(tensor, path_, what).read();
+    Constant constant = read_tensor(tensor, path_, what);
     model_.foldable_bytes += 8 * constant.bytes();
     return constant;
   }
 
-  // Nothing for a kind that no supported operation has: subgraphs, sparse tensors.
+  // Nothing for a kind that no supported operation has: subgraphs, sparse tensors, texts.
   std::optional<OnnxAttributeValue> attribute_value(const onnx::AttributeProto& attribute,
                                                     const std::string& node) {
     switch (attribute.type()) {
@@ -402,6 +186,7 @@ class ModelReader {
       case onnx::AttributeProto::STRINGS:
         return std::vector<std::string>(attribute.strings().begin(), attribute.strings().end());
       case onnx::AttributeProto::TENSOR:
+        if (!holds_numbers(attribute.t())) return std::nullopt;
         return read_constant(attribute.t(), node + ": attribute " + in_quotes(attribute.name()));
       default:
         return std::nullopt;
@@ -412,6 +197,7 @@ class ModelReader {
   void sort_nodes() {
     std::set<std::string> there{""};
     for (const auto& [name, tensor] : model_.initializers) there.insert(name);
+    for (const auto& [name, type] : model_.unreadable) there.insert(name);
     for (const OnnxPort& input : model_.inputs) there.insert(input.name);
     std::map<std::string, std::vector<std::size_t>> waiting;  // for a value
     std::vector<std::size_t> missing(model_.nodes.size(), 0);
@@ -444,11 +230,27 @@ class ModelReader {
       model_.nodes = std::move(sorted);
       return;
     }
-    for (std::size_t i = 0; i < missing.size(); ++i) {
+    fail_on_cycle(missing);
+  }
+
+  // Among the nodes for which inputs are missing, from one to the maker of such an input until one
+  // comes again: others may only wait for what is in the cycle.
+  [[noreturn]] void fail_on_cycle(const std::vector<std::size_t>& missing) const {
+    std::map<std::string, std::size_t> makers;
+    std::size_t at = missing.size();
+    for (std::size_t i = missing.size(); i-- > 0;) {
       if (missing[i] == 0) continue;
-      fail("node " + in_quotes(model_.nodes[i].label()) + " (" + printable(model_.nodes[i].op) +
-           ") waits for its own output: the graph has a cycle");
+      for (const std::string& output : model_.nodes[i].outputs) makers[output] = i;
+      at = i;
     }
+    makers.erase("");
+    for (std::set<std::size_t> seen; seen.insert(at).second;) {
+      const std::vector<std::string>& inputs = model_.nodes[at].inputs;
+      const auto waits = [&](const std::string& input) { return makers.contains(input); };
+      at = makers.at(*std::find_if(inputs.begin(), inputs.end(), waits));
+    }
+    fail("node " + in_quotes(model_.nodes[at].label()) + " (" + printable(model_.nodes[at].op) +
+         ") waits for its own output: the graph has a cycle");
   }
 
   const onnx::ModelProto& proto_;
@@ -484,7 +286,7 @@ OnnxMetadata read_onnx_metadata(const std::filesystem::path& path) {
 Constant read_onnx_tensor(const std::filesystem::path& path) {
   const std::string bytes = read_file(path, kMaxFileBytes);
   const auto proto = parsed<onnx::TensorProto>(bytes, path, "an ONNX tensor");
-  return TensorReader(proto, path, "tensor '" + printable(proto.name()) + "'").read();
+  return read_tensor(proto, path, "tensor " + in_quotes(proto.name()));
 }
 
 }  // namespace steelyard::imports

@@ -19,8 +19,8 @@ bool can_read_onnx();
 // Reads a file, with the tensors that it keeps in other files of its folder. Throws InputError that
 // names the file, and the node or tensor, where it is no ONNX model, is truncated or damaged, has
 // an operation set outside the range, a cycle, a value that nobody makes or two make, a tensor of
-// another length than its shape says or of a type that is no number, or external data outside its
-// folder; and in a build without protobuf.
+// another length than its shape says, or external data outside its folder; and in a build without
+// protobuf.
 OnnxModel read_onnx(const std::filesystem::path& path);
 
 // What the file says of itself in addition to the graph: its producer and its metadata_props.

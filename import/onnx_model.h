@@ -98,6 +98,8 @@ struct OnnxModel {
   std::vector<OnnxPort> outputs;
   std::vector<OnnxNode> nodes;
   std::map<std::string, Constant> initializers;
+  std::map<std::string, std::string> unreadable =
+      {};  // those of other types than numbers: the type
   // What constants computed from others may still take (fold.h): at first 768 MiB, and eight times
   // what the file's constants take.
   std::int64_t foldable_bytes = std::int64_t{3} << 28;

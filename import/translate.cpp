@@ -311,6 +311,10 @@ const Value& Translator::input(std::size_t i) {
   if (found != values_.end()) return found->second;
   // An initializer, copied when it is asked for.
   const auto initializer = model_.model.initializers.find(name);
+  if (const auto type = model_.model.unreadable.find(name); type != model_.model.unreadable.end()) {
+    refuse("it reads '" + printable(name) +
+           "': expected a tensor of numbers or booleans, got type " + type->second);
+  }
   if (initializer == model_.model.initializers.end()) {
     refuse("it reads '" + printable(name) + "', an output that is not supported");
   }
@@ -450,6 +454,10 @@ void Translator::finish_output() {
   }
   const std::string what = "the output '" + printable(port.name) + "'";
   const auto found = values_.find(name);
+  if (const OnnxNode* made = maker(name); made != nullptr && found == values_.end()) {
+    fail(model_.model, what + ": " + printable(made->label()) + " (" + printable(made->op) +
+                           ") gives it, and this output of the operation is not supported");
+  }
   if (found == values_.end() || found->second.known) fail(model_.model, what + " is a constant");
   node_ = nullptr;
   Value& value = found->second;

@@ -164,7 +164,7 @@ std::vector<OperationRow> norm_operations() {
       {"BatchNormalization", batch_norm, "training_mode"},
       {"InstanceNormalization", instance_norm},
       {"GroupNormalization", group_norm},
-      {"LayerNormalization", layer_norm},
+      {"LayerNormalization", layer_norm, "its second and third outputs"},
       {"RMSNormalization", rms_norm},
       {"SimplifiedLayerNormalization", rms_norm},
       {"SkipLayerNormalization", skip_layer_norm, "", kContribDomain},

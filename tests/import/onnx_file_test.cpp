@@ -119,6 +119,9 @@ TEST_F(OnnxFile, ReadsEveryTypeOfNumbers) {
               ElementsAre(Extent{std::int64_t{1} << 40}, Extent{-2}));
   set_raw(onnx::TensorProto::INT8, std::vector<std::int8_t>{-3, 4});
   EXPECT_THAT(read().initializers.at("w").integers, ElementsAre(Extent{-3}, Extent{4}));
+  set_raw(onnx::TensorProto::UINT64, std::vector<std::uint64_t>{3, std::uint64_t{1} << 40});
+  EXPECT_THAT(read().initializers.at("w").integers,
+              ElementsAre(Extent{3}, Extent{std::int64_t{1} << 40}));
   weight().clear_raw_data();
   weight().set_data_type(onnx::TensorProto::FLOAT16);
   weight().add_int32_data(0x3E00);
@@ -158,9 +161,20 @@ TEST_F(OnnxFile, RefusesGraphsThatDoNotHoldTogether) {
   EXPECT_EQ(refusal(), "node 'node of y' (Mul) reads 'nothing', which nothing makes");
   proto_.mutable_graph()->mutable_node(0)->set_input(0, "y");
   EXPECT_EQ(refusal(), "node 'node of y' (Mul) waits for its own output: the graph has a cycle");
+  // Others wait for it too.
+  proto_.mutable_graph()->mutable_node(0)->set_input(0, "z");
+  add_node("Add", {"x", "q"}, "p");
+  add_node("Relu", {"p"}, "q");
+  add_node("Relu", {"q"}, "z");
+  EXPECT_EQ(refusal(), "node 'node of q' (Relu) waits for its own output: the graph has a cycle");
+  proto_.mutable_graph()->mutable_node()->DeleteSubrange(1, 3);
   proto_.mutable_graph()->mutable_node(0)->set_input(0, "x");
-  add_node("Relu", {"x"}, "y");
+  onnx::NodeProto& twice = add_node("Relu", {"x"}, "y");
   EXPECT_EQ(refusal(), "node 'node of y' (Relu): the value 'y' is made by another node already");
+  twice.set_output(0, "w");
+  EXPECT_EQ(refusal(), "node 'node of y' (Relu): the value 'w' is an initializer already");
+  twice.set_output(0, "x");
+  EXPECT_EQ(refusal(), "node 'node of y' (Relu): the value 'x' is an input of the graph already");
   proto_.mutable_graph()->mutable_node()->RemoveLast();
   proto_.mutable_graph()->mutable_output(0)->set_name("z");
   EXPECT_EQ(refusal(), "the output 'z' is made by no node");
@@ -242,12 +256,36 @@ TEST_F(OnnxFile, RefusesTensorsThatAreNotWhatTheySay) {
   weight().set_dims(0, -1);
   EXPECT_THAT(refusal(), HasSubstr("got [-1, 2]"));
   weight().set_dims(0, 2);
-  weight().set_data_type(onnx::TensorProto::STRING);
+  weight().set_data_type(onnx::TensorProto::UINT64);
+  const std::uint64_t large[] = {std::uint64_t{1} << 63, 1, 1, 1};
+  weight().set_raw_data(large, sizeof large);
   EXPECT_EQ(refusal(),
-            "initializer 'w': expected a tensor of numbers or booleans, got type string");
-  weight().set_data_type(77);
-  EXPECT_EQ(refusal(),
-            "initializer 'w': expected a tensor of numbers or booleans, got type number 77");
+            "initializer 'w': expected whole numbers of 63 bits, got 9223372036854775808");
+}
+
+// What reads such a tensor may be cut off, or unused.
+TEST_F(OnnxFile, RefusesTensorsOfOtherTypesWhereTheyAreRead) {
+  for (const auto& [type, name] :
+       {std::pair<int, std::string>(onnx::TensorProto::STRING, "string"), {77, "number 77"}}) {
+    weight().set_data_type(type);
+    proto_.mutable_graph()->mutable_node(0)->set_input(1, "w");
+    EXPECT_EQ(
+        message_of<InputError>([&] { translate(read(), {2}); }),
+        path_.string() +
+            ": 1 node cannot be imported: node of y (Mul): it reads 'w': expected a tensor of "
+            "numbers or booleans, got type " +
+            name);
+    proto_.mutable_graph()->mutable_node(0)->set_input(1, "x");
+    EXPECT_EQ(translate(read(), {2}).graph.nodes.size(), 1U);
+  }
+  onnx::AttributeProto& value = *add_node("Constant", {}, "text").add_attribute();
+  value.set_name("value");
+  value.set_type(onnx::AttributeProto::TENSOR);
+  *value.mutable_t() = weight();
+  EXPECT_EQ(translate(read(), {2}).graph.nodes.size(), 1U);
+  proto_.mutable_graph()->mutable_node(0)->set_input(1, "text");
+  EXPECT_THAT(message_of<InputError>([&] { translate(read(), {2}); }),
+              HasSubstr("node of text (Constant): its value is of an unsupported kind"));
 }
 
 TEST_F(OnnxFile, ReadsExternalDataOfItsFolderOnly) {

@@ -37,6 +37,25 @@ TEST(Outputs, OneOfAValueInsideCutsOffWhatIsBehind) {
   EXPECT_EQ(imported.graph.output.name, scores);
 }
 
+TEST(Outputs, ThoseOfAnOperationThatAreNotSupportedAreRefused) {
+  const auto refusal = [](OnnxNode node) {
+    ModelMaker m({{std::nullopt}, {3}});
+    m.weight("w", {3});
+    m.model().nodes.push_back(std::move(node));
+    return message_of<InputError>([&] { translate(m.ending_in("second"), {3}); });
+  };
+  EXPECT_EQ(refusal({.name = "ln",
+                     .op = "LayerNormalization",
+                     .inputs = {"x", "w"},
+                     .outputs = {"y", "second"}}),
+            "test.onnx: the output 'second': ln (LayerNormalization) gives it, and this output of "
+            "the operation is not supported");
+  EXPECT_EQ(
+      refusal({.name = "drop", .op = "Dropout", .inputs = {"x"}, .outputs = {"y", "second"}}),
+      "test.onnx: the output 'second': drop (Dropout) gives it, and this output of the operation "
+      "is not supported");
+}
+
 // An output without a name is none that an absent input could read.
 TEST(Outputs, OnesWithoutANameAreNotRead) {
   const auto expect_sums_are_of = [](bool layered) {
