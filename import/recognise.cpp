@@ -233,7 +233,7 @@ class Patterns {
   std::optional<Features> features(const OnnxNode& node) const {
     for (std::size_t i = 0; i < 2; ++i) {
       const Constant* c = graph_.constant(node.input(i));
-      if (c != nullptr && c->floating && c->shape.size() == 1) {
+      if (c != nullptr && c->floating && c->shape.size() == 1 && c->size() > 1) {
         return Features{node.input(i), node.input(1 - i)};
       }
     }

@@ -76,7 +76,7 @@ void equal(Translator& t) {
   const Value& in = t.input(at);
   if (!t.input(1 - at).known) return give_comparison(t, "WhereEqual");
   const Constant& numbers = *t.input(1 - at).known;
-  bool counts = !numbers.floating && !numbers.shape.empty() && numbers.size() > 0 &&
+  bool counts = !numbers.floating && !numbers.shape.empty() && numbers.size() > 1 &&
                 numbers.size() == numbers.shape.back() && in.whole && in.one_hot == 0;
   for (std::int64_t i = 0; counts && i < numbers.size(); ++i) {
     counts = numbers.integers[static_cast<std::size_t>(i)] == Extent{i};

@@ -57,8 +57,10 @@ void keep_samples_apart(const ExtentShape& from, ExtentShape& to) {
 void reshaped(Translator& t, ExtentShape to) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;
-  if (elements(from) != elements(to)) {
-    refuse("cannot reshape " + to_string(from) + " to " + to_string(to));
+  if (const Extent before = elements(from), after = elements(to); before != after) {
+    const bool drops_batch = t.fixed_batch() && before.of_batch && !after.of_batch;
+    refuse("cannot reshape " + to_string(from) + " to " + to_string(to) +
+           (drops_batch ? ": expected the batch to stay, which the file fixes" : ""));
   }
   if (t.fixed_batch() && elements(from).of_batch) keep_samples_apart(from, to);
   if (from == to) return t.give(in);

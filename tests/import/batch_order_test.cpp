@@ -129,6 +129,16 @@ TEST(BatchOrder, NamesOfTheFileStayTheirs) {
   EXPECT_EQ(testing::values(y), (std::vector<double>{2, 0, 6, 8, 4, 2}));
 }
 
+TEST(BatchOrder, AReshapeThatDropsAFixedBatchSaysSo) {
+  ModelMaker m({{1}, {4}, {4}});
+  const OnnxModel model = m.ending_in(m.node("Reshape", {"x", m.integers({4, 4})}));
+  EXPECT_THAT(message_of<InputError>([&] {
+                translate(model, {4, 4});
+              }),
+              HasSubstr("cannot reshape [N, 4, 4] to [4, 4]: expected the batch to stay, which the "
+                        "file fixes"));
+}
+
 // A product over the batch, of a file that fixes it at one sample.
 TEST(BatchOrder, AProductDoesNotSumOverSamples) {
   ModelMaker m({{1}, {6}});

@@ -130,6 +130,24 @@ TEST(Patterns, WhatOnlyLooksLikeAPatternStays) {
   EXPECT_THAT(types_of(imported), ElementsAre("Sigmoid", "Mul", "Add"));
 }
 
+// Its factor is one number for all features.
+TEST(Patterns, ALayerNormMayHaveOneFactor) {
+  ModelMaker m({{std::nullopt}, {4}});
+  const OnnxAttributeValue last = Ints{-1};
+  const std::string centred = m.node("Sub", {"x", m.node("ReduceMean", {"x"}, {{"axes", last}})});
+  const std::string variance =
+      m.node("ReduceMean", {m.node("Mul", {centred, centred})}, {{"axes", last}});
+  const std::string root = m.node("Sqrt", {m.node("Add", {variance, m.number(1)})});
+  const std::string scaled =
+      m.node("Mul", {m.node("Div", {centred, root}), m.reals("factor", {1}, {2})});
+  const std::string y = m.node("Add", {scaled, m.reals("shift", {4}, {0, 1, 2, 3})});
+  const Imported imported = translate(m.ending_in(y), {4});
+  const Tensor x = Tensor::from<float>({1, 1, -1, -1}, {1, 4});
+  const float one = 2 / std::sqrt(2.0F);
+  EXPECT_TRUE(all_close(output_of(imported, x),
+                        Tensor::from<float>({one, 1 + one, 2 - one, 3 - one}, {1, 4}), 1e-6, 1e-6));
+}
+
 // A number of three dimensions makes a value of three: values that have them already are as before.
 TEST(Patterns, NumbersAddNoDimensions) {
   const auto network = [](const std::string& pattern, std::vector<OnnxDim> dims) {

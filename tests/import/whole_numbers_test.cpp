@@ -21,6 +21,18 @@ OnnxModel of_whole_numbers(const std::function<std::string(ModelMaker&)>& make) 
   return m.ending_in(make(m));
 }
 
+// Which class it is says nothing where there is one.
+TEST(WholeNumbers, EqualWithOneNumberIsAComparison) {
+  ModelMaker m({{std::nullopt}, {1}});
+  m.model().inputs[0].type = "int64";
+  const std::string equal = m.node("Equal", {"x", m.integers({0})});
+  const std::string number = m.node("Cast", {equal}, {{"to", std::int64_t{1}}});
+  const std::string y = m.node("Mul", {number, m.reals("w", {1, 2}, {3, 5})});
+  const Imported imported = translate(m.ending_in(y), {1});
+  EXPECT_THAT(testing::values(output_of(imported, Tensor::from<float>({0, 2}, {2, 1}))),
+              ElementsAre(3, 5, 0, 0));
+}
+
 TEST(WholeNumbers, OneHotTimesATableIsAnEmbedding) {
   const auto table = [](ModelMaker& m) {
     return m.reals("table.weight", {3, 2}, {0, 1, 2, 3, 4, 5});
