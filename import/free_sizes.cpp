@@ -108,15 +108,17 @@ bool reads_sizes(const OnnxModel& model) {
                   [](const OnnxNode& node) { return node.op == "Shape" || node.op == "Size"; });
 }
 
-// How much larger than the sample's a size is for which a window is left with another rest: one
+// How much larger than the sample's a size is for which windows are left with other rests: one
 // behind windows whose strides have the product 4 reads one row more for every 4 of the input.
-// Throws UnsupportedGraph for a stride with too many rests.
+// Where they pad them, all sizes up to the largest product, after which the rests come again, or
+// some if those are too many. Throws UnsupportedGraph for a stride with too many rests.
 std::set<std::int64_t> other_rests(const Imported& imported, const OnnxModel& model) {
   constexpr std::int64_t kMostRests = 64, kMostProduct = std::int64_t{1} << 16;
   const bool pads = pads_rests(model);
   if (!pads && !reads_sizes(model)) return {1};
   std::map<std::string, std::int64_t> products;  // of the strides up to a value
-  std::set<std::int64_t> all_products{1}, rests{1};
+  std::set<std::int64_t> larger{1};
+  std::int64_t rests = 2;
   for (const NodeSpec& node : imported.graph.nodes) {
     std::int64_t product = 1;
     for (const std::string& input : node.inputs) product = std::max(product, products[input]);
@@ -125,12 +127,16 @@ std::set<std::int64_t> other_rests(const Imported& imported, const OnnxModel& mo
       throw UnsupportedGraph(model.source, {{node.name, node.type, "its stride is too large"}});
     }
     products[node.name] = std::min(product * stride, kMostProduct);
-    all_products.insert(products[node.name]);
-    for (std::int64_t rest = 2; pads && rest < stride; ++rest) rests.insert(rest);
+    larger.insert(products[node.name]);
+    rests = std::max(rests, stride);
   }
-  std::set<std::int64_t> larger;
+  if (!pads) return larger;
+  const std::set<std::int64_t> all_products = larger;
+  for (std::int64_t more = 1; more <= std::min(*all_products.rbegin(), kMostRests); ++more) {
+    larger.insert(more);
+  }
   for (const std::int64_t product : all_products) {
-    for (const std::int64_t rest : rests) larger.insert(product * rest);
+    for (std::int64_t rest = 1; rest < rests; ++rest) larger.insert(product * rest);
   }
   return larger;
 }
@@ -148,8 +154,8 @@ std::optional<std::string> difference_at(const Imported& imported, std::size_t a
   }
 }
 
-// The module that depends on the size of the axis by its rests, or by a bound, which only much
-// larger sizes reach; "" where none does.
+// The module that depends on the size of the axis by its rests, or by a bound that the file
+// computes from shapes and only larger sizes reach; "" where none does.
 std::string depends_on(const Imported& imported, std::size_t axis, const OnnxModel& model,
                        const Translate& translated) {
   const std::int64_t size = imported.graph.sample[axis];
@@ -157,10 +163,10 @@ std::string depends_on(const Imported& imported, std::size_t axis, const OnnxMod
     const auto reader = difference_at(imported, axis, size + more, translated);
     if (reader.value_or("") != "") return *reader;
   }
-  const bool slices = has_node(model, [](const OnnxNode& node) { return node.op == "Slice"; });
-  if (!slices && !reads_sizes(model)) return "";
-  for (const std::int64_t times : {1 << 16, 1 << 12, 1 << 8, 1 << 4}) {
-    if (const auto reader = difference_at(imported, axis, size * times, translated)) return *reader;
+  constexpr std::int64_t kMostTimes = 1 << 12;
+  for (std::int64_t times = 4; reads_sizes(model) && times <= kMostTimes; times *= 4) {
+    const auto reader = difference_at(imported, axis, size * times, translated);
+    if (reader != "") return reader.value_or("");
   }
   return "";
 }

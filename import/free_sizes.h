@@ -12,9 +12,9 @@ namespace steelyard::imports {
 using Translate = std::function<Imported(const Shape&)>;
 
 // Enters the free sizes in the ports of `imported`, which is a translation of the model for samples
-// of one shape: those that leave every module and weight as it is where they are doubled, many
-// times as large, and so much larger that each window is left with every other rest. The notes say
-// what depends on the others.
+// of one shape: those that leave every module and weight as it is where they are doubled, so much
+// larger that windows are left with other rests and, where the file reads shapes, many times as
+// large. The notes say what depends on the others.
 void find_free_sizes(Imported& imported, const OnnxModel& model, const Translate& translated);
 
 // Notes that a model with several inputs has fixed sizes in exports where the file leaves some

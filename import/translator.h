@@ -109,6 +109,8 @@ class Translator {
   const Constant* constant_called(const std::string& name);
   std::string node_of(const std::string& value, bool channels_last);
 
+  // Whether modules for images of any size are asked for, where there is a choice.
+  bool any_size() const { return any_size_; }
   // The batch's size where the file fixes it: constants may contain it.
   const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
 

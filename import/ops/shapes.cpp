@@ -260,7 +260,11 @@ void slice(Translator& t) {
     const std::int64_t extent = fixed(shape[axis]);
     const SlicedAxis taken = sliced(starts[i], ends[i], steps[i], extent);
     if (taken.count < 1) refuse("its result is empty");
-    if (taken.first == 0 && taken.count == extent && taken.step == 1) continue;
+    const bool takes_all = taken.first == 0 && taken.count == extent && taken.step == 1;
+    // But not of larger images, which its size says.
+    const bool is_bound = (ends[i] > extent && ends[i] < kEverything) ||
+                          (starts[i] < -extent && starts[i] > -kEverything);
+    if (takes_all && !(t.any_size() && is_bound)) continue;
     node = sliced_node(t, node, held_axis(t.input(0), axis), taken);
     shape[axis] = {taken.count};
   }

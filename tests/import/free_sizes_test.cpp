@@ -177,7 +177,29 @@ TEST(FreeSizes, AreNotThoseOfSomeSizesAlone) {
                   },
                   18),
               ElementsAre("MaxPool_0 (MaxPool2d)", "MaxPool_0 (MaxPool2d)"));
-  // The first 100 rows of larger images.
+  // Rows that fit again only where two strides together leave another rest.
+  EXPECT_THAT(readers(
+                  [&](ModelMaker& m) {
+                    const auto same = [&](const std::string& x) {
+                      return m.node("Conv", {x, m.weight("w", {3, 3, 3, 3})},
+                                    {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
+                    };
+                    const std::string half = same("x"), quarter_of_x = same(half);
+                    const std::string scales = m.reals("scales", {4}, {1, 1, 2, 2});
+                    return m.node("Add", {half, m.node("Upsample", {quarter_of_x, scales})});
+                  },
+                  40),
+              ElementsAre("Conv_0 (Pad)", "Conv_0 (Pad)"));
+  // The first 100 rows of larger images, and behind a Resize, which has a largest size itself.
+  EXPECT_THAT(
+      readers(
+          [&](ModelMaker& m) {
+            const std::string scales = m.reals("scales", {4}, {1, 1, 2, 2});
+            const std::string wide = m.node("Upsample", {"x", scales});
+            return m.node("Slice", {wide, m.integers({0}), m.integers({100}), m.integers({3})});
+          },
+          12),
+      ElementsAre("Slice_1 (Slice)"));
   for (const bool from_shape : {false, true}) {
     EXPECT_THAT(readers(
                     [&](ModelMaker& m) {
