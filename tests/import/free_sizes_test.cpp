@@ -140,20 +140,30 @@ TEST(FreeSizes, AreNotThoseOfEvenSizesAlone) {
               both("AveragePool_1 (AvgPool2d)"));
 }
 
-// What shows at neither the sample's size, nor twice that, nor one row more.
-TEST(FreeSizes, AreNotThoseOfSomeSizesAlone) {
-  const auto readers = [](const std::function<std::string(ModelMaker&)>& make, std::int64_t size) {
-    ModelMaker m(images(3));
-    const Imported imported = translate(m.ending_in(conv(m, make(m), 3, 2)), {size, size, 3});
-    EXPECT_EQ(imported.graph.input.free.size() + imported.notes.size(), 2U);
-    std::vector<std::string> names;
-    for (const std::string& note : imported.notes) {
-      names.push_back(note.substr(note.find("depends ") + std::string("depends ").size()));
-    }
-    return names;
-  };
+// What fixes sizes of square images in front of a convolution, as notes say it.
+std::vector<std::string> readers(const std::function<std::string(ModelMaker&)>& make,
+                                 std::int64_t size) {
+  ModelMaker m(images(3));
+  const Imported imported = translate(m.ending_in(conv(m, make(m), 3, 2)), {size, size, 3});
+  EXPECT_EQ(imported.graph.input.free.size() + imported.notes.size(), 2U);
+  std::vector<std::string> names;
+  for (const std::string& note : imported.notes) {
+    names.push_back(note.substr(note.find("depends ") + std::string("depends ").size()));
+  }
+  return names;
+}
+
+// The sample's size, twice that and one row more leave the same rests.
+TEST(FreeSizes, AreNotThoseOfWindowsThatPadOtherRests) {
   const Ints two{2, 2}, four{4, 4};
   const std::int64_t yes = 1;
+  const auto same = [&](ModelMaker& m, const std::string& x) {
+    return m.node("Conv", {x, m.weight("w", {3, 3, 3, 3})},
+                  {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
+  };
+  const auto doubled = [](ModelMaker& m, const std::string& x) {
+    return m.node("Upsample", {x, m.reals("scales", {4}, {1, 1, 2, 2})});
+  };
   // A row more every fourth row.
   const auto quarter = [](ModelMaker& m) { return conv(m, conv(m, "x", 3, 3, 2), 3, 3, 2); };
   EXPECT_THAT(readers(
@@ -163,12 +173,7 @@ TEST(FreeSizes, AreNotThoseOfSomeSizesAlone) {
                   },
                   63),
               ElementsAre("MaxPool_2 (MaxPool2d)", "MaxPool_2 (MaxPool2d)"));
-  EXPECT_THAT(readers(
-                  [&](ModelMaker& m) {
-                    return m.node("Conv", {quarter(m), m.weight("w", {3, 3, 3, 3})},
-                                  {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
-                  },
-                  63),
+  EXPECT_THAT(readers([&](ModelMaker& m) { return same(m, quarter(m)); }, 63),
               ElementsAre("Conv_2 (Pad)", "Conv_2 (Pad)"));
   EXPECT_THAT(readers(
                   [&](ModelMaker& m) {
@@ -180,26 +185,32 @@ TEST(FreeSizes, AreNotThoseOfSomeSizesAlone) {
   // Rows that fit again only where two strides together leave another rest.
   EXPECT_THAT(readers(
                   [&](ModelMaker& m) {
-                    const auto same = [&](const std::string& x) {
-                      return m.node("Conv", {x, m.weight("w", {3, 3, 3, 3})},
-                                    {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
-                    };
-                    const std::string half = same("x"), quarter_of_x = same(half);
-                    const std::string scales = m.reals("scales", {4}, {1, 1, 2, 2});
-                    return m.node("Add", {half, m.node("Upsample", {quarter_of_x, scales})});
+                    const std::string half = same(m, "x");
+                    return m.node("Add", {half, doubled(m, same(m, half))});
                   },
                   40),
               ElementsAre("Conv_0 (Pad)", "Conv_0 (Pad)"));
-  // The first 100 rows of larger images, and behind a Resize, which has a largest size itself.
+  // The padding of even sizes, of which alone the halves that are doubled fit.
+  EXPECT_THAT(readers(
+                  [&](ModelMaker& m) {
+                    return m.node("Add", {"x", doubled(m, same(m, "x"))});
+                  },
+                  6),
+              IsEmpty());
+}
+
+TEST(FreeSizes, AreNotThoseThatABoundCutsOff) {
+  // The first 500 columns of larger images, behind a Resize, which has a largest size itself.
   EXPECT_THAT(
       readers(
           [&](ModelMaker& m) {
             const std::string scales = m.reals("scales", {4}, {1, 1, 2, 2});
             const std::string wide = m.node("Upsample", {"x", scales});
-            return m.node("Slice", {wide, m.integers({0}), m.integers({100}), m.integers({3})});
+            return m.node("Slice", {wide, m.integers({0}), m.integers({500}), m.integers({3})});
           },
           12),
       ElementsAre("Slice_1 (Slice)"));
+  // The first 100 rows of larger images.
   for (const bool from_shape : {false, true}) {
     EXPECT_THAT(readers(
                     [&](ModelMaker& m) {
@@ -215,18 +226,6 @@ TEST(FreeSizes, AreNotThoseOfSomeSizesAlone) {
                     16),
                 ElementsAre("crop (Slice)"));
   }
-  // The padding of even sizes, of which alone the halves that are doubled fit.
-  EXPECT_THAT(readers(
-                  [&](ModelMaker& m) {
-                    const std::string half =
-                        m.node("Conv", {"x", m.weight("w", {3, 3, 3, 3})},
-                               {{"strides", two}, {"auto_pad", std::string("SAME_UPPER")}});
-                    return m.node(
-                        "Add",
-                        {"x", m.node("Upsample", {half, m.reals("scales", {4}, {1, 1, 2, 2})})});
-                  },
-                  6),
-              IsEmpty());
 }
 
 TEST(FreeSizes, DamagedOnesAreRefused) {
