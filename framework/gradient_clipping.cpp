@@ -12,7 +12,7 @@ namespace {
 template <typename T>
 std::vector<kernels::ValueTensor<T>> gradients_of(const std::vector<NamedParameter>& parameters) {
   std::vector<kernels::ValueTensor<T>> gradients;
-  for (const NamedParameter& p : parameters) {
+  for (const NamedParameter& p : distinct(parameters)) {
     const Tensor& grad = p.variable.grad();
     if (!grad.defined() || grad.dtype() != DTypeOf<T>::value) continue;
     gradients.push_back({grad.size(), grad.data<T>()});

@@ -51,6 +51,7 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay
     const DType dtype = p.variable.dtype();
     require(dtype == DType::kF32 || dtype == DType::kF64,
             "expected f32 or f64 for '" + p.name + "', got " + std::string(dtype_name(dtype)));
+    shapes_.push_back(p.variable.shape());
     weight_decays_.push_back(no_decay && no_decay(p) ? 0.0 : weight_decay);
     lr_factors_.push_back(lr_factor ? lr_factor(p) : 1.0);
     require(lr_factors_.back() >= 0.0,
@@ -83,6 +84,11 @@ void Optimizer::apply() {
       const Device own = parameters_[i].variable.value().device();
       require(own == device(), "'" + parameters_[i].name + "' moved to " + device_name(own) +
                                    " after the optimizer was made on " + device_name(device()));
+      const Variable& v = parameters_[i].variable;
+      require(v.shape() == shapes_[i] && v.grad().shape() == shapes_[i],
+              "expected '" + parameters_[i].name + "' and its gradient " +
+                  shape_string(shapes_[i]) + ", got " + shape_string(v.shape()) + " and " +
+                  shape_string(v.grad().shape()));
       chosen.push_back(i);
     }
     if (!chosen.empty()) update(dtype, chosen);

@@ -73,6 +73,7 @@ class Optimizer {
   bool has_gradient(std::size_t i) const;
 
   std::vector<NamedParameter> parameters_;
+  std::vector<Shape> shapes_;  // of the parameters, when the optimizer was made
   std::vector<double> weight_decays_;
   std::vector<double> lr_factors_;
   Tensor host_factors_;  // f64 [parameters, factors]

@@ -155,12 +155,13 @@ double StepRunner::finite_loss(std::int64_t step, const Tensor& loss, const Batc
   const double value = loss.item();
   if (std::isfinite(value)) return value;
   const bool impossible = options_.loss.type == Loss::Type::kCtc && std::isinf(value);
-  diverged(step,
-           "loss is " + std::to_string(value) +
-               (impossible ? ", as of a text that has more characters than the outputs have frames "
-                             "(train.zero_infinity counts it as 0)"
-                           : ""),
-           batch);
+  diverged(
+      step,
+      "loss is " + std::to_string(value) +
+          (impossible ? ", as of a text that needs more frames than the outputs have: one for each "
+                        "character and one between equal ones (train.zero_infinity counts it as 0)"
+                      : ""),
+      batch);
 }
 
 void StepRunner::diverged(std::int64_t step, const std::string& what, const Batch& batch) const {

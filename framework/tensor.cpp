@@ -111,6 +111,7 @@ std::string shape_string(const Shape& shape) {
 
 std::int64_t shape_size(const Shape& shape) {
   std::int64_t size = 1;
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) size = 0;  // the order is no matter
   for (const std::int64_t d : shape) {
     if (d < 0) {
       throw std::invalid_argument("[tensor] negative dimension in " + shape_string(shape));

@@ -132,6 +132,17 @@ void require_inside(const TensorRecord& record) {
   }
 }
 
+// What PyTorch says of some tensors beside their storage: "neg", that their numbers are negated.
+void require_no_properties(const PickleValue& call) {
+  constexpr std::size_t kPlace = 6;
+  const auto& arguments = call.items[1]->items;
+  if (arguments.size() <= kPlace || arguments[kPlace]->is(Kind::kNone)) return;
+  const PickleValue& properties = *arguments[kPlace];
+  if (properties.is(Kind::kDict) && properties.items.empty()) return;
+  throw InputError("has properties beside its numbers, " + described(properties) +
+                   ": save a copy of it (tensor.clone())");
+}
+
 TensorRecord record_of(const PickleValue& call) {
   if (call.items[0]->text == kRebuildParameter) {
     const PickleValue& data = argument(call, 0, Kind::kCall, "a tensor");
@@ -145,6 +156,7 @@ TensorRecord record_of(const PickleValue& call) {
   record.shape = numbers_of(argument(call, 2, Kind::kTuple, "a shape"), "shape");
   record.strides = numbers_of(argument(call, 3, Kind::kTuple, "strides"), "strides");
   require_inside(record);
+  require_no_properties(call);
   return record;
 }
 
@@ -236,18 +248,22 @@ class Archive {
     const auto size = static_cast<std::uint64_t>(product(record.shape)) * bytes;
     if (size == 0) return Tensor::empty(record.shape, record.dtype);
     const bool whole = is_row_major(record);
-    used_ += whole ? size : stored;
+    const bool reads_all = !whole && member != strided_;
+    used_ += size + (reads_all ? stored : 0);
     if (used_ / kMostUses > stored_) {
       throw InputError("its tensors read their storages too often");
     }
-    const std::shared_ptr<const ByteRange> range = members_.open(member);
     Tensor tensor = Tensor::empty(record.shape, record.dtype);
     if (whole) {
-      range->read(static_cast<std::uint64_t>(record.offset) * bytes, tensor.raw(), size);
+      members_.open(member)->read(static_cast<std::uint64_t>(record.offset) * bytes, tensor.raw(),
+                                  size);
     } else {
-      std::string storage(stored, '\0');
-      range->read(0, storage.data(), storage.size());
-      gather(record, storage, bytes, static_cast<char*>(tensor.raw()));
+      if (reads_all) {
+        storage_.assign(stored, '\0');
+        members_.open(member)->read(0, storage_.data(), storage_.size());
+        strided_ = member;
+      }
+      gather(record, storage_, bytes, static_cast<char*>(tensor.raw()));
     }
     if (record.dtype == DType::kBool) require_bools(tensor);
     return tensor;
@@ -256,6 +272,7 @@ class Archive {
   ZipFile members_;
   std::string folder_;  // "archive/"
   std::uint64_t stored_ = 0, used_ = 0;
+  std::string strided_, storage_;  // the last member that a tensor with strides lies in: its bytes
   std::map<TensorRecord, Tensor> read_;
 };
 

@@ -54,6 +54,14 @@ T parsed(const TensorFileMetadata& metadata, const std::string& key, const std::
   return value;
 }
 
+double finite(const TensorFileMetadata& metadata, const std::string& key,
+              const std::string& source) {
+  const auto value = parsed<double>(metadata, key, source);
+  if (std::isfinite(value)) return value;
+  throw InputError(source + ": expected a finite number as '" + key + "', got " +
+                   std::to_string(value));
+}
+
 void restore_state(const std::vector<NamedBuffer>& state, const std::vector<NamedTensor>& tensors,
                    const std::string& source) {
   std::map<std::string, Tensor> saved;
@@ -340,20 +348,27 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
                      " do not fit a run of " + std::to_string(per_epoch) +
                      " steps an epoch: resume with as many samples and the same batch size");
   }
+  const std::int64_t most = position.batch * loader_options_.batch_size;
+  if (!std::isfinite(loss_sum) || position.samples < (position.batch > 0 ? 1 : 0) ||
+      position.samples > most) {
+    throw InputError(source + ": " + std::to_string(position.samples) +
+                     " samples with a sum of losses of " + std::to_string(loss_sum) +
+                     " are not those of " + std::to_string(position.batch) + " batches, of up to " +
+                     std::to_string(most) + " samples");
+  }
   load_into(model_, checkpoint.tensors, source);
   if (average_) average_->restore_averaged();
   restore_state(training_state(), checkpoint.tensors, source);
   position_ = position;
   steps_.loss_sum().fill(loss_sum);
   // Checkpoints of earlier versions do not have it.
-  steps_.first_loss().fill(
-      metadata.contains("first_loss") ? parsed<double>(metadata, "first_loss", source) : 0);
+  steps_.first_loss().fill(metadata.contains("first_loss") ? finite(metadata, "first_loss", source)
+                                                           : 0);
   best_.reset();
   if (metadata.contains("best_epoch")) {
-    best_ = {
-        parsed<std::int64_t>(metadata, "best_epoch", source),
-        {.loss = parsed<double>(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
-    if (best_->epoch < 0 || best_->epoch > position.epoch) {
+    best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
+             {.loss = finite(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
+    if (best_->epoch < 0 || best_->epoch >= position.epoch) {
       throw InputError(source + ": the best epoch " + std::to_string(best_->epoch) +
                        " is none of the " + std::to_string(position.epoch) + " that are done");
     }

@@ -106,7 +106,8 @@ concept SumKernel = requires(const K& kernel, std::int64_t i) {
 };
 
 // finish(c, sums) for every c: the sums of term<0>(i, c) ... term<kTerms - 1>(i, c) over the rows
-// of [rows, channels], in double. per_channel(), where there is one, as above.
+// of [rows, channels], in double; on the CPU eight rows at a time are added in the term's own type
+// first (kernels/cpu/row_sums.h). per_channel(), where there is one, as above.
 template <class K>
 concept ChannelSumKernel = requires(const K& kernel, std::int64_t i,
                                     const double (&sums)[K::kTerms]) {

@@ -59,7 +59,13 @@ class Conv2dFunction : public Function, public Describes<Conv2dGeometry> {
 };
 
 void require_geometry(const Conv2dGeometry& g) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;  // sizes then fit 64 bits
   for (std::size_t i = 0; i < 2; ++i) {
+    if (std::max({g.stride[i], g.padding[i], g.dilation[i]}) > kMost) {
+      ops::fail("conv2d", "stride, padding and dilation of at most " + std::to_string(kMost),
+                ops::pair_text(g.stride) + ", " + ops::pair_text(g.padding) + " and " +
+                    ops::pair_text(g.dilation));
+    }
     if (g.stride[i] < 1) ops::fail("conv2d", "stride of at least 1", ops::pair_text(g.stride));
     if (g.padding[i] < 0) ops::fail("conv2d", "padding of at least 0", ops::pair_text(g.padding));
     if (g.dilation[i] < 1) {

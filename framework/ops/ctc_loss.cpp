@@ -45,6 +45,14 @@ void require_ctc(const Variable& logits, const Tensor& targets, const CtcOptions
   if (frames.defined() && (frames.dtype() != DType::kI64 || frames.shape() != Shape{samples})) {
     ops::fail(kName, "i64 frames [" + std::to_string(samples) + "]", text_of(frames));
   }
+  if (frames.defined()) {
+    const Tensor counts = frames.to(Device{});
+    for (const std::int64_t count : counts.span<std::int64_t>()) {
+      if (count >= 0 && count <= logits.dim(1)) continue;
+      ops::fail(kName, "from 0 to " + std::to_string(logits.dim(1)) + " frames",
+                std::to_string(count));
+    }
+  }
   require_characters(targets, classes, options.blank);
 }
 

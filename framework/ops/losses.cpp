@@ -261,6 +261,7 @@ Variable huber_loss(const Variable& x, const Tensor& target, double delta) {
 Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
                               const Tensor& positive_weights) {
   constexpr const char* kName = "binary_cross_entropy";
+  ops::require_defined(kName, "logits", logits);
   const std::int64_t columns = logits.shape().empty() ? 1 : logits.shape().back();
   const Tensor& w = positive_weights;
   if (w.defined() &&

@@ -71,9 +71,11 @@ void ops::require_inside(const char* op, const Shape& whole, const Axes& axes) {
   bool fits = axes.size() == whole.size();
   for (std::size_t i = 0; fits && i < axes.size(); ++i) {
     const auto [first, count, step] = axes[i];
-    const std::int64_t last = first + (count - 1) * step;
+    std::int64_t last = 0;
+    const bool ends = !__builtin_mul_overflow(count - 1, step, &last) &&
+                      !__builtin_add_overflow(first, last, &last);
     const auto inside = [&](std::int64_t at) { return at >= 0 && at < whole[i]; };
-    fits = count >= 0 && step != 0 && (count == 0 || (inside(first) && inside(last)));
+    fits = count >= 0 && step != 0 && (count == 0 || (ends && inside(first) && inside(last)));
   }
   if (!fits) fail(op, "positions inside of", shape_string(whole));
 }

@@ -9,7 +9,7 @@
 namespace steelyard::kernels {
 
 // y = x: from and to float, double and std::int32_t, Half and BFloat16 from and to floating types.
-// Rounds once, to the nearest.
+// Rounds once, to the nearest; to std::int32_t it cuts the fraction off.
 template <typename From, typename To>
 struct Convert {
   std::int64_t n;

@@ -66,6 +66,7 @@ double sum_of_eight(const Term& term, std::int64_t i, std::int64_t c, std::int64
 template <class... Terms>
 void add_terms(std::int64_t begin, std::int64_t end, std::int64_t width, double* sums,
                const Terms&... terms) {
+  if (width == 0) return;
   std::int64_t i = begin;
   for (; i + 8 * width <= end; i += 8 * width) {
 #pragma omp simd

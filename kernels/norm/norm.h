@@ -9,8 +9,8 @@
 
 namespace steelyard::kernels {
 
-// Per-channel mean and biased variance over all rows, accumulated in double, in an order that does
-// not depend on the number of threads.
+// Per-channel mean and biased variance over all rows, accumulated in double (on the CPU after eight
+// rows in T), in an order that does not depend on the number of threads.
 template <typename T>
 struct BatchMoments {
   std::int64_t rows, channels;

@@ -33,10 +33,10 @@ struct SmoothedTarget {
   double smoothing;
 };
 
-// One class of KL(p || q), from the logarithms.
+// One class of KL(p || q), from the logarithms; 0 of a class without probability in p.
 struct Divergence {
   STEELYARD_HOST_DEVICE Divergence(double log_p, double log_q)
-      : p(std::exp(log_p)), q(std::exp(log_q)), term(p * (log_p - log_q)) {}
+      : p(std::exp(log_p)), q(std::exp(log_q)), term(p == 0 ? 0 : p * (log_p - log_q)) {}
   // The derivative by the logit of q.
   STEELYARD_HOST_DEVICE double slope() const { return q - p; }
 

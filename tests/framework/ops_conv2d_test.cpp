@@ -169,6 +169,8 @@ TEST(Conv2dErrors, NameTheArgument) {
             "[conv2d] expected groups that divide C = 3 and O = 8, got 2");
   EXPECT_EQ(error({1, 5, 5, 3}, {8, 3, 3, 3}, {.stride = {1, 0}}),
             "[conv2d] expected stride of at least 1, got 1,0");
+  EXPECT_THAT(error({1, 5, 5, 3}, {8, 3, 3, 3}, {.padding = {std::int64_t{1} << 62, 0}}),
+              ::testing::StartsWith("[conv2d] expected stride, padding and dilation of at most "));
   EXPECT_EQ(error({1, 2, 9, 3}, {8, 3, 3, 3}, {}),
             "[conv2d] expected a padded input of at least 3x3 (the dilated kernel), got 2x9");
   EXPECT_EQ(error({1, 5, 5, 3}, {8, 3, 3, 3}, {.padding = {-1, 0}}),

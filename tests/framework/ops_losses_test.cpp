@@ -114,6 +114,11 @@ TEST(DistillationLoss, MatchesTheDefinition) {
                 expected, 1e-6);
   }
   EXPECT_EQ(distillation_loss(Variable(logits), logits).value().item(), 0.0);
+  // A class that the teacher rules out adds nothing: p = (1/2, 1/2, 0), q = (1/4, 1/4, 1/2).
+  const double none = -std::numeric_limits<double>::infinity();
+  const Variable open(Tensor::from<double>({0, 0, std::log(2.0)}, {1, 3}));
+  EXPECT_NEAR(distillation_loss(open, Tensor::from<double>({0, 0, none}, {1, 3})).value().item(),
+              std::log(2.0), 1e-15);
 }
 
 TEST(DistillationLoss, Gradients) {

@@ -133,6 +133,7 @@ TEST(GlobalAvgPool, MeanAndGradients) {
       pooled(x.value(), {{3, 4}, {1, 1}, {0, 0}}, [](Window w) { return w.sum / 12; });
   EXPECT_TRUE(all_close(y, expected.reshape({2, 5}), 1e-14, 1e-14));
   EXPECT_TRUE(gradcheck([&] { return global_avg_pool(x); }, {x}));
+  EXPECT_EQ(global_avg_pool(Variable(Tensor::zeros({2, 3, 4, 0}))).shape(), (Shape{2, 0}));
 }
 
 TEST(PoolErrors, NameTheArgument) {

@@ -200,6 +200,16 @@ TEST(CtcLoss, WhatNoWaySpells) {
               ctc_loss(logits, Tensor::from<std::int64_t>({1, 2}, {2}));
             }),
             "[ctc_loss] expected i64 targets [2, length], got i64 [2]");
+  for (const std::int64_t frames : {-1, 3}) {
+    EXPECT_EQ(message_of<std::invalid_argument>([&] {
+                ctc_loss(logits, targets, {.frames = Tensor::from<std::int64_t>({2, frames}, {2})});
+              }),
+              "[ctc_loss] expected from 0 to 2 frames, got " + std::to_string(frames));
+  }
+}
+
+TEST(BinaryCrossEntropy, NeedsLogits) {
+  EXPECT_THROW(binary_cross_entropy(Variable(), Tensor::zeros({1, 2})), std::invalid_argument);
 }
 
 TEST(FramesOf, ReadsFlattenedOutputs) {

@@ -34,6 +34,14 @@ TEST(ClipGradNorm, ScalesToTheLimit) {
   EXPECT_FALSE(all[2].variable.grad().defined());
 }
 
+// A module in two slots lists its parameters twice.
+TEST(ClipGradNorm, CountsAParameterThatIsGivenTwiceOnce) {
+  auto all = three_four();
+  all.push_back({"d", all[1].variable});
+  EXPECT_DOUBLE_EQ(clip_grad_norm(all, 2.5).item(), 5.0);
+  EXPECT_THAT(values(all[1].variable.grad()), ElementsAre(0, DoubleNear(-2, 1e-6)));
+}
+
 TEST(ClipGradNorm, LeavesSmallGradientsAlone) {
   const auto all = three_four();
   EXPECT_DOUBLE_EQ(clip_grad_norm(all, 6.0).item(), 5.0);

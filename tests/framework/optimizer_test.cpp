@@ -227,6 +227,17 @@ TEST(Optimizer, StepsOnceForAParameterThatIsGivenTwice) {
   EXPECT_EQ(adamw.parameters().size(), 1U);
 }
 
+TEST(Optimizer, NeedsGradientsAndParametersOfTheirFirstShape) {
+  const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
+  Sgd sgd(all, {.momentum = 0.5});
+  Variable w = all[0].variable;
+  w.set_grad(Tensor::zeros({1}));
+  EXPECT_THROW(sgd.step(0.1), std::invalid_argument);
+  w.set_value(Tensor::zeros({3}));
+  w.set_grad(Tensor::zeros({3}));
+  EXPECT_THROW(sgd.step(0.1), std::invalid_argument);
+}
+
 TEST(Optimizer, Errors) {
   const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
   EXPECT_THROW(Sgd(all, {.momentum = 1.0}), std::invalid_argument);

@@ -48,6 +48,9 @@ TEST(Tensor, EmptyTensorsAreAllowed) {
   EXPECT_TRUE(t.defined());
   EXPECT_EQ(t.size(), 0);
   EXPECT_EQ(t.clone().shape(), (Shape{0, 3}));
+  constexpr std::int64_t kLarge = std::int64_t{1} << 40;
+  EXPECT_EQ(shape_size({0, kLarge, kLarge}), 0);
+  EXPECT_EQ(shape_size({kLarge, kLarge, 0}), 0);
 }
 
 TEST(Tensor, CopiesAliasAndClonesDoNot) {

@@ -38,10 +38,12 @@ std::string storage(const std::string& type, const std::string& key, std::int32_
   return "(" + text("storage") + global("torch", type) + text(key) + text("cpu") +
          number(elements) + "tQ";
 }
+// `more`: an argument after PyTorch's usual ones.
 std::string tensor(const std::string& stored, const std::vector<std::int32_t>& shape,
-                   const std::vector<std::int32_t>& strides, std::int32_t offset = 0) {
+                   const std::vector<std::int32_t>& strides, std::int32_t offset = 0,
+                   const std::string& more = "") {
   return global("torch._utils", "_rebuild_tensor_v2") + "(" + stored + number(offset) +
-         tuple(shape) + tuple(strides) + "\x89" + kOrderedDict + "tR";
+         tuple(shape) + tuple(strides) + "\x89" + kOrderedDict + more + "tR";
 }
 std::string dict(const std::vector<std::pair<std::string, std::string>>& entries) {
   std::string items = "}(";
@@ -104,6 +106,37 @@ TEST_F(TorchFiles, TensorsAreRowMajorWhateverTheirStrides) {
   EXPECT_EQ(file.tensors[3].tensor.shape(), Shape{});
   EXPECT_EQ(file.tensors[4].tensor.shape(), (Shape{0, 3}));
   EXPECT_TRUE(file.tensors[5].tensor.shares_storage_with(file.tensors[0].tensor));
+}
+
+// Of a stack of matrices, each transposed; and the same the other way round.
+TEST_F(TorchFiles, ManyViewsOfOneStorage) {
+  constexpr std::int32_t kCount = 40, kRows = 8, kColumns = 16;
+  constexpr std::int32_t kSize = kRows * kColumns;
+  std::vector<float> numbers(kCount * kSize);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i);
+  const std::string stack = storage("FloatStorage", "s", kCount * kSize);
+  for (const bool interleaved : {false, true}) {
+    std::vector<std::pair<std::string, std::string>> views;
+    for (std::int32_t i = 0; i < kCount; ++i) {
+      const auto view = interleaved ? tensor(stack, {kSize}, {kCount}, i)
+                                    : tensor(stack, {kColumns, kRows}, {1, kColumns}, i * kSize);
+      views.emplace_back("w" + std::to_string(i), view);
+    }
+    const TorchFile file = read(dict(views), {{"model/data/s", raw(numbers)}});
+    ASSERT_EQ(file.tensors.size(), std::size_t{kCount});
+    const float expected = interleaved ? 2 * kCount + 39 : 39 * kSize + 2 * kColumns;
+    EXPECT_EQ(file.tensors.back().tensor.span<float>()[2], expected);
+  }
+}
+
+TEST_F(TorchFiles, NegatedTensorsAreRefused) {
+  const auto with = [&](const std::string& properties) {
+    return dict({{"w", tensor(kSixStored, {6}, {1}, 0, properties)}});
+  };
+  EXPECT_NO_THROW(read(with("}")));
+  EXPECT_NO_THROW(read(with("N")));
+  EXPECT_THAT(error(with("}(" + text("neg") + "\x88u")),
+              HasSubstr("tensor 'w': has properties beside its numbers"));
 }
 
 TEST_F(TorchFiles, EveryType) {

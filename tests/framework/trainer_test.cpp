@@ -279,12 +279,33 @@ TEST(Trainer, RefusesABestEpochThatIsNotDone) {
   SetsTheWeights callback(model, {0.5, 1, 2}, 0);
   EXPECT_EQ(callback.best_epoch(model, folder.path(), 2), 0);
   const std::filesystem::path last = folder / "last.safetensors";
-  for (const char* epoch : {"-1", "3", "9223372036854775807"}) {
+  for (const char* epoch : {"-1", "2", "3", "9223372036854775807"}) {
     Checkpoint checkpoint = load_checkpoint(last);
     checkpoint.metadata["best_epoch"] = epoch;
     save_checkpoint(last, checkpoint);
     EXPECT_EQ(message_of<InputError>([&] { callback.best_epoch(model, folder.path(), 3); }),
               "last: the best epoch " + std::string(epoch) + " is none of the 2 that are done");
+  }
+}
+
+TEST(Trainer, RefusesStatesThatNoRunCanReach) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  SetsTheWeights callback(model, {0.5, 1, 2}, 0);
+  callback.best_epoch(model, folder.path(), 2);
+  const std::filesystem::path last = folder / "last.safetensors";
+  const Checkpoint saved = load_checkpoint(last);
+  for (const auto& [key, value, words] :
+       {std::tuple("epoch_samples", "1", "1 samples with a sum of losses of 0"),
+        std::tuple("epoch_samples", "-1", "are not those of 0 batches, of up to 0 samples"),
+        std::tuple("epoch_loss_sum", "inf", "a sum of losses of inf"),
+        std::tuple("first_loss", "inf", "expected a finite number as 'first_loss', got inf"),
+        std::tuple("best_loss", "nan", "expected a finite number as 'best_loss', got nan")}) {
+    Checkpoint checkpoint = saved;
+    checkpoint.metadata[key] = value;
+    save_checkpoint(last, checkpoint);
+    EXPECT_THAT(message_of<InputError>([&] { callback.best_epoch(model, folder.path(), 3); }),
+                ::testing::HasSubstr(words));
   }
 }
 
