@@ -91,7 +91,9 @@ bool onnx_is_exact(const Experiment& experiment, const deploy::Graph& graph) {
   bool exact = experiment.recipe().exports.profile == qat::Profile::kOrt;
   for (const deploy::Node& node : graph.nodes) {
     if (node.weights) exact &= node.weights->one_scale_per_channel() && node.weights->bits > 4;
-    exact &= deploy::op_info(node.op).keeps_codes || graph.values[node.output].quantization;
+    const deploy::OpInfo& op = deploy::op_info(node.op);
+    const bool moves = op.keeps_codes && (!op.rounds_floats || node.constants.empty());
+    exact &= moves || graph.values[node.output].quantization;
   }
   return exact;
 }

@@ -134,8 +134,12 @@ class HeaderWriter {
 
   // What a program has to know and no table holds.
   void data(const char* what, const nlohmann::ordered_json& json) {
-    const std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    out_ += fmt::format("/* {}: {} */\n", what, commented(text));
+    std::string text;  // with JSON's escapes for all that C's comments might read otherwise
+    for (const char c : json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)) {
+      const bool is_plain = c != '*' && c != '?';
+      text += is_plain ? std::string(1, c) : fmt::format("\\u{:04x}", static_cast<int>(c));
+    }
+    out_ += fmt::format("/* {}: {} */\n", what, text);
   }
 
   void define(const char* name, std::size_t value) {

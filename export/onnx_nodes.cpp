@@ -93,29 +93,13 @@ std::string OnnxNodes::read_by(const Node& node, std::size_t value) {
       options_.profile != qat::Profile::kOrt) {
     return tensor(value);
   }
-  const auto axis = fixed_axis(value);
-  if (!axis) return tensor(value);
-  const std::string name = graph_.values[value].name + "/reals";
-  if (made_.insert(name).second) {
-    const Shape shape{graph_.values[value].shape[*axis]};
-    const std::vector<float> scales(static_cast<std::size_t>(shape[0]), quantization->scale);
-    onnx_.add("DequantizeLinear",
-              {graph_.values[value].name + "/codes", onnx_.floats(name + "_scale", scales, shape),
-               zero_points(name + "_zero_point", *quantization, shape)},
-              name, {{"axis", held_axis(value, *axis)}});
-  }
-  return name;
+  return behind_max(value);
 }
 
-std::optional<std::size_t> OnnxNodes::fixed_axis(std::size_t value) const {
-  const Shape& shape = graph_.values[value].shape;
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    const bool fixed = std::all_of(
-        graph_.resized.begin(), graph_.resized.end(),
-        [&](const auto& resized) { return resized->values[value].shape[axis] == shape[axis]; });
-    if (fixed) return axis;
-  }
-  return std::nullopt;
+std::string OnnxNodes::behind_max(std::size_t value) {
+  const std::string name = graph_.values[value].name + "/reals";
+  if (made_.insert(name).second) onnx_.add("Max", {tensor(value)}, name);
+  return name;
 }
 
 std::string OnnxNodes::input(const Node& node, std::size_t i) {
@@ -124,6 +108,10 @@ std::string OnnxNodes::input(const Node& node, std::size_t i) {
 
 std::string OnnxNodes::input_of_one_scale(const Node& node, std::size_t i) {
   return in_order(node, node.inputs[i], tensor(node.inputs[i]));
+}
+
+std::string OnnxNodes::input_of_floats(const Node& node, std::size_t i) {
+  return in_order(node, node.inputs[i], behind_max(node.inputs[i]));
 }
 
 std::string OnnxNodes::codes(const Node& node, std::size_t i) {

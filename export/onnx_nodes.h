@@ -38,10 +38,10 @@ class OnnxNodes {
 
   // The f32 tensor of a value as the file holds it: of the float itself, or dequantized.
   std::string tensor(std::size_t value) const;
-  // The same for a node that reads it. ONNX Runtime (1.20 and later, WeightBiasQuantization)
-  // quantizes float weights itself if their input is dequantized with one scale, also where
-  // reshapes and transposes lie between. Codes that a float operation reads are dequantized with
-  // equal scales along a dimension, which gives the same values and prevents that.
+  // The same for a node that reads it. Where a float operation lies between codes, ONNX Runtime
+  // computes it on codes; and it quantizes float weights itself (1.20 and later,
+  // WeightBiasQuantization), also where reshapes and transposes lie between. It looks for what was
+  // dequantized, and does not look through a Max of one value, which float operations read.
   std::string read_by(const Node& node, std::size_t value);
   // The dimension in that tensor of a sample's dimension.
   std::int64_t held_axis(std::size_t value, std::size_t axis) const;
@@ -51,6 +51,8 @@ class OnnxNodes {
   // The same of codes with their one scale. Of operations that ONNX Runtime computes on codes where
   // all of their inputs are dequantized: with other scales it cannot.
   std::string input_of_one_scale(const Node& node, std::size_t i);
+  // The same for an operation that is computed in float even if its output is quantized.
+  std::string input_of_floats(const Node& node, std::size_t i = 0);
   // The tensor of its codes in that order.
   std::string codes(const Node& node, std::size_t i = 0);
   // The dimension of such a tensor, and of the output's.
@@ -69,6 +71,8 @@ class OnnxNodes {
                          const std::string& output);
 
  private:
+  // The tensor of a value behind a Max of one value.
+  std::string behind_max(std::size_t value);
   // What turns the only input into the tensor that nodes read.
   void add_input();
   void add(const Node& node);
@@ -78,9 +82,6 @@ class OnnxNodes {
   void clip(const Node& node, kernels::CodeRange range, const std::string& real,
             const std::string& output);
   bool stored_as_s8(const Quantization& q) const;
-  // The dimension of the value's sample, in the graph's order, that has a fixed size; none if all
-  // are free.
-  std::optional<std::size_t> fixed_axis(std::size_t value) const;
   // A tensor of the value, turned to the order of the node where that is another.
   std::string in_order(const Node& node, std::size_t value, const std::string& held);
 

@@ -164,15 +164,15 @@ class GraphBuilder {
     trace_.graph.nodes.push_back(std::move(node));
   }
 
-  // A batch norm that follows a float layer, and alone reads it, becomes part of its weights; false
-  // where none does.
+  // A batch norm that follows a layer with float weights, and alone reads it, becomes part of its
+  // weights; false where none does.
   bool fold_norm(const TracedOperation& operation) {
     std::vector<Node>& nodes = trace_.graph.nodes;
     if (operation.function->name() != "batch_norm" || nodes.empty()) return false;
     const auto found = index_.find(operation.inputs[0].node().get());
     Node& layer = nodes.back();
     if (found == index_.end() || found->second != layer.output || !layer.weights ||
-        layer.weights->integer() || readers_.at(found->first) > 1) {
+        layer.weights->has_codes() || readers_.at(found->first) > 1) {
       return false;
     }
     // What the function keeps: x, gamma, mean, 1 / sqrt(variance + eps).

@@ -38,7 +38,7 @@ std::vector<PlanRow> LayerRows::in_float(const std::string& reason) const {
 }
 
 std::vector<PlanRow> LayerRows::quantized(const QConfig& config, bool has_bias, bool scaled_sums,
-                                          BatchNormFold bn_fold,
+                                          BatchNormFold bn_fold, bool reads_codes,
                                           const std::string& float_output) const {
   const bool folds = !norm.empty() && bn_fold != BatchNormFold::kNone;
   std::vector<PlanRow> rows;
@@ -47,7 +47,7 @@ std::vector<PlanRow> LayerRows::quantized(const QConfig& config, bool has_bias, 
                                 folds ? norm + " folded in" + fold_note(bn_fold) : "")
                      : plan_row(path, "weight", "float", "-", "no weights in its group"));
   if (has_bias || folds) {
-    const bool integers = config.weights && config.activations;
+    const bool integers = config.weights && (config.activations || (reads_codes && !scaled_sums));
     rows.push_back(plan_row(path, "bias",
                             integers && !scaled_sums ? "int32, scale s_x * s_w" : "float", "-",
                             integers && scaled_sums ? "added to the scaled sums" : ""));

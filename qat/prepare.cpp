@@ -162,7 +162,8 @@ class Preparer {
     wire_input(*layer, *target, node.path, in);
     require_sums_fit(*target, in, layer->weight_by_output_channel(), node.path);
     add_rows(rows.quantized(*target, layer->bias().defined(),
-                            is_dynamic(*target) || layer->has_groups(), bn_fold_, float_output));
+                            is_dynamic(*target) || layer->has_groups(), bn_fold_,
+                            in.kind == Flow::Kind::kQuantized, float_output));
     if (target->activations && float_output.empty()) {
       finish(chain, {Flow::Kind::kQuantized, node.path, target->activations});
     } else {

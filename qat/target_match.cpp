@@ -116,8 +116,8 @@ std::string TargetMatcher::problem(const Entry& entry, const std::string& weight
            (entry.config == nullptr ? "" : layers_text());
   }
   if (!entry.used) {
-    return "names " + entry.unsupported + ", which has no quantized form" +
-           (entry.config == nullptr ? "" : " (" + weighted + " have)");
+    return "names " + entry.unsupported + ", which is not quantized by itself" +
+           (entry.config == nullptr ? "" : " (" + weighted + " are)");
   }
   if (entry.config == nullptr) return "";
   for (const Entry& other : entries_) {

@@ -25,16 +25,7 @@ void add_choice(OnnxNodes& nodes, const Node& node, const char* comparison,
                 const std::string& output) {
   const std::string condition = node.name + "/condition";
   nodes.onnx().add(comparison, {nodes.operand(node, 0), nodes.operand(node, 1)}, condition);
-  const auto is_of_codes = [&](std::size_t place) {
-    return constant_at(node, place) == nullptr &&
-           nodes.graph().values[input_at(node, place)].quantization.has_value();
-  };
-  // ONNX Runtime computes a Where of dequantized values that is quantized again on codes, for which
-  // it needs one scale (OnnxNodes::read_by): it does not look through a Max of one value.
-  const bool of_codes = is_of_codes(2) || is_of_codes(3);
-  const std::string chosen = of_codes ? node.name + "/chosen" : output;
-  nodes.onnx().add("Where", {condition, nodes.operand(node, 2), nodes.operand(node, 3)}, chosen);
-  if (of_codes) nodes.onnx().add("Max", {chosen}, output);
+  nodes.onnx().add("Where", {condition, nodes.operand(node, 2), nodes.operand(node, 3)}, output);
 }
 
 OpInfo row(Op op, const char* name, void (*reference)(const Operands&),

@@ -77,8 +77,10 @@ void reference(const Operands& op) {
 }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const std::size_t rank = nodes.graph().values[node.output].shape.size();
-  nodes.onnx().add("Softmax", {nodes.input(node)}, output, {{"axis", nodes.axis(node, rank - 1)}});
+  const Shape& shape = nodes.graph().values[node.output].shape;
+  // ONNX Runtime's Softmax of codes gives 0 for rows of one value.
+  const std::string x = shape.back() == 1 ? nodes.input_of_floats(node) : nodes.input(node);
+  nodes.onnx().add("Softmax", {x}, output, {{"axis", nodes.axis(node, shape.size() - 1)}});
 }
 
 }  // namespace

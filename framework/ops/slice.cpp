@@ -68,16 +68,20 @@ ops::Part ops::part_of(const Shape& whole, const Axes& axes) {
 }
 
 void ops::require_inside(const char* op, const Shape& whole, const Axes& axes) {
-  bool fits = axes.size() == whole.size();
-  for (std::size_t i = 0; fits && i < axes.size(); ++i) {
+  const std::string expected = "positions inside of " + shape_string(whole);
+  if (axes.size() != whole.size()) fail(op, expected, std::to_string(axes.size()) + " dimensions");
+  for (std::size_t i = 0; i < axes.size(); ++i) {
     const auto [first, count, step] = axes[i];
     std::int64_t last = 0;
-    const bool ends = !__builtin_mul_overflow(count - 1, step, &last) &&
+    const bool ends = count > 0 && !__builtin_mul_overflow(count - 1, step, &last) &&
                       !__builtin_add_overflow(first, last, &last);
     const auto inside = [&](std::int64_t at) { return at >= 0 && at < whole[i]; };
-    fits = count >= 0 && step != 0 && (count == 0 || (ends && inside(first) && inside(last)));
+    if (count == 0 && step != 0) continue;
+    if (step != 0 && ends && inside(first) && inside(last)) continue;
+    fail(op, expected,
+         std::to_string(count) + " from " + std::to_string(first) + " on in steps of " +
+             std::to_string(step) + " along dimension " + std::to_string(i));
   }
-  if (!fits) fail(op, "positions inside of", shape_string(whole));
 }
 
 void ops::require_border(const char* op, const Shape& x, const std::vector<std::int64_t>& before,

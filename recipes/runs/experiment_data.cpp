@@ -330,7 +330,7 @@ void Experiment::compare_names(const NamesSource& source, const DatasetNames& th
 
 // Regression: the model gives [N, model.classes] (classes are checked by build_model()).
 void Experiment::require_outputs_for_targets() const {
-  if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes) return;
+  if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes || network_) return;
   const Shape expected{train_.size(), *recipe_.model.classes};
   if (train_.targets.shape() != expected) {
     fail_at(place("model", "classes"), "the loss " + word_of(loss().type) +

@@ -12,8 +12,9 @@ std::string warning_of_no_learning(Experiment& experiment, const Metrics& final)
   constexpr double kLarge = 100;  // of values; a network's first outputs are near 1
   const double zeros = loss_of_zero_outputs(plain_loss(experiment.loss()), experiment.test());
   if (zeros <= 0 || final.loss < kNoBetter * zeros) return "";
-  const bool norms =
-      !experiment.recipe().reestimate_bn && qat::count_batch_norms(experiment.model()) > 0;
+  const Recipe& recipe = experiment.recipe();
+  const bool norms = !recipe.reestimate_bn && recipe.train.only.empty() &&
+                     qat::count_batch_norms(experiment.model()) > 0;
   const bool large = experiment.target_kind() == TargetKind::kValues && zeros > kLarge;
   return fmt::format(
       "the test loss is {:.4g}, no better than that of outputs that are all zero, {:.4g}: the "

@@ -70,7 +70,7 @@ class Recipes(Case):
                       "unknown key 'num_bit' (did you mean 'num_bits'?)")
         self.rejected(LAYERS + SGD + SGD, "duplicate")
         self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "Conv3d]"), "'Conv3d' matches no module")
-        self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "BatchNorm2d]"), "no quantized form")
+        self.rejected(LAYERS + SGD + QUANTIZE.replace("Conv2d]", "BatchNorm2d]"), "not quantized by itself")
         self.rejected(LAYERS + SGD, "--set", more=["--set", "train.epoch=3"])
         self.rejected(LAYERS + SGD, "mse needs float targets", more=["--set", "train.loss=mse"])
         self.rejected(LAYERS + SGD, "data.validation", "100", more=["--set", "data.validation=100"])

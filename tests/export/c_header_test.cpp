@@ -140,10 +140,11 @@ TEST(CHeaderText, SaysWhatIsDoneToTheData) {
   const auto model = testing::quantized_model(testing::every_layer(rng), testing::w8a8());
   Graph graph = trace(*model, testing::images(1, 9), "net").graph;
   graph.preprocessing.transforms = ImageTransforms{.resize = {{9, 8}}};
-  graph.class_names = {"a", "b */"};
+  graph.class_names = {"a", "b */", "\u00e4?\""};
   const std::string text = c_header(graph);
   EXPECT_THAT(text, HasSubstr(R"(/* Before that, images are transformed: {"resize":[9,8],)"));
-  EXPECT_THAT(text, HasSubstr(R"(/* The classes or characters: ["a","b _/"] */)"));
+  EXPECT_THAT(text,
+              HasSubstr(R"(/* The classes or characters: ["a","b \u002a/","\u00e4\u003f\""] */)"));
 }
 
 TEST(CHeaderText, RefusesWhatItHasNoFormOf) {

@@ -117,6 +117,48 @@ inline std::shared_ptr<Module> joined_and_chosen_net(Rng& rng) {
       {"fc", std::make_shared<Linear>(LinearOptions{144, 5}, rng)}});
 }
 
+// [N, 9, 8, 3]: between convolutions, operations that runtimes may compute on codes; the last
+// convolution but one has a single channel.
+inline std::shared_ptr<Module> operations_net(Rng& rng) {
+  const auto pair = [](Arithmetic operation) {
+    return std::make_shared<PairArithmetic>(operation);
+  };
+  const auto pool = std::make_shared<AvgPool2d>(AvgPool2dOptions{{{3, 3}, {1, 1}, {1, 1}}});
+  return std::make_shared<Graph>(
+      std::vector<Graph::NamedNode>{{"a", conv(3, 4, 3, 1, rng)},
+                                    {"sigmoid", std::make_shared<Sigmoid>()},
+                                    {"b", conv(4, 4, 1, 1, rng)},
+                                    {"leak", std::make_shared<LeakyReLU>(0.3)},
+                                    {"c", conv(4, 4, 3, 2, rng)},  // 5 x 4
+                                    {"pool", pool},
+                                    {"d", conv(4, 4, 1, 1, rng)},
+                                    {"sum", pair(Arithmetic::kAdd), {"d", "c"}},
+                                    {"e", conv(4, 4, 1, 1, rng)},
+                                    {"product", pair(Arithmetic::kMultiply), {"e", "d"}},
+                                    {"f", conv(4, 4, 1, 1, rng)},
+                                    {"shares", std::make_shared<Softmax>()},
+                                    {"g", conv(4, 4, 1, 1, rng)},
+                                    {"rows", std::make_shared<Reshape>(Shape{-1, 20, 4}), {"g"}},
+                                    {"columns", std::make_shared<Reshape>(Shape{-1, 4, 20}), {"f"}},
+                                    {"mixed", std::make_shared<MatMul>(), {"rows", "columns"}},
+                                    {"image", std::make_shared<Reshape>(Shape{-1, 20, 20, 1})},
+                                    {"one", conv(1, 1, 3, 2, rng)},
+                                    {"plain", conv(1, 4, 3, 1, rng)},
+                                    {"last", conv(4, 5, 3, 2, rng)},
+                                    {"mean", std::make_shared<GlobalAvgPool>()},
+                                    {"fc", std::make_shared<Linear>(LinearOptions{5, 5}, rng)}});
+}
+
+// [N, 9, 8, 3]: shares of one channel, which are all 1.
+inline std::shared_ptr<Module> one_channel_net(Rng& rng) {
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"one", conv(3, 1, 3, 2, rng)},
+                                {"shares", std::make_shared<Softmax>()},
+                                {"two", conv(1, 4, 3, 2, rng)},
+                                {"flatten", std::make_shared<Flatten>()},
+                                {"fc", std::make_shared<Linear>(LinearOptions{24, 5}, rng)}});
+}
+
 // [N, 9, 8, 3]: a mean over channels, and one over columns of what it gives.
 inline std::shared_ptr<Module> means_net(Rng& rng) {
   return std::make_shared<Sequential>(

@@ -73,6 +73,20 @@ TEST(Trace, KeepsABatchNormThatStaysInFloat) {
                                  traced.values[traced.graph.output].value(), 0, 1e-5));
 }
 
+// Weights of codes in a float product stay codes.
+TEST(Trace, KeepsABatchNormBehindWeightsOfCodes) {
+  Rng rng(1);
+  qat::QuantizeConfig config = w8a8();
+  config.bn_fold = qat::BatchNormFold::kNone;
+  config.groups[0].config.activations.reset();
+  const auto model = quantized_model(testing::residual_net(rng), config);
+  const Trace traced = trace(*model, images(2, 1), "net");
+  EXPECT_TRUE(traced.graph.nodes[0].weights->has_codes());
+  EXPECT_EQ(traced.graph.nodes[1].op, Op::kScaleShift);
+  EXPECT_TRUE(testing::all_close(Interpreter(traced.graph).run(images(2, 1)),
+                                 traced.values[traced.graph.output].value(), 1e-5, 1e-5));
+}
+
 TEST(Trace, TensorrtNeedsSymmetricActivations) {
   Rng rng(1);
   qat::QuantizeConfig config = w8a8();

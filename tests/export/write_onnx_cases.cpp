@@ -196,6 +196,17 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   qat::QuantizeConfig partly = w8a8();
   partly.ignore = {"fc2", "conv2"};
   writer.write_network("partly_float", testing::every_layer, partly, floats);
+  qat::QuantizeConfig floats_between = w8a8();
+  floats_between.ignore = {"sigmoid", "leak", "pool", "sum", "product", "shares", "mixed", "plain"};
+  writer.write_network(
+      "floats_between", testing::operations_net, floats_between,
+      {.exact = false,
+       .operators = "QLinearConv Sigmoid LeakyRelu AveragePool Add Mul Softmax MatMul Conv",
+       .no_operators = "QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearAdd QLinearMul "
+                       "QLinearSoftmax QLinearMatMul MatMulIntegerToFloat",
+       .distance = 0.02});
+  writer.write_network("shares_of_one", testing::one_channel_net, w8a8(),
+                       {true, "QLinearConv Softmax", "QLinearSoftmax"});
   // Layers in float that read codes of rows, of images behind a reshape, and of transposed images.
   qat::QuantizeConfig rows_partly = w8a8();
   rows_partly.ignore = {"value"};

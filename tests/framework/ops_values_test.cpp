@@ -18,6 +18,7 @@
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/resize.h"
+#include "steelyard/framework/ops/slice.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -150,6 +151,18 @@ TEST(InputPart, TakesSomeValuesOfEachSample) {
               input_part(x, {.first = 2, .shape = {2, 2}});
             }),
             "[input_part] expected samples of 6 values or more, got [2, 5]");
+}
+
+TEST(Slice, StaysInside) {
+  const Variable x = random_leaf({5}, 1);
+  EXPECT_EQ(slice(x, {{4, 3, -2}}).shape(), (Shape{3}));
+  for (const std::int64_t step : {std::int64_t{-3}, std::int64_t{2}, std::int64_t{1} << 62}) {
+    EXPECT_EQ(message_of<std::invalid_argument>([&] {
+                slice(x, {{0, 5, step}});
+              }),
+              "[slice] expected positions inside of [5], got 5 from 0 on in steps of " +
+                  std::to_string(step) + " along dimension 0");
+  }
 }
 
 TEST(Embedding, ChoosesRows) {

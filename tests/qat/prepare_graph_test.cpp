@@ -101,6 +101,21 @@ TEST(PrepareGraph, AResidualBlockAndItsGraphAreOneThing) {
 }
 
 // conv's output has two readers: neither may take it along, both read its codes.
+// A layer without activations that reads codes multiplies them as integers.
+TEST(PrepareGraph, ABiasBesideCodesIsInt32) {
+  Rng rng(3);
+  QuantizeConfig config = graph_config({"first"});
+  config.groups.push_back({{"second", "third"}, default_w8a8()});
+  config.groups[1].config.activations.reset();
+  const PreparedModel prepared = prepare(
+      std::make_shared<Sequential>(Sequential::NamedChildren{
+          {"first", conv(3, 3, rng)}, {"second", conv(3, 3, rng)}, {"third", conv(3, 3, rng)}}),
+      config);
+  EXPECT_EQ(note_of(prepared.plan, "first", "bias"), "int32, scale s_x * s_w: ");
+  EXPECT_EQ(note_of(prepared.plan, "second", "bias"), "int32, scale s_x * s_w: ");
+  EXPECT_EQ(note_of(prepared.plan, "third", "bias"), "float: ");
+}
+
 TEST(PrepareGraph, WhatTwoNodesReadHasOneQuantizerAndFusesNothing) {
   Rng rng(3);
   const PreparedModel prepared = prepare(std::make_shared<Graph>(std::vector<Graph::NamedNode>{
@@ -166,8 +181,8 @@ TEST(PrepareForms, ARowOfOnesOwnComesFirstAndIsNamedInMessages) {
   EXPECT_EQ(note_of(prepared.plan, "fc", "output"), "uint8 affine, per tensor: after relu");
   EXPECT_EQ(prepare(model(), graph_config({"fc"})).model->slot("fc")->type_name(), "QatLinear");
   EXPECT_EQ(message_of<InputError>([&] { prepare(model(), graph_config({"ReLU"}), forms); }),
-            "quantize.groups.0.targets: 'ReLU' names relu (ReLU), which has no quantized form "
-            "(Linear, Conv2d, Conv1d, ConvTranspose2d and OwnLinear have)");
+            "quantize.groups.0.targets: 'ReLU' names relu (ReLU), which is not quantized by itself "
+            "(Linear, Conv2d, Conv1d, ConvTranspose2d and OwnLinear are)");
 }
 
 TEST(PrepareForms, AWeightedFormIsAQuantizedLayer) {

@@ -173,7 +173,7 @@ TEST(Prepare, EntriesThatNameNothingAreErrors) {
             std::string::npos);
   EXPECT_NE(message_of<InputError>([] {
               prepare(small_net(), config_for({"BatchNorm2d"}));
-            }).find("bn (BatchNorm2d), which has no quantized form"),
+            }).find("bn (BatchNorm2d), which is not quantized by itself"),
             std::string::npos);
   EXPECT_NE(message_of<InputError>([] {
               prepare(small_net(), config_for({"re:block[("}));
@@ -186,12 +186,13 @@ TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
     return message_of<InputError>([&] { prepare(small_net(), config); });
   };
   EXPECT_EQ(rejection(config_for({"Linear"}, {"relu"})),
-            "quantize.ignore: 'relu' names relu (ReLU), which has no quantized form");
-  EXPECT_EQ(rejection(config_for({"Linear"}, {"MaxPool2d"})),
-            "quantize.ignore: 'MaxPool2d' names pool (MaxPool2d), which has no quantized form");
+            "quantize.ignore: 'relu' names relu (ReLU), which is not quantized by itself");
+  EXPECT_EQ(
+      rejection(config_for({"Linear"}, {"MaxPool2d"})),
+      "quantize.ignore: 'MaxPool2d' names pool (MaxPool2d), which is not quantized by itself");
   EXPECT_EQ(rejection(config_for({"re:"})),
-            "quantize.groups.0.targets: 're:' names the model (Sequential), which has no quantized "
-            "form (Linear, Conv2d, Conv1d and ConvTranspose2d have)");
+            "quantize.groups.0.targets: 're:' names the model (Sequential), which is not quantized "
+            "by itself (Linear, Conv2d, Conv1d and ConvTranspose2d are)");
   QuantizeConfig shadowed = config_for({"Conv2d", "Linear"});
   shadowed.groups.push_back({{"fc"}, default_w8a8()});
   EXPECT_EQ(rejection(shadowed),

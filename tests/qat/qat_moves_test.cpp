@@ -109,10 +109,12 @@ TEST(QuantizedMoves, OfOtherShapesAreRefused) {
             "6, got 0, 3, 1, 2");
   EXPECT_THROW(permute_codes(x, {0, 1}), std::invalid_argument);
   EXPECT_THROW(permute_codes(x, {0, 1, 1}), std::invalid_argument);
-  EXPECT_EQ(error([&] {
-              slice_codes(x, {{0, 2, 1}, {0, 3, 1}, {2, 3, 1}});
-            }),
-            "[quantized_slice] expected positions inside of, got [2, 3, 4]");
+  EXPECT_EQ(
+      error([&] {
+        slice_codes(x, {{0, 2, 1}, {0, 3, 1}, {2, 3, 1}});
+      }),
+      "[quantized_slice] expected positions inside of [2, 3, 4], got 3 from 2 on in steps of 1 "
+      "along dimension 2");
   EXPECT_THROW(slice_codes(x, {{0, 2, 1}, {0, 3, 1}}), std::invalid_argument);
   EXPECT_EQ(error([&] {
               pad_codes(x, {0, 1, 0, 2}, {0, 0, 3, 0});
