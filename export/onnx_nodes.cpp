@@ -1,6 +1,5 @@
 #include "steelyard/export/onnx_nodes.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "steelyard/export/op_info.h"
