@@ -105,10 +105,6 @@ std::string OnnxNodes::input(const Node& node, std::size_t i) {
   return in_order(node, node.inputs[i], read_by(node, node.inputs[i]));
 }
 
-std::string OnnxNodes::input_of_one_scale(const Node& node, std::size_t i) {
-  return in_order(node, node.inputs[i], tensor(node.inputs[i]));
-}
-
 std::string OnnxNodes::input_of_floats(const Node& node, std::size_t i) {
   return in_order(node, node.inputs[i], behind_max(node.inputs[i]));
 }
@@ -206,22 +202,17 @@ std::int8_t OnnxNodes::stored_zero_point(const Quantization& q) const {
   return static_cast<std::int8_t>(q.zero_point + (shifted ? 128 : 0));
 }
 
-std::string OnnxNodes::zero_points(const std::string& name, const Quantization& q,
-                                   const Shape& shape) const {
-  const auto count = static_cast<std::size_t>(shape_size(shape));
-  if (q.wide()) {
-    const std::vector<std::int32_t> values(count, q.zero_point);
-    return onnx_.wide_codes(name, code_type(q), values, shape);
-  }
-  const std::vector<std::int8_t> values(count, stored_zero_point(q));
-  return onnx_.codes(name, code_type(q), values, shape);
+std::string OnnxNodes::zero_point(const std::string& name, const Quantization& q) const {
+  if (q.wide()) return onnx_.wide_codes(name, code_type(q), {&q.zero_point, 1}, {});
+  const std::int8_t value = stored_zero_point(q);
+  return onnx_.codes(name, code_type(q), {&value, 1}, {});
 }
 
 void OnnxNodes::quantize_and_back(const Node& node, const std::string& real,
                                   const std::string& prefix, const std::string& output) {
   const Quantization& q = *graph_.values[node.output].quantization;
   const std::string scale_name = onnx_.floats(prefix + "/scale", {&q.scale, 1}, {});
-  const std::string zero_name = zero_points(prefix + "/zero_point", q, {});
+  const std::string zero_name = zero_point(prefix + "/zero_point", q);
   const std::string codes = prefix + "/codes";
   onnx_.add("QuantizeLinear", {real, scale_name, zero_name}, codes);
   onnx_.add("DequantizeLinear", {codes, scale_name, zero_name}, output);

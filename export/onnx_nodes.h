@@ -48,9 +48,6 @@ class OnnxNodes {
 
   // The tensor of an input in the order that the node's operation reads and makes.
   std::string input(const Node& node, std::size_t i = 0);
-  // The same of codes with their one scale. Of operations that ONNX Runtime computes on codes where
-  // all of their inputs are dequantized: with other scales it cannot.
-  std::string input_of_one_scale(const Node& node, std::size_t i);
   // The same for an operation that is computed in float even if its output is quantized.
   std::string input_of_floats(const Node& node, std::size_t i = 0);
   // The tensor of its codes in that order.
@@ -63,8 +60,8 @@ class OnnxNodes {
   // How codes of this quantization are stored, and the zero point's byte of those of 8 bits.
   OnnxType code_type(const Quantization& q) const;
   std::int8_t stored_zero_point(const Quantization& q) const;
-  // An initializer of that zero point, repeated; returns its name.
-  std::string zero_points(const std::string& name, const Quantization& q, const Shape& shape) const;
+  // An initializer of that zero point; returns its name.
+  std::string zero_point(const std::string& name, const Quantization& q) const;
 
   // The tensors "PREFIX/codes" and `output` of `real`, on the grid of the node's output.
   void quantize_and_back(const Node& node, const std::string& real, const std::string& prefix,

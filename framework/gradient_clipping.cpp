@@ -12,7 +12,7 @@ namespace {
 template <typename T>
 std::vector<kernels::ValueTensor<T>> gradients_of(const std::vector<NamedParameter>& parameters) {
   std::vector<kernels::ValueTensor<T>> gradients;
-  for (const NamedParameter& p : distinct(parameters)) {
+  for (const NamedParameter& p : parameters) {
     const Tensor& grad = p.variable.grad();
     if (!grad.defined() || grad.dtype() != DTypeOf<T>::value) continue;
     gradients.push_back({grad.size(), grad.data<T>()});
@@ -34,9 +34,10 @@ Tensor clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_
     throw std::invalid_argument("[clip_grad_norm] expected max_norm above 0, got " +
                                 std::to_string(max_norm));
   }
-  const Device device = device_of_gradients(parameters);
-  const auto floats = gradients_of<float>(parameters);
-  const auto doubles = gradients_of<double>(parameters);
+  const std::vector<NamedParameter> each = distinct(parameters);
+  const Device device = device_of_gradients(each);
+  const auto floats = gradients_of<float>(each);
+  const auto doubles = gradients_of<double>(each);
   const Tensor sums = Tensor::empty({2}, DType::kF64, device);
   const Tensor factor = Tensor::empty(Shape{}, DType::kF64, device);
   Tensor norm = Tensor::empty(Shape{}, DType::kF64, device);

@@ -155,7 +155,6 @@ void ShardedStep::run_shards(const Batch& batch, const ShardLoss& loss, Sums& su
     const auto [begin, end] = rows_of_shard(batch, shard);
     const Tensor loss_sum = Tensor::zeros(Shape{}, DType::kF64, device_);
     const bool last = shard + 1 == own_.end;
-    for (NamedParameter& p : trained_) p.variable.clear_grad();
     std::fill(sums.taken.begin(), sums.taken.end(), false);
     if (begin < end) {
       const Variable mean = loss(rows_of(batch, begin, end), shard);

@@ -54,8 +54,8 @@ T parsed(const TensorFileMetadata& metadata, const std::string& key, const std::
   return value;
 }
 
-double finite(const TensorFileMetadata& metadata, const std::string& key,
-              const std::string& source) {
+double parsed_finite(const TensorFileMetadata& metadata, const std::string& key,
+                     const std::string& source) {
   const auto value = parsed<double>(metadata, key, source);
   if (std::isfinite(value)) return value;
   throw InputError(source + ": expected a finite number as '" + key + "', got " +
@@ -362,12 +362,13 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   position_ = position;
   steps_.loss_sum().fill(loss_sum);
   // Checkpoints of earlier versions do not have it.
-  steps_.first_loss().fill(metadata.contains("first_loss") ? finite(metadata, "first_loss", source)
-                                                           : 0);
+  steps_.first_loss().fill(
+      metadata.contains("first_loss") ? parsed_finite(metadata, "first_loss", source) : 0);
   best_.reset();
   if (metadata.contains("best_epoch")) {
-    best_ = {parsed<std::int64_t>(metadata, "best_epoch", source),
-             {.loss = finite(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
+    best_ = {
+        parsed<std::int64_t>(metadata, "best_epoch", source),
+        {.loss = parsed_finite(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
     if (best_->epoch < 0 || best_->epoch >= position.epoch) {
       throw InputError(source + ": the best epoch " + std::to_string(best_->epoch) +
                        " is none of the " + std::to_string(position.epoch) + " that are done");

@@ -47,7 +47,9 @@ std::vector<PlanRow> LayerRows::quantized(const QConfig& config, bool has_bias, 
                                 folds ? norm + " folded in" + fold_note(bn_fold) : "")
                      : plan_row(path, "weight", "float", "-", "no weights in its group"));
   if (has_bias || folds) {
-    const bool integers = config.weights && (config.activations || (reads_codes && !scaled_sums));
+    const bool groups =
+        config.weights && config.weights->scheme.granularity == kernels::Granularity::kGroup;
+    const bool integers = config.weights && (config.activations || (reads_codes && !groups));
     rows.push_back(plan_row(path, "bias",
                             integers && !scaled_sums ? "int32, scale s_x * s_w" : "float", "-",
                             integers && scaled_sums ? "added to the scaled sums" : ""));

@@ -25,8 +25,8 @@ struct LayerRows {
   // Left in float: why.
   std::vector<PlanRow> in_float(const std::string& reason) const;
   // Quantized. `scaled_sums`: the product is a sum of scaled integer sums. `reads_codes`: whether
-  // its input has codes, though its group has no activations. `float_output`: why its output stays
-  // in float although its group has activations.
+  // its input has codes whatever its group says. `float_output`: why its output stays in float
+  // although its group has activations.
   std::vector<PlanRow> quantized(const QConfig& config, bool has_bias, bool scaled_sums,
                                  BatchNormFold bn_fold, bool reads_codes,
                                  const std::string& float_output) const;

@@ -123,9 +123,7 @@ bool fast(const Operands& op) {
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   std::vector<std::string> parts;
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    parts.push_back(nodes.input_of_one_scale(node, i));
-  }
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) parts.push_back(nodes.input(node, i));
   const std::int64_t axis = nodes.axis(node, axis_of(nodes.graph(), node));
   nodes.onnx().add("Concat", parts, output, {{"axis", axis}});
 }

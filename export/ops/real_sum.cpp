@@ -74,7 +74,7 @@ void add_real_sum(OnnxNodes& nodes, const Node& node, const RealSum& sum,
   if (q.wide()) {
     total = sum_of_bytes(steps, sum, codes, q);
   } else {
-    const std::string zero = nodes.zero_points(node.name + "/sum/zero_point", q, {});
+    const std::string zero = nodes.zero_point(node.name + "/sum/zero_point", q);
     const std::string products =
         steps.add("products_int32", sum.operation,
                   {codes, sum.weights, zero, sum.weight_zero_point}, sum.attributes);

@@ -20,11 +20,12 @@ std::int64_t count_values(const YamlNode& node) {
 // A run keeps its recipe with all defaults, which must be one that can be read.
 void require_readable(const YamlNode& resolved) {
   const std::int64_t values = count_values(resolved);
-  if (values <= kMaxYamlNodes && to_yaml(resolved).size() <= kMaxYamlBytes) return;
+  const std::size_t bytes = to_yaml(resolved).size();
+  if (values <= kMaxYamlNodes && bytes <= kMaxYamlBytes) return;
   fail_at(resolved.place, "with its defaults the recipe has " + std::to_string(values) +
-                              " values in " + std::to_string(to_yaml(resolved).size()) +
-                              " bytes: expected at most " + std::to_string(kMaxYamlNodes) +
-                              " values in " + std::to_string(kMaxYamlBytes) + " bytes");
+                              " values in " + std::to_string(bytes) + " bytes: expected at most " +
+                              std::to_string(kMaxYamlNodes) + " values in " +
+                              std::to_string(kMaxYamlBytes) + " bytes");
 }
 
 }  // namespace
@@ -72,10 +73,9 @@ Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::str
     throw InputError("no recipe file and no preset " + quote_for_message(path_or_preset) +
                      did_you_mean(path_or_preset, names) + "; presets: " + join(names));
   }
-  constexpr std::size_t kLongestPath = 4096;
   require_text(path_or_preset);
   return parse_recipe(read_file(path_or_preset, kMaxYamlBytes),
-                      printable(path_or_preset, kLongestPath), overrides, registry);
+                      printable(path_or_preset, kMaxPathBytes), overrides, registry);
 }
 
 std::string resolved_yaml(const Recipe& recipe) { return to_yaml(recipe.resolved); }

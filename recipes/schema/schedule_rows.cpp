@@ -95,7 +95,8 @@ void require_epochs(const OptionReader& from, const Recipe& recipe) {
   require_epoch(from, "freeze_bn", "epoch", 0, epochs);
 }
 
-// Dynamic activations have no quantizer of their own that a schedule could change.
+// Activations that no group has, or that are dynamic, have no quantizer that a schedule could
+// change.
 void require_static_activations(const OptionReader& from, const Recipe& recipe) {
   const auto& groups = recipe.quantize->config.groups;
   const bool has_activations =

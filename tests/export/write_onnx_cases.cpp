@@ -146,7 +146,7 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   const Expected arithmetic{true, "QLinearConv QLinearAdd Sub Div Mul Max", "Conv Gemm"};
   writer.write_network("arithmetic", testing::arithmetic_net, w8a8(), arithmetic);
   writer.write_network("arithmetic_signed", testing::arithmetic_net, w8a8(8, true), arithmetic);
-  const Expected joined{true, "QLinearConv QLinearConcat Where", "Conv"};
+  const Expected joined{true, "QLinearConv Concat Where", "Conv QLinearConcat"};
   writer.write_network("joined_and_chosen", testing::joined_and_chosen_net, w8a8(), joined);
   writer.write_network("joined_and_chosen_signed", testing::joined_and_chosen_net, w8a8(8, true),
                        joined);

@@ -161,6 +161,7 @@ Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOption
   std::vector<std::string> texts;
   samples->scan([&](const CsvRecord& row) {
     const std::string& text = row.fields[place];
+    // Spaces alone are a text, even if an empty field is a missing value.
     const bool has_characters = text.find_first_not_of(' ') != std::string::npos;
     if (has_characters && is_missing(options.missing, text)) {
       fail_missing(reader, row.line, options.target[0], "target");
