@@ -223,6 +223,17 @@ void require_finite_outputs(const std::string& file, std::int64_t first, const T
                                        *bad));
 }
 
+// Samples may hold indices that no table of an imported network has.
+Tensor outputs_of(const Predictor& predictor, const Tensor& inputs, const std::string& file,
+                  std::int64_t first) {
+  try {
+    return predictor.run(inputs);
+  } catch (const std::out_of_range& error) {
+    throw InputError(fmt::format("{}: samples {} to {}: {}", printable(file), first,
+                                 first + inputs.dim(0) - 1, error.what()));
+  }
+}
+
 // Of a regression, those of the columns that it was trained on, where they were those of a table.
 std::vector<std::string> output_names(const Predictor& predictor) {
   if (predictor.outputs != OutputKind::kValues) return predictor.form.names.classes;
@@ -244,7 +255,7 @@ ExitCode predict(const PredictArguments& options) {
     for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
     const Tensor raw = load_samples(select_samples(inputs.samples, samples)).inputs;
     require_finite(raw, printable(options.file) + ": inputs from sample " + std::to_string(begin));
-    Tensor outputs = predictor.run(raw);
+    Tensor outputs = outputs_of(predictor, raw, options.file, begin);
     if (predictor.outputs == OutputKind::kCharacters) {
       outputs = frames_of(Variable(outputs), predictor.characters).value();
     }

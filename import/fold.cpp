@@ -75,10 +75,11 @@ std::vector<std::int64_t> axes_of(const OnnxNode& node, const FoldInputs& inputs
   return list == nullptr ? std::vector<std::int64_t>{} : integers_of(*list, "axes");
 }
 
+bool is_folded(const OnnxNode& node) { return node.domain.empty() && folds().contains(node.op); }
+
 std::optional<std::vector<Constant>> fold(const OnnxNode& node, const FoldInputs& inputs,
                                           OnnxModel& model) {
-  const auto found = folds().find(node.op);
-  if (found == folds().end() || !node.domain.empty()) return std::nullopt;
+  if (!is_folded(node)) return std::nullopt;
   const auto take = [&](std::int64_t bytes) {
     model.foldable_bytes -= bytes;
     if (model.foldable_bytes < 0) refuse_too_large(node, model);
@@ -87,7 +88,7 @@ std::optional<std::vector<Constant>> fold(const OnnxNode& node, const FoldInputs
   const std::int64_t elements = elements_of(inputs);
   if (elements > model.foldable_bytes / kLargestElement) refuse_too_large(node, model);
   take(elements + products_of(node, inputs) / 4);
-  std::vector<Constant> outputs = found->second.compute(node, inputs);
+  std::vector<Constant> outputs = folds().at(node.op).compute(node, inputs);
   for (const Constant& output : outputs) take(output.bytes());
   return outputs;
 }

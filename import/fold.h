@@ -8,6 +8,9 @@
 
 namespace steelyard::imports {
 
+// Whether fold() computes a node's operation.
+bool is_folded(const OnnxNode& node);
+
 // The outputs of a node whose inputs are these (null where one is absent); nothing for an operation
 // that is not computed here. Throws Unsupported for arguments that do not fit and for results that
 // are too large; UnsupportedGraph where memory and work are more than what is left of

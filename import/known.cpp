@@ -65,7 +65,10 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     fits = true;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits && is_of_batch(input(i));
   }
-  if (!fits) refuse("of a constant that is repeated for each sample");
+  if (!fits) {
+    const bool supported = find_operation(node) != nullptr || is_folded(node);
+    refuse(supported ? "of a constant that is repeated for each sample" : kNotSupported);
+  }
   return axis;
 }
 

@@ -28,14 +28,6 @@ const std::vector<OperationRow>& operations() {
   return kRows;
 }
 
-const OperationRow* find_operation(const OnnxNode& node) {
-  const auto& rows = operations();
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const OperationRow& row) {
-    return row.op == node.op && row.domain == node.domain;
-  });
-  return found == rows.end() ? nullptr : &*found;
-}
-
 // What a layer's weight is called without the word for weight; "" where it has none.
 std::string stem_of(std::string name) {
   while (name.ends_with('#')) name.pop_back();
@@ -91,6 +83,14 @@ bool keeps_rows(const Value& value) {
 }
 
 }  // namespace
+
+const OperationRow* find_operation(const OnnxNode& node) {
+  const auto& rows = operations();
+  const auto found = std::find_if(rows.begin(), rows.end(), [&](const OperationRow& row) {
+    return row.op == node.op && row.domain == node.domain;
+  });
+  return found == rows.end() ? nullptr : &*found;
+}
 
 std::string legal(const std::string& text) {
   std::string name;
@@ -250,7 +250,7 @@ void Translator::translate_node() {
       return give_up("");
     }
     if (row == nullptr) {
-      return give_up(node.domain.empty() ? "the operation is not supported"
+      return give_up(node.domain.empty() ? kNotSupported
                                          : "operations of the domain '" + printable(node.domain) +
                                                "' are not supported");
     }

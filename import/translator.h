@@ -175,6 +175,10 @@ struct OperationRow {
   std::string domain = {};
   WholeNumbers whole = WholeNumbers::kRefused;
 };
+// That of a node, or null; a refusal then says kNotSupported.
+const OperationRow* find_operation(const OnnxNode& node);
+inline constexpr const char* kNotSupported = "the operation is not supported";
+
 std::vector<OperationRow> layer_operations();
 std::vector<OperationRow> elementwise_operations();
 std::vector<OperationRow> shape_operations();

@@ -31,8 +31,8 @@ void reference(const Operands& op) {
   for (const float value : x.span<float>()) {
     const float row = std::nearbyint(value);
     if (row >= 0 && row < static_cast<float>(rows)) continue;
-    throw std::runtime_error(fmt::format("[embedding] {}: expected indices in [0, {}), got {}",
-                                         op.node.name, rows, value));
+    throw std::out_of_range(fmt::format("[embedding] {}: expected indices in [0, {}), got {}",
+                                        op.node.name, rows, value));
   }
   fill_floats(op.output(), [&](std::int64_t i) {
     const auto row = static_cast<std::int64_t>(std::nearbyint(x.data<float>()[i / width]));

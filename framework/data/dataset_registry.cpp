@@ -42,7 +42,10 @@ void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
     throw InputError(printable(request.path.string()) +
                      ": there is no test set; data.test sets samples of it aside");
   }
-  require_target_for_each(splits.train, printable(request.path.string()));
+  // Before samples change their numbers, which messages name.
+  const std::string source = printable(request.path.string());
+  require_target_for_each(splits.train, source);
+  validate_targets(splits.train, source);
   try {
     const Dataset all = splits.train;
     std::tie(splits.train, splits.test) = split_test(all, *request.test_samples, kTestSeed);

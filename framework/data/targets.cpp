@@ -10,11 +10,12 @@
 namespace steelyard {
 namespace {
 
-std::vector<std::string> split(const std::string& text, const std::string& separator) {
+std::vector<std::string> split(std::string_view text, const std::string& separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(separator, begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    const std::string_view part = trimmed(text.substr(begin, end - begin));
+    if (!part.empty()) parts.emplace_back(part);
     begin = end + separator.size();
   }
   return parts;

@@ -30,13 +30,16 @@ std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec
   return std::make_shared<Linear>(options, rng);
 }
 
+void require_groups(const LayerSpec& spec, std::int64_t in, std::int64_t out, std::int64_t groups) {
+  if (in % groups == 0 && out % groups == 0) return;
+  fail_at(spec.at("groups").place, "expected a divisor of the channels " + std::to_string(in) +
+                                       " and " + std::to_string(out) + ", got " +
+                                       std::to_string(groups));
+}
+
 std::shared_ptr<Module> make_conv2d(Conv2dOptions options, const LayerSpec& spec, Rng& rng) {
   options.in_channels = spec.channels();
-  if (options.in_channels % options.groups != 0 || options.out_channels % options.groups != 0) {
-    fail_at(spec.at("groups").place,
-            "expected a divisor of the channels " + std::to_string(options.in_channels) + " and " +
-                std::to_string(options.out_channels) + ", got " + std::to_string(options.groups));
-  }
+  require_groups(spec, options.in_channels, options.out_channels, options.groups);
   require_weights(spec, options.in_channels / options.groups * options.out_channels,
                   options.kernel_size[0] * options.kernel_size[1]);
   return std::make_shared<Conv2d>(options, rng);
@@ -44,18 +47,21 @@ std::shared_ptr<Module> make_conv2d(Conv2dOptions options, const LayerSpec& spec
 
 std::shared_ptr<Module> make_conv1d(Conv1dOptions options, const LayerSpec& spec, Rng& rng) {
   if (spec.input_shape().size() != 2) {
-    spec.fail("Conv1d expects a sequence [length, channels], got " +
+    spec.fail("Conv1d expects a sequence [length, channels] of floats, got " +
               shape_string(spec.input_shape()));
   }
   options.in_channels = spec.input_shape().back();
-  require_weights(spec, options.in_channels * options.out_channels, options.kernel_size);
+  require_groups(spec, options.in_channels, options.out_channels, options.groups);
+  require_weights(spec, options.in_channels / options.groups * options.out_channels,
+                  options.kernel_size);
   return std::make_shared<Conv1d>(options, rng);
 }
 
 std::shared_ptr<Module> make_conv_transpose2d(ConvTranspose2dOptions options, const LayerSpec& spec,
                                               Rng& rng) {
   options.in_channels = spec.channels();
-  require_weights(spec, options.in_channels * options.out_channels,
+  require_groups(spec, options.in_channels, options.out_channels, options.groups);
+  require_weights(spec, options.in_channels / options.groups * options.out_channels,
                   options.kernel_size[0] * options.kernel_size[1]);
   return std::make_shared<ConvTranspose2d>(options, rng);
 }
@@ -150,7 +156,9 @@ void add_layers_with_weights(ModelRegistry& registry) {
        key("bias", "whether a bias is added", &Conv2dOptions::bias).by_default()},
       make_conv2d);
   registry.add_layer<Conv1dOptions>(
-      "Conv1d", "one-dimensional convolution of a sequence [length, channels]",
+      "Conv1d",
+      "one-dimensional convolution of a sequence [length, channels]; samples of floats with two "
+      "dimensions are sequences to a model that has one",
       {key("out_channels", "outputs", &Conv1dOptions::out_channels).required().within(1, kMaxSize),
        key("kernel_size", "length of the window", &Conv1dOptions::kernel_size)
            .required()

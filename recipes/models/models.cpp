@@ -1,5 +1,6 @@
 #include "steelyard/recipes/models/models.h"
 
+#include <algorithm>
 #include <string>
 
 #include "steelyard/framework/machine_memory.h"
@@ -30,6 +31,16 @@ std::shared_ptr<Conv2d> conv(const LayerSpec& spec, std::int64_t in, std::int64_
 
 std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
   return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+}
+
+// Among the layers below a recipe's node.
+bool has_layer(const YamlNode& node, const std::string& type) {
+  const YamlNode* own = node.find("type");
+  if (own != nullptr && own->text == type) return true;
+  return std::any_of(node.items.begin(), node.items.end(),
+                     [&](const YamlNode& item) { return has_layer(item, type); }) ||
+         std::any_of(node.entries.begin(), node.entries.end(),
+                     [&](const YamlEntry& entry) { return has_layer(entry.value, type); });
 }
 
 struct MlpSpec {
@@ -268,6 +279,10 @@ ModelRegistry builtin_models() {
   add_models(registry);
   add_torchvision_models(registry);
   return registry;
+}
+
+bool takes_sequences(const ModelSpec& spec) {
+  return spec.onnx || has_layer(spec.options, "Conv1d");
 }
 
 std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_shape,

@@ -17,6 +17,10 @@ void add_models(ModelRegistry& registry);
 void add_torchvision_models(ModelRegistry& registry);
 void add_layers(ModelRegistry& registry);
 
+// Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to a
+// Conv1d and to any ONNX file; else they are images of one channel.
+bool takes_sequences(const ModelSpec& spec);
+
 // Builds a recipe's model for one dataset. `input_shape` is without the batch ({28, 28, 1});
 // `classes` is the dataset's, 0 when it has none (the recipe then says it). `registry` must be the
 // one that the recipe was parsed with. Throws InputError when the parts do not fit.

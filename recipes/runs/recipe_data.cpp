@@ -8,6 +8,7 @@
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
+#include "steelyard/recipes/models/models.h"
 
 namespace steelyard {
 namespace {
@@ -83,8 +84,9 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .targets = targets,
          .test_samples = data.test,
          .inputs = data.inputs,
-         // Steelyard's own models take images; earlier versions had images for imported ones too.
-         .sequences = recipe.model.onnx && (!trained_on || trained_on->sample.size() != 3),
+         // Earlier versions had images for every model.
+         .sequences =
+             takes_sequences(recipe.model) && (!trained_on || trained_on->sample.size() != 3),
          .names = trained_on ? std::optional(trained_on->names) : std::nullopt});
   } catch (const InputError& error) {
     const YamlNode& table = *recipe.resolved.find("data");

@@ -110,7 +110,8 @@ Table<TrainSpec> distill_table() {
   return Table<TrainSpec>(
              "Knowledge distillation (Hinton et al., arXiv:1503.02531): a float checkpoint of the "
              "recipe's model is the teacher.",
-             {key("checkpoint", "the teacher: a safetensors file with the float model's names",
+             {key("checkpoint",
+                  "the teacher: a safetensors or PyTorch file with the float model's names",
                   &TrainSpec::teacher_checkpoint)
                   .required()
                   .role(OptionRole::kNotEssential),

@@ -1,4 +1,4 @@
-"""Imported networks of sequences: quantized, exported for any length and verified."""
+"""Networks of sequences, imported and of a recipe: quantized, exported and verified."""
 import math
 import random
 
@@ -44,6 +44,30 @@ class Sequences(Case):
         judged = self.succeed("verify", "normalized")
         self.assertRegex(judged, r"\n0 of \d+ codes differ")
         self.assertNotIn("\nat [", judged)
+
+    def test_from_layers_of_a_recipe_to_a_verified_export(self):
+        generator = random.Random(3)
+        for split, count in (("train", 60), ("test", 12)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            values = [(label - 1) * math.sin(step) + generator.uniform(-.2, .2)
+                      for label in labels for step in range(12) for _ in range(2)]
+            write_split(self.data, split, f32([count, 12, 2], values), i64([count], labels))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: Conv1d, name: a, out_channels: 8, kernel_size: 3, padding: 1}
+    - {type: ReLU}
+    - {type: Residual, main: [{type: Conv1d, out_channels: 8, kernel_size: 3, padding: 1, groups: 2}]}
+    - {type: Flatten}
+    - {type: Linear, out_features: 3}
+train: {epochs: 6, optimizer: {type: adamw, lr: 0.01}}
+""" + QUANTIZE.replace("Conv2d", "Conv1d") + "export: {formats: [safetensors, onnx]}\n")
+        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        self.assertRegex(trained, r"\n2\.0 +weight +int8")
+        self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
+        judged = self.succeed("verify", "run")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*; 0 of 36 outputs differ")
 
     def test_a_network_that_cannot_be_exported_is_told_at_import(self):
         """A layer over the rows of all samples at once, as Keras writes it."""

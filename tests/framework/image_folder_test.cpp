@@ -227,8 +227,9 @@ TEST_F(ImageFolder, ListedInATable) {
   const DatasetSplits splits = load();
   EXPECT_EQ(splits.test.size(), 2);
   EXPECT_EQ(splits.test.targets.data<std::int64_t>()[1], 2);
-  testing::write_bytes(root_ / "test.csv", "label,path\ncat,train/cat/0.PNG\n");
-  EXPECT_EQ(load().test.names.classes, splits.test.names.classes) << "columns in any order";
+  testing::write_bytes(root_ / "test.csv", "label, path\ncat ,train/cat/0.PNG\n");
+  EXPECT_EQ(load().test.names.classes, splits.test.names.classes)
+      << "columns in any order, whatever spaces are around words";
   testing::write_bytes(root_ / "test.csv",
                        "path,label\ntrain/cat/0.PNG,cat\ntrain/./cat/0.PNG,cat\n");
   EXPECT_EQ(load().test.size(), 2) << "a file that is listed twice counts twice";
@@ -238,6 +239,7 @@ TEST_F(ImageFolder, ListedInATable) {
            {"path,label\ntrain/cat,cat\n", "test.csv:2: expected a file, got the folder "},
            {"path,label\n\ntrain/none.png,cat\n", "test.csv:3: there is no file "},
            {"path,label\ntrain/cat/0.PNG\n", "test.csv:2: expected a path and a label"},
+           {"path,label\ntrain/cat/0.PNG, \n", "test.csv:2: expected a path and a label"},
            {"path,label\ntrain/cat/0.PNG,cat\n\ntrain/dog/1.PNG,cow\n",
             "test.csv:4: the training set has no class 'cow'"},
            {"path,label\ntrain/cat/0.PNG,cat\ntrain/dog/1.PNG,dog\ntrain/./cat/0.PNG,dog\n",

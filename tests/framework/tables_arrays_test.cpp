@@ -77,6 +77,27 @@ TEST_F(Tables, NumbersCategoriesAndMissingValues) {
   EXPECT_EQ(features->size(), 2);
 }
 
+TEST_F(Tables, SpacesAroundWordsDoNotCount) {
+  write("train.csv", "size, colour,kind \n1, red,good \n2,red , good\n3,dark blue,bad\n");
+  write("test.csv", "size,colour,kind\n1,red ,bad\n");
+  const TableOptions options{.target = {"kind"}, .categories = {"colour"}};
+  const DatasetSplits splits = load(options);
+  EXPECT_THAT(splits.train.names.classes, ElementsAre("bad", "good"));
+  ASSERT_EQ(splits.train.names.columns.size(), 2u);
+  EXPECT_EQ(splits.train.names.columns[1].name, "colour");
+  EXPECT_THAT(splits.train.names.columns[1].categories, ElementsAre("dark blue", "red"));
+  EXPECT_THAT(row(splits.test, 0), ElementsAre(1.0F, 0, 1));
+  // The names of a column in a recipe, and in a checkpoint of an earlier version.
+  DatasetNames names = splits.train.names;
+  names.columns[1].name = " colour";
+  EXPECT_EQ(table_features(folder_ / "test.csv", options, names)->size(), 1);
+  EXPECT_EQ(load({.target = {"kind "}, .categories = {" colour"}}).train.classes, 2);
+  write("train.csv", "size,colour,kind\n1, ,good\n");
+  EXPECT_THAT(error(options), HasSubstr("train.csv:2: column 'colour': the field is empty"));
+  write("train.csv", "size,colour, size\n1,red,good\n");
+  EXPECT_THAT(error(options), HasSubstr("train.csv:1: two columns have the name 'size'"));
+}
+
 TEST_F(Tables, RegressionAndOneFile) {
   std::string text = "x;y;z\n";
   for (int i = 0; i < 20; ++i) text += std::to_string(i) + ";" + std::to_string(2 * i) + ";0\n";
@@ -189,6 +210,7 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
       {"a,b,d\n1,2,x\n", "train.csv:1: no column 'c', which data.table.target names"},
       {"a;b;c\n1;2;x\n",
        "train.csv:1: no column 'c', which data.table.target names (the line has one column: "},
+      {"a;c\n1;x\n", "no column 'c', which data.table.target names (the line has one column: "},
       {"a,b,c\n1,2,\n", "train.csv:2: column 'c': the class is missing"},
       {"c\nx\n", "train.csv:1: expected a column in addition to the target"},
       {"\x89PNG\r\n\x1A\n", "expected a table of text, got a PNG image"},
@@ -404,6 +426,11 @@ TEST_F(Arrays, ATestSetThatIsThereIsNotPassedOver) {
   EXPECT_THAT(fails("one.npz", {}), HasSubstr("there is no test set"));
   const DatasetRequest aside{.name = "arrays", .path = folder_ / "one.npz", .test_samples = 1};
   EXPECT_EQ(builtin_datasets().load(aside).test.size(), 1);
+  write("one.npz", testing::zip_archive(
+                       {{"x_train.npy", inputs}, {"y_train.npy", npy("|i1", "(3,)", "\1\1\xFF")}}));
+  EXPECT_EQ(fails("one.npz", 2),
+            (folder_ / "one.npz").string() + ": expected labels in [0, 2), got -1 in sample 2")
+      << "its number in the file";
   archive({"x_train", "y_train", "x_test"});
   EXPECT_THAT(fails("one.npz", 1),
               HasSubstr("expected an array y_test, got x_test, x_train, y_train"));

@@ -51,6 +51,7 @@ TEST(Targets, LabelsBetweenSeparators) {
 TEST(Targets, LabelsMayBeInAnyOrder) {
   const TargetOptions marks{TargetKind::kMarks}, texts{TargetKind::kText};
   EXPECT_TRUE(same_target("sky|sea", "sea|sky", marks));
+  EXPECT_TRUE(same_target("sky|sea", " sea | sky", marks)) << "spaces around them do not count";
   EXPECT_FALSE(same_target("sky|sea", "sea", marks));
   EXPECT_FALSE(same_target("sky|sea", "sea|sky", texts));
 }

@@ -186,6 +186,12 @@ TEST(Inputs, AConstantMayBeRepeatedForEachSample) {
                 translate(m.ending_in(m.node("Add", {"x", m.node("Relu", {rows})})), {2, 3});
               }),
               HasSubstr("of a constant that is repeated for each sample"));
+  // As the zeros that a GRU begins with.
+  EXPECT_THAT(
+      message_of<InputError>([&] {
+        translate(m.ending_in(m.node("GRU", {"x", "kinds", "kinds", "", "", rows})), {2, 3});
+      }),
+      HasSubstr("(GRU): the operation is not supported"));
 }
 
 // Vision transformers put the token of the class in front of those of the image's parts.

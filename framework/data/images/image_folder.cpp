@@ -94,6 +94,7 @@ LabelledFiles files_of_table(const fs::path& table, const TargetOptions& targets
   CsvRecord row;
   const std::vector<std::string> columns{"path", "label"};
   const bool is_there = reader.next(row);
+  for (std::string& name : row.fields) name = trimmed(name);
   if (!is_there || !std::ranges::is_permutation(row.fields, columns)) {
     reader.fail(1, "expected the columns path and label, and no other, in the first line");
   }
@@ -101,9 +102,10 @@ LabelledFiles files_of_table(const fs::path& table, const TargetOptions& targets
   LabelledFiles files{reader.name()};
   std::unordered_map<std::string, std::size_t> known;  // where each path is
   while (reader.next(row)) {
-    const bool labelled =
-        row.fields.size() == 2 && (targets.may_be_empty() || !row.fields[label_at].empty());
-    if (!labelled || row.fields[path_at].empty()) {
+    const bool two = row.fields.size() == 2;
+    std::string label = two ? row.fields[label_at] : "";
+    if (targets.kind != TargetKind::kText) label = trimmed(label);
+    if (!two || row.fields[path_at].empty() || (label.empty() && !targets.may_be_empty())) {
       reader.fail(row.line, "expected a path and a label");
     }
     const fs::path path = table.parent_path() / row.fields[path_at];
@@ -112,14 +114,13 @@ LabelledFiles files_of_table(const fs::path& table, const TargetOptions& targets
     const auto [found, is_new] =
         known.emplace(path.lexically_normal().string(), files.paths.size());
     // A file that is there twice counts twice: so are rare classes weighed.
-    const std::string& label = row.fields[label_at];
     if (!is_new && !same_target(label, files.classes[found->second], targets)) {
       reader.fail(row.line, shown(path) + " has the label '" + printable(label) + "' here and '" +
                                 printable(files.classes[found->second]) + "' in line " +
                                 std::to_string(files.lines[found->second]));
     }
     files.paths.push_back(path.string());
-    files.classes.push_back(label);
+    files.classes.push_back(std::move(label));
     files.lines.push_back(row.line);
   }
   if (files.paths.empty()) reader.fail(1, "expected rows beneath the names of the columns");

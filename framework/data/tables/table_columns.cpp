@@ -23,15 +23,10 @@ constexpr const char* kAdvice =
     "value)";
 constexpr const char* kBeyondFloat32 = " (float32 would round it: subtract an offset in the file)";
 
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
-// Without spaces around it, which tables for people have.
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+// Spaces around them do not count.
+bool contains(const std::vector<std::string>& words, std::string_view word) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](const std::string& w) { return trimmed(w) == trimmed(word); });
 }
 
 // The category of a field; "" is that of missing values. Throws InputError for an empty field that
@@ -39,7 +34,8 @@ std::string_view trimmed(std::string_view text) {
 std::string category_of(const CsvReader& reader, std::int64_t line, const std::string& column,
                         const std::string& text, const std::vector<std::string>& missing) {
   if (is_missing(missing, text)) return "";
-  if (!text.empty()) return text;
+  const std::string_view category = trimmed(text);
+  if (!category.empty()) return std::string(category);
   reader.fail(line, "column " + quoted_field(column) +
                         ": the field is empty (with data.table.missing: [\"\"] that is a category "
                         "of its own)");
@@ -121,8 +117,7 @@ std::string quoted_field(const std::string& text) {
 }
 
 bool is_missing(const std::vector<std::string>& words, std::string_view field) {
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& word) { return trimmed(word) == trimmed(field); });
+  return contains(words, field);
 }
 
 std::optional<float> number_in_field(std::string_view text) {
@@ -146,6 +141,7 @@ TableHeader::TableHeader(CsvReader& reader) {
     reader.fail(1, "expected at most " + std::to_string(kMostColumns) + " columns, got " +
                        std::to_string(names().size()));
   }
+  for (std::string& name : record_.fields) name = trimmed(name);
   for (std::size_t i = 0; i < names().size(); ++i) {
     if (!places_.emplace(names()[i], i).second) {
       reader.fail(record_.line, "two columns have the name " + quoted_field(names()[i]));
@@ -155,11 +151,11 @@ TableHeader::TableHeader(CsvReader& reader) {
 
 std::size_t TableHeader::place(const CsvReader& reader, const std::string& name,
                                const std::string& key) const {
-  const auto found = places_.find(name);
+  const auto found = places_.find(std::string(trimmed(name)));
   if (found != places_.end()) return found->second;
   const std::string nearest = nearest_word(name, names());
   std::string hint = nearest.empty() ? "" : " (did you mean " + quoted_field(nearest) + "?)";
-  if (nearest.empty() && names().size() == 1) {
+  if (names().size() == 1) {
     hint = " (the line has one column: data.table.delimiter says what separates them)";
   }
   reader.fail(record_.line, "no column " + quoted_field(name) + ", which " + key + " names" + hint);
@@ -216,7 +212,7 @@ void require_one_role_each(const TableOptions& options, std::optional<TargetKind
   std::map<std::string, const char*> roles;
   const auto add = [&](const std::vector<std::string>& columns, const char* role) {
     for (const std::string& column : columns) {
-      const auto [earlier, added] = roles.emplace(column, role);
+      const auto [earlier, added] = roles.emplace(trimmed(column), role);
       if (added) continue;
       throw InputError("the column " + quoted_field(column) + " is in " + earlier->second +
                        " and " +
@@ -238,7 +234,7 @@ void require_known_columns(const CsvReader& reader, const TableHeader& header,
   for (const std::string& name : header.names()) {
     const bool known = contains(options.target, name) || contains(options.ignore, name) ||
                        std::any_of(columns.begin(), columns.end(),
-                                   [&](const TableColumn& c) { return c.name == name; });
+                                   [&](const TableColumn& c) { return trimmed(c.name) == name; });
     if (!known) {
       reader.fail(1, "the training set has no column " + quoted_field(name) +
                          " (remove it here, or train with it in data.table.ignore)");

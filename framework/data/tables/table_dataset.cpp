@@ -128,7 +128,7 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   std::map<std::string, std::int64_t> numbers;  // in order of appearance
   std::vector<std::int64_t> found;
   samples->scan([&](const CsvRecord& row) {
-    const std::string& name = row.fields[place];
+    const std::string name(trimmed(row.fields[place]));
     if (name.empty() || is_missing(options.missing, name)) {
       fail_missing(reader, row.line, options.target[0], "class");
     }

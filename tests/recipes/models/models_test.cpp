@@ -279,6 +279,13 @@ TEST(LayerList, ErrorsNameTheLayersPlace) {
               HasSubstr("unknown key 'kernel' (did you mean 'kernel_size'?)"));
   EXPECT_EQ(message("{type: Conv2d, out_channels: 4, kernel_size: 1, groups: 3}"),
             "r.yaml:4:74: expected a divisor of the channels 2 and 4, got 3");
+  EXPECT_EQ(message("{type: ConvTranspose2d, out_channels: 4, kernel_size: 1, groups: 3}"),
+            "r.yaml:4:83: expected a divisor of the channels 2 and 4, got 3");
+  EXPECT_EQ(message("{type: Conv1d, out_channels: 4, kernel_size: 1}"),
+            "r.yaml:4:18: Conv1d expects a sequence [length, channels] of floats, got [8, 8, 2]");
+  EXPECT_EQ(build_rejection(
+                "{layers: [{type: Conv1d, out_channels: 4, kernel_size: 1, groups: 3}]}", {8, 2}),
+            "r.yaml:4:74: expected a divisor of the channels 2 and 4, got 3");
   EXPECT_EQ(message("{type: Flatten}, {type: Linear, out_features: 7}"),
             "r.yaml:4:35: expected the last layer to give 10 outputs, got [7]");
   EXPECT_THAT(message("{type: Residual, main: [{type: MaxPool2d, kernel_size: 2}]}"),
