@@ -78,7 +78,7 @@ bool Translator::know(const OnnxNode& node) {
   if (repeats_over_batch(node)) return true;
   const std::optional<std::size_t> repeated = read_repeated(node);
   if (node.op == "Shape" && !input(0).known) {
-    const ExtentShape& all = input(0).shape;
+    const ExtentShape all = onnx_shape(input(0));
     const auto [first, end] = shape_part(node, std::ssize(all));
     const ExtentShape shape(all.begin() + first, all.begin() + end);
     give({.shape = {}, .known = Constant{.shape = {std::ssize(shape)}, .integers = shape}});

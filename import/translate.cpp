@@ -258,7 +258,14 @@ void Translator::translate_node() {
     const bool whole = reads_whole_numbers(node);
     if (whole && row->whole == WholeNumbers::kRefused) refuse("of whole numbers");
     require_rank(node);
+    const std::optional<ApartNode> apart = with_batch_apart(node);
+    if (apart) {
+      node_ = &apart->node;
+    } else {
+      for (const std::string& input : node.inputs) join_batch(input);
+    }
     row->translate(*this);
+    if (apart && node.op != "Reshape") set_joined(apart->joined);
     if (!whole || row->whole != WholeNumbers::kMoved) return;
     for (const std::string& output : node.outputs) {
       if (const auto made = values_.find(output); made != values_.end()) made->second.whole = true;
@@ -463,6 +470,7 @@ void Translator::finish_output() {
   Value& value = found->second;
   if (value.whole) fail(model_.model, what + " holds whole numbers");
   try {
+    join_batch(name);
     const bool image = value.rank() == 4 && value.channels_last;
     const std::string node = node_of(name, image);
     if (node == "input") fail(model_.model, what + " is the input: the graph has no operation");

@@ -41,6 +41,9 @@ struct Value {
   // How that gives it where ONNX has another dimension than the batch first: its dimension at each
   // held position, of which the first is the batch. Else empty.
   Order order = {};
+  // Of a value whose dimension of that number ONNX has joined with the next one, the batch among
+  // them: `shape` has the two apart (joined_batch.cpp).
+  std::optional<std::size_t> joined = {};
   // Of a constant that has as many of a dimension as the batch: that dimension, of size 1 here.
   std::optional<std::size_t> repeated = {};
   bool unknown = false;                   // made by what is not supported
@@ -52,6 +55,13 @@ struct Value {
   std::string label = {};
 
   std::size_t rank() const { return shape.size(); }
+};
+
+// A node for inputs that have the batch apart from what ONNX has joined it with, and which of its
+// output's dimensions ONNX has joined with the next.
+struct ApartNode {
+  OnnxNode node;
+  std::size_t joined;
 };
 
 class Translator {
@@ -114,6 +124,8 @@ class Translator {
   // The batch's size where the file fixes it: constants may contain it.
   const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
 
+  // Of the node's output, which was declared: the dimension that ONNX has joined with the next.
+  void set_joined(std::optional<std::size_t> dimension);
   // Declares a value that no node of the file gives; returns its name.
   std::string keep(Value value);
   // Declares the node's output.
@@ -133,6 +145,8 @@ class Translator {
   bool repeats_over_batch(const OnnxNode& node);
   std::optional<std::size_t> read_repeated(const OnnxNode& node);
   void require_rank(const OnnxNode& node);
+  std::optional<ApartNode> with_batch_apart(const OnnxNode& node) const;
+  void join_batch(const std::string& name);
   bool reads_whole_numbers(const OnnxNode& node) const;
   const std::string& converted(const std::string& name, const Order& wanted);
   std::string unique(const std::string& wanted);
@@ -154,6 +168,12 @@ class Translator {
 
 // A name of letters, digits and '_'.
 std::string legal(const std::string& text);
+
+// The shape that a value has in ONNX.
+ExtentShape onnx_shape(const Value& value);
+// Takes the batch apart from what is joined with it in `to`, a shape that a value of the shape
+// `from` gets; returns the first of the two dimensions. Nothing where that cannot be.
+std::optional<std::size_t> take_batch_apart(const ExtentShape& from, ExtentShape& to);
 
 // ONNX's dimension at each held position of a value, and where a dimension of ONNX is held.
 Order held_order(const Value& value);
@@ -195,8 +215,8 @@ std::vector<OperationRow> block_operations();
 // The domain of ONNX Runtime's own operations.
 inline constexpr const char* kContribDomain = "com.microsoft";
 
-// A constant operand for values of `rank` dimensions that are held with channels last, or not.
-Constant laid_out(const Constant& value, std::size_t rank, bool channels_last);
+// A constant operand for values that are held in that order, with as many dimensions or more.
+Constant laid_out(const Constant& value, const Order& order);
 // Declares the output, which `node` gives in that order of ONNX's dimensions.
 void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
                    const Order& order);

@@ -87,7 +87,7 @@ Value chosen(Translator& t, const std::string& module, const std::array<Operand,
     ExtentShape extents;
     for (const std::int64_t dim : constant.shape) extents.push_back({dim});
     shape = broadcast(shape, extents);
-    constants.emplace_back(Where::kOperands[i], laid_out(constant, rank, last));
+    constants.emplace_back(Where::kOperands[i], laid_out(constant, held_order(rank, last)));
     options[constants.back().first + "_shape"] = constants.back().second.shape;
   }
   const std::string made = t.add(module, nodes, options);

@@ -136,12 +136,14 @@ ExtentShape extents(const Shape& shape) {
 struct Partial {
   std::string node;
   ExtentShape shape;  // ONNX's
-  bool last;          // held with channels last
+  Order order;        // in which it is held
 };
 
 Partial joined(Translator& t, const std::string& type, const Partial& a, const Partial& b) {
   const std::string join = type == "Add" && a.shape != b.shape ? "BroadcastAdd" : type;
-  return {t.add(join, {a.node, b.node}), broadcast(a.shape, b.shape), a.last};
+  ExtentShape shape = broadcast(a.shape, b.shape);
+  const Order plain = held_order(shape.size(), false);
+  return {t.add(join, {a.node, b.node}), shape, a.order.size() == shape.size() ? a.order : plain};
 }
 
 Partial with_constant(Translator& t, const std::string& type, const Partial& x,
@@ -152,46 +154,59 @@ Partial with_constant(Translator& t, const std::string& type, const Partial& x,
     refuse("its constant " + shape_string(value.shape) + " has more dimensions than " +
            to_string(x.shape));
   }
-  const Constant moved = laid_out(value, x.shape.size(), x.last);
+  const Constant moved = laid_out(value, x.order);
   const bool ordered = type == "Sub" || type == "Div";
   const std::string name = constant_first && ordered ? "Constant" + type : type + "Constant";
   const std::string module =
       t.add(name, {x.node}, {{"shape", moved.shape}, {"trainable", moved.size() > 1}});
   t.set_weight(module, "value", moved);
-  return {module, result, x.last};
+  return {module, result, x.order};
+}
+
+// The order in which the computed inputs can be held together: where one has an order of its own
+// that one, else with channels last where one is held so.
+Order common_order(Translator& t) {
+  Order own;
+  std::size_t rank = 0;
+  bool last = false, same_rank = true;
+  for (std::size_t i = 0; i < t.node().inputs.size(); ++i) {
+    const Value& value = t.input(i);
+    if (value.known) continue;
+    same_rank = same_rank && (rank == 0 || value.rank() == rank);
+    rank = std::max(rank, value.rank());
+    last = last || value.channels_last;
+    if (own.empty()) own = value.order;
+  }
+  if (same_rank && !own.empty()) return own;
+  return held_order(rank, last && same_rank && rank > 2);
 }
 
 // Inputs from the first to the last, constants among them; the first computed one comes first where
 // the order does not matter.
 Partial combined(Translator& t, const std::string& type) {
+  const Order order = common_order(t);
+  const auto partial = [&](std::size_t i) {
+    const ExtentShape shape = t.input(i).shape;
+    const Order held = shape.size() == order.size() ? order : held_order(shape.size(), false);
+    return Partial{t.held_in(i, held), shape, held};
+  };
   const std::size_t count = t.node().inputs.size();
-  std::size_t rank = 0, first = count;
-  bool last = false, images = true;
-  for (std::size_t i = count; i-- > 0;) {
-    if (t.input(i).known) continue;
-    rank = std::max(rank, t.input(i).rank());
-    last = last || t.input(i).channels_last;
-    images = images && t.input(i).rank() == t.input(first == count ? i : first).rank();
-    first = i;
-  }
+  std::size_t first = 0;
+  while (first < count && t.input(first).known) ++first;
   if (first == count) refuse("of constants");
-  last = last && images && rank > 2;
-  Partial sum{t.held(first, last), t.input(first).shape, last};
+  Partial sum = partial(first);
   for (std::size_t i = 0; i < count; ++i) {
     if (i == first) continue;
     const Value& next = t.input(i);
-    if (next.known) {
-      sum = with_constant(t, type, sum, *next.known, i < first);
-    } else {
-      sum = joined(t, type, sum, {t.held(i, last), next.shape, last});
-    }
+    sum = next.known ? with_constant(t, type, sum, *next.known, i < first)
+                     : joined(t, type, sum, partial(i));
   }
   return sum;
 }
 
 void combine_all(Translator& t, const std::string& type) {
   const Partial sum = combined(t, type);
-  t.give(sum.node, sum.shape, sum.last);
+  give_in_order(t, sum.node, sum.shape, sum.order);
 }
 
 void arithmetic(Translator& t, const char* type) {
@@ -254,7 +269,7 @@ void mean(Translator& t) {
   const Partial sum = combined(t, "Add");
   const auto count = static_cast<float>(t.node().inputs.size());
   const std::string node = count == 1 ? sum.node : with_number(t, "DivConstant", sum.node, count);
-  t.give(node, sum.shape, sum.last);
+  give_in_order(t, node, sum.shape, sum.order);
 }
 void add(Translator& t) {
   if (!give_layer_norm(t) && !give_masked(t)) arithmetic(t, "Add");
@@ -273,17 +288,13 @@ void div(Translator& t) {
 
 }  // namespace
 
-Constant laid_out(const Constant& value, std::size_t rank, bool channels_last) {
+Constant laid_out(const Constant& value, const Order& order) {
   Constant moved = value;
   if (value.size() == 1) {
     moved.shape = {};
-  } else if (channels_last) {
-    moved.shape.insert(moved.shape.begin(), rank - moved.shape.size(), 1);
-    std::vector<std::int64_t> order;
-    for (const std::size_t axis : held_order(rank, true)) {
-      order.push_back(static_cast<std::int64_t>(axis));
-    }
-    moved = transposed(moved, order);
+  } else if (order != held_order(order.size(), false)) {
+    moved.shape.insert(moved.shape.begin(), order.size() - moved.shape.size(), 1);
+    moved = transposed(moved, {order.begin(), order.end()});
   }
   return moved;
 }

@@ -7,23 +7,33 @@
 namespace steelyard::imports {
 namespace {
 
-// Input 0, whose dimensions stay in the order in which they are held, under another shape.
-void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& order) {
+// Input 0, held in the order `from`, under another shape that keeps it, as the order `order`.
+void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& from,
+                       const Order& order) {
   ExtentShape held;
   for (const std::size_t axis : order) held.push_back(to[axis]);
-  give_in_order(t, t.add("Reshape", {t.as_held(0)}, {{"shape", open_sizes(held)}}), to, order);
+  give_in_order(t, t.add("Reshape", {t.held_in(0, from)}, {{"shape", open_sizes(held)}}), to,
+                order);
+}
+
+// Of a value that has another dimension than the batch first: the batch, and the others in ONNX's
+// order.
+Order batch_first(const Value& value) {
+  Order order = value.order;
+  if (!order.empty()) std::sort(order.begin() + 1, order.end());
+  return order;
 }
 
 // Where only dimensions change that are held in ONNX's order, after all others, the order of the
 // output; else nothing.
-Order order_of_changed_end(const Value& in, const ExtentShape& to) {
-  std::size_t kept = in.order.size();
-  while (kept > 0 && in.order[kept - 1] == kept - 1) --kept;
+Order order_of_changed_end(const ExtentShape& shape, const Order& held, const ExtentShape& to) {
+  std::size_t kept = held.size();
+  while (kept > 0 && held[kept - 1] == kept - 1) --kept;
   if (kept == 0 || to.size() < kept ||
-      !std::equal(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(kept), in.shape.begin())) {
+      !std::equal(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(kept), shape.begin())) {
     return {};
   }
-  Order order(in.order.begin(), in.order.begin() + static_cast<std::ptrdiff_t>(kept));
+  Order order(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(kept));
   for (std::size_t axis = kept; axis < to.size(); ++axis) order.push_back(axis);
   return order;
 }
@@ -63,9 +73,17 @@ void reshaped(Translator& t, ExtentShape to) {
            (drops_batch ? ": expected the batch to stay, which the file fixes" : ""));
   }
   if (t.fixed_batch() && elements(from).of_batch) keep_samples_apart(from, to);
-  if (from == to) return t.give(in);
-  if (const Order order = order_of_changed_end(in, to); !order.empty()) {
-    return reshaped_in_order(t, to, order);
+  if (const auto joined = t.fixed_batch() ? std::nullopt : take_batch_apart(from, to)) {
+    reshaped(t, to);
+    return t.set_joined(joined);
+  }
+  if (from == to) {
+    t.give(in);
+    return t.set_joined(std::nullopt);
+  }
+  for (const Order& held : {in.order, batch_first(in)}) {
+    const Order order = order_of_changed_end(from, held, to);
+    if (!order.empty()) return reshaped_in_order(t, to, held, order);
   }
   const bool flattens = to.size() == 2 && to[0] == from[0];
   if (flattens && (from.size() == 3 || from.size() == 4) && in.channels_last) {
@@ -76,7 +94,7 @@ void reshaped(Translator& t, ExtentShape to) {
 }
 
 void reshape(Translator& t) {
-  const ExtentShape from = t.input(0).shape;
+  const ExtentShape from = onnx_shape(t.input(0));
   const Constant& shape = t.constant(1, "shape");
   if (shape.floating) refuse("its shape holds floats");
   ExtentShape to = shape.integers;
@@ -133,7 +151,7 @@ Order order_with_ones(const Value& in, const Order& from) {
 // Where every axis keeps its place among the others, a held value keeps its order.
 void with_ones(Translator& t, const ExtentShape& to, const Order& from, bool keeps_channels) {
   const Value& in = t.input(0);
-  if (!in.order.empty()) return reshaped_in_order(t, to, order_with_ones(in, from));
+  if (!in.order.empty()) return reshaped_in_order(t, to, in.order, order_with_ones(in, from));
   const bool stays = in.channels_last && keeps_channels && to.size() > 2;
   if (!stays) return reshaped(t, to);
   ExtentShape held;

@@ -69,9 +69,45 @@ train: {epochs: 6, optimizer: {type: adamw, lr: 0.01}}
         if "ONNX: skipped" not in judged:
             self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*; 0 of 36 outputs differ")
 
+    def test_attention_that_joins_the_batch_with_its_heads(self):
+        """As PyTorch's nn.MultiheadAttention is exported: steps before samples, [steps, n * heads, of a head]."""
+        generator = random.Random(5)
+
+        def weights(name, *shape):
+            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
+
+        nodes, tensors = [node("Transpose", ["x"], "steps", perm=[1, 0, 2])], []
+        for part, order in (("q", [1, 0, 2]), ("k", [1, 2, 0]), ("v", [1, 0, 2])):
+            nodes += [node("MatMul", ["steps", f"{part}.weight"], f"{part}_of_steps"),
+                      node("Reshape", [f"{part}_of_steps", "heads"], f"{part}_of_heads"),
+                      node("Transpose", [f"{part}_of_heads"], part, perm=order)]
+            tensors.append(weights(f"{part}.weight", 6, 6))
+        nodes += [node("MatMul", ["q", "k"], "scores"), node("Softmax", ["scores"], "shares", axis=-1),
+                  node("MatMul", ["shares", "v"], "chosen"), node("Transpose", ["chosen"], "back", perm=[1, 0, 2]),
+                  node("Reshape", ["back", "rows"], "joined"), node("Gemm", ["joined", "out.weight", "out.bias"], "mixed"),
+                  node("Reshape", ["mixed", "apart"], "of_steps"), node("Transpose", ["of_steps"], "samples", perm=[1, 0, 2]),
+                  node("Add", ["samples", "x"], "sum"), node("Flatten", ["sum"], "flat"), node("MatMul", ["flat", "fc.weight"], "scores_")]
+        tensors += [weights("out.weight", 6, 6), weights("out.bias", 6), weights("fc.weight", 24, 3),
+                    tensor("heads", [3], [4, -1, 3]), tensor("rows", [2], [-1, 6]), tensor("apart", [3], [4, -1, 6])]
+        with open(self.path("attention.onnx"), "wb") as file:
+            file.write(model(nodes, tensors, [port("x", ["n", 4, 6])], [port("scores_", ["n", 3])]))
+        for split, count in (("train", 60), ("test", 12)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            values = [label - 1 + generator.uniform(-1, 1) for label in labels for _ in range(24)]
+            write_split(self.data, split, f32([count, 4, 6], values), i64([count], labels))
+        recipe = self.recipe("model: {onnx: attention.onnx}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n" +
+                             QUANTIZE.replace(", Conv2d", "") + "export: {formats: [safetensors, onnx]}\n")
+        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]", "--set", "data.normalize=none")
+        self.assertRegex(trained, r"\nnode_of_shares +output +uint8 .* probabilities\n")
+        judged = self.succeed("verify", "run")
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*; 0 of 36 outputs differ")
+
     def test_a_network_that_cannot_be_exported_is_told_at_import(self):
-        """A layer over the rows of all samples at once, as Keras writes it."""
-        nodes = [node("Reshape", ["x", "rows"], "flat"), node("MatMul", ["flat", "weight"], "product"),
+        """Means of the rows of all samples at once."""
+        nodes = [node("Reshape", ["x", "rows"], "flat"), node("ReduceMean", ["flat"], "mean", axes=[1], keepdims=1),
+                 node("Sub", ["flat", "mean"], "centred"), node("MatMul", ["centred", "weight"], "product"),
                  node("Reshape", ["product", "samples"], "y")]
         tensors = [tensor("rows", [2], [-1, 3]), tensor("weight", [3, 2], [0.5, -1.0, 2.0, 1.5, 0.25, 1.0]),
                    tensor("samples", [3], [-1, 4, 2])]
