@@ -107,8 +107,20 @@ std::string run_name(const std::string& file) {
   return name.empty() || name[0] == '-' || name[0] == '.' ? "_" + name : name;
 }
 
+// What the user has not written has no line: messages about it name the command.
+YamlNode without_lines(YamlNode node) {
+  node.place = "import";
+  for (YamlNode& item : node.items) item = without_lines(std::move(item));
+  for (YamlEntry& entry : node.entries) {
+    entry.place = "import";
+    entry.value = without_lines(std::move(entry.value));
+  }
+  return node;
+}
+
 // The number of outputs is the data's, whatever the model is.
 void set_model(YamlNode& document, YamlNode model) {
+  model = without_lines(std::move(model));
   if (const YamlNode* before = document.find("model")) copy_entry(model, *before, "classes");
   set_entry(document, "model", std::move(model));
 }
@@ -123,18 +135,17 @@ void require_data(YamlNode document, const std::vector<std::string>& overrides) 
 
 // A recipe with the file as its model.
 Recipe recipe_of(const ImportArguments& options) {
-  const bool given = !options.recipe.empty();
   YamlNode document;
-  if (given) {
+  if (!options.recipe.empty()) {
     document = load_recipe(options.recipe, {}, builtin_registries().models).given;
     for (const char* section : {"quantize", "calibrate", "schedule", "export", "init"}) {
       remove_entry(document, section);
     }
   } else {
-    document = parse_yaml(kDefaultRecipe, "import");
+    document = without_lines(parse_yaml(kDefaultRecipe, "import"));
     require_data(document, options.overrides);
   }
-  set_entry(document, "name", yaml_scalar(run_name(options.file)));
+  set_entry(document, "name", without_lines(yaml_scalar(run_name(options.file))));
   YamlNode path = yaml_scalar(options.file);
   path.quoted = true;
   if (options.architecture.empty()) {
@@ -147,10 +158,10 @@ Recipe recipe_of(const ImportArguments& options) {
     set_model(document, std::move(model));
   } else {
     set_model(document, yaml_table({{"type", yaml_scalar(options.architecture)}}));
-    set_entry(document, "init", yaml_table({{"checkpoint", std::move(path)}}));
+    set_entry(document, "init", without_lines(yaml_table({{"checkpoint", std::move(path)}})));
   }
-  return parse_recipe(to_yaml(document), given ? options.recipe : "import", options.overrides,
-                      builtin_registries().models);
+  for (const std::string& override : options.overrides) apply_override(document, override);
+  return read_recipe(std::move(document), builtin_registries().models);
 }
 
 // A file of weights alone does not say of which network they are.

@@ -208,7 +208,11 @@ class Import(Case):
         for more in ([], ["--set", "data.path=x"], ["--set", "seed=3"]):
             self.fail_with(2, "error: import needs data: --set data.dataset=... or --recipe FILE (--dry-run needs none)\n",
                            arguments=["import", "model.onnx", *more])
-        self.fail_with(2, "x: ", "safetensors", arguments=["import", "model.onnx", "--set", "data={dataset: safetensors, path: x}"])
+        self.fail_with(2, "error: --set data: ", "x: ", "safetensors",
+                       arguments=["import", "model.onnx", "--set", "data={dataset: safetensors, path: x}"])
+        with open(self.path("r.yaml"), "w", encoding="utf-8") as file:
+            file.write("# why\n\nversion: 1\nname: r\ndata: {dataset: safetensors, path: x}\nmodel: {type: mlp}\n" + TRAIN)
+        self.fail_with(2, "error: r.yaml:5:36: ", arguments=["import", "model.onnx", "--recipe", "r.yaml"])
 
     def test_from_images_to_images(self):
         generator = random.Random(3)
