@@ -108,7 +108,8 @@ std::optional<ApartNode> Translator::with_batch_apart(const OnnxNode& node) cons
     fits = behind > 0 && (axis == -1 || axis == static_cast<std::int64_t>(rank) - 1);
     apart.node.attributes["axis"] = std::int64_t{-1};
   } else if (node.op == "MatMul") {
-    fits = values.size() == 2 && behind >= 2 && alike(joined + 2);
+    const bool by_matrix = values.size() == 1 && this->value(node.input(0)) != nullptr;
+    fits = behind >= (by_matrix ? 1 : 2) && alike(joined + 2);
   } else if (node.op == "Linear") {
     fits = behind > 0;
   } else if (is_one_of(node, kArithmetic)) {

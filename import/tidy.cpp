@@ -74,8 +74,8 @@ class Tidier {
     if (--readers_[before->name] > 0) ++readers_[node.inputs[0]];
   }
 
-  // Whether the convolution before the node, and before a Reshape that leaves channels alone, has
-  // the constant as its bias now. The last node stays: it gives the output.
+  // Whether the layer before the node, and before a Reshape that leaves channels alone, has the
+  // constant as its bias now. The last node stays: it gives the output.
   bool takes_bias(const NodeSpec& node) {
     const Tensor value = weights_.at(node.name).at(0).tensor;
     if (value.rank() == 0 || value.size() != value.dim(-1) || &node == &graph_.nodes.back()) {
@@ -88,9 +88,12 @@ class Tidier {
       }
       layer = find(layer->inputs[0]);
     }
-    if (layer == nullptr || (layer->type != "Conv2d" && layer->type != "Conv1d")) return false;
+    if (layer == nullptr) return false;
+    const bool linear = layer->type == "Linear";
+    if (!linear && layer->type != "Conv2d" && layer->type != "Conv1d") return false;
+    const std::string outputs = linear ? "out_features" : "out_channels";
     const bool fits = readers_[layer->name] == 1 && !std::get<bool>(layer->options.at("bias")) &&
-                      std::get<std::int64_t>(layer->options.at("out_channels")) == value.size();
+                      std::get<std::int64_t>(layer->options.at(outputs)) == value.size();
     if (!fits) return false;
     layer->options["bias"] = true;
     weights_[layer->name].push_back({layer->name + ".bias", value.reshape({value.size()})});

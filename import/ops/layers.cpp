@@ -156,26 +156,32 @@ void conv_transpose(Translator& t) {
              {in[0], {w[1] * groups}, {s.outputs[0]}, {s.outputs[1]}});
 }
 
-void linear(Translator& t) {
+// Of values [..., inputs] and a weight [outputs, inputs].
+void linear_of(Translator& t, const Constant& weight, bool bias) {
   const ExtentShape in = t.input(0).shape;
-  const Constant& weight = t.constant(1, "weight");
-  if (weight.shape.size() != 2) refuse("its weight " + shape_string(weight.shape));
   const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];
-  if (t.input(0).one_hot == inputs && !t.has_input(2)) {
-    const ExtentShape positions(in.begin(), in.end() - 1);
-    return give_rows(t, t.classes(0), positions, t.node().input(1), transposed(weight, {1, 0}));
-  }
-  if (t.input(0).whole) refuse("of whole numbers");
   if (in.size() < 2 || fixed(in.back()) != inputs) {
     refuse("its weight [" + std::to_string(inputs) + ", " + std::to_string(outputs) +
            "] does not fit the input " + to_string(in));
   }
   const std::string module =
       t.add_named(t.node().input(1), "Linear", {t.rows(0)},
-                  {{"in_features", inputs}, {"out_features", outputs}, {"bias", t.has_input(2)}});
+                  {{"in_features", inputs}, {"out_features", outputs}, {"bias", bias}});
   t.set_weight(module, "weight", weight);
   set_bias(t, module, 2, outputs);
   t.give_rows_of(0, module, with_last(in, {outputs}));
+}
+
+void linear(Translator& t) {
+  const Constant& weight = t.constant(1, "weight");
+  if (weight.shape.size() != 2) refuse("its weight " + shape_string(weight.shape));
+  if (t.input(0).one_hot == weight.shape[1] && !t.has_input(2)) {
+    const ExtentShape in = t.input(0).shape;
+    const ExtentShape positions(in.begin(), in.end() - 1);
+    return give_rows(t, t.classes(0), positions, t.node().input(1), transposed(weight, {1, 0}));
+  }
+  if (t.input(0).whole) refuse("of whole numbers");
+  linear_of(t, weight, t.has_input(2));
 }
 
 // A constant matrix times values: the linear map of their columns.
@@ -216,7 +222,12 @@ std::string with_leading(Translator& t, std::size_t i, const ExtentShape& lead) 
 
 void matmul(Translator& t) {
   if (t.input(0).known) return matmul_of_matrix(t);
-  if (t.input(1).known) refuse("its second operand is a constant of other than two dimensions");
+  if (const auto& weight = t.input(1).known) {  // computed from others, or it would be a Linear
+    if (weight->shape.size() != 2) {
+      refuse("its second operand is a constant of other than two dimensions");
+    }
+    return linear_of(t, transposed(*weight, {1, 0}), false);
+  }
   const ExtentShape a = t.input(0).shape, b = t.input(1).shape;
   const bool fits = a.size() >= 2 && b.size() >= 2 && fixed(a.back()) == fixed(b[b.size() - 2]);
   if (!fits) refuse("operands " + to_string(a) + " and " + to_string(b));

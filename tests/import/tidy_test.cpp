@@ -45,6 +45,32 @@ TEST(Tidy, ABiasStaysOutOfAConvolutionThatOthersRead) {
   }
 }
 
+// As PyTorch's attention to other values than its own takes them from one tensor.
+TEST(Tidy, AMatrixAndABiasThatAreComputedFromConstantsAreALinear) {
+  ModelMaker m({{std::nullopt}, {4}, {3}});
+  const auto last = [&](const std::string& all) {  // the rows from 2 on
+    return m.node("Slice", {all, m.integers({2}), m.integers({7}), m.integers({0})});
+  };
+  const std::string weight = last(m.weight("weights", {7, 3})),
+                    bias = last(m.weight("biases", {7}));
+  const std::string turned =
+      m.node("Transpose", {weight}, {{"perm", std::vector<std::int64_t>{1, 0}}});
+  const std::string sum = m.node("Add", {m.node("MatMul", {"x", turned}), bias});
+  const Imported imported = translate(m.ending_in(m.node("Relu", {sum})), {4, 3});
+  EXPECT_THAT(types_of(imported), ElementsAre("Linear", "ReLU"));
+  const Tensor x = random_tensor({2, 4, 3}, 9, DType::kF32), y = output_of(imported, x);
+  ASSERT_EQ(y.shape(), (Shape{2, 4, 5}));
+  const Tensor w = random_tensor({7, 3}, 1, DType::kF32), b = random_tensor({7}, 2, DType::kF32);
+  for (std::int64_t i = 0; i < y.size(); ++i) {
+    const std::int64_t row = 2 + i % 5;
+    float value = b.data<float>()[row];
+    for (std::int64_t k = 0; k < 3; ++k) {
+      value += w.data<float>()[row * 3 + k] * x.data<float>()[i / 5 * 3 + k];
+    }
+    EXPECT_NEAR(y.data<float>()[i], std::max(value, 0.0F), 1e-5);
+  }
+}
+
 // Arithmetic with numbers becomes one map, unless digits are lost on the way.
 TEST(Tidy, RoundingIsNotMergedAway) {
   const auto network = [](float factor, float added, float subtracted) {
