@@ -2,7 +2,6 @@
 // with the heads: held with the two apart, where what reads them computes the same.
 #include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "steelyard/import/translator.h"
 #include "steelyard/kernels/transpose/transpose.h"
@@ -26,13 +25,9 @@ std::size_t rank_behind_ones(const Shape& shape) {
 
 // Of a value of ONNX's `rank`.
 ApartNode transposed_apart(OnnxNode node, std::size_t rank, std::size_t joined) {
-  std::vector<std::int64_t> order = node.integers("perm"), apart;
-  if (order.empty()) {
-    order.resize(rank);
-    std::iota(order.rbegin(), order.rend(), 0);
-  }
+  std::vector<std::int64_t> apart;
   const auto from = static_cast<std::int64_t>(joined);
-  for (const std::int64_t axis : order) {
+  for (const std::int64_t axis : perm_of(node, rank)) {
     if (axis == from) joined = apart.size();
     apart.push_back(axis > from ? axis + 1 : axis);
     if (axis == from) apart.push_back(from + 1);
@@ -72,22 +67,21 @@ std::optional<std::size_t> take_batch_apart(const ExtentShape& from, ExtentShape
   return at;
 }
 
-std::optional<ApartNode> Translator::with_batch_apart(const OnnxNode& node) const {
-  const Value* first = nullptr;
+std::optional<ApartNode> Translator::with_batch_apart() {
+  const OnnxNode& node = *node_;
   std::vector<const Value*> values;
   std::size_t behind_ones = 0, constant_rank = 0;  // of constants, the largest
-  for (const std::string& name : node.inputs) {
-    const auto found = values_.find(name);
-    if (found == values_.end()) continue;
-    if (const auto& known = found->second.known) {
-      behind_ones = std::max(behind_ones, rank_behind_ones(known->shape));
-      constant_rank = std::max(constant_rank, known->shape.size());
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    if (!has_input(i)) continue;
+    if (const Value& value = input(i); value.known) {
+      behind_ones = std::max(behind_ones, rank_behind_ones(value.known->shape));
+      constant_rank = std::max(constant_rank, value.known->shape.size());
     } else {
-      values.push_back(&found->second);
+      values.push_back(&value);
     }
   }
-  if (!values.empty()) first = values[0];
-  if (first == nullptr || !first->joined) return std::nullopt;
+  if (values.empty() || !values[0]->joined) return std::nullopt;
+  const Value* first = values[0];
   const std::size_t joined = *first->joined, behind = first->rank() - joined - 2;
   const std::size_t rank = first->rank() - 1;  // ONNX's
   const auto alike = [&](std::size_t dimensions) {

@@ -258,7 +258,7 @@ void Translator::translate_node() {
     const bool whole = reads_whole_numbers(node);
     if (whole && row->whole == WholeNumbers::kRefused) refuse("of whole numbers");
     require_rank(node);
-    const std::optional<ApartNode> apart = with_batch_apart(node);
+    const std::optional<ApartNode> apart = with_batch_apart();
     if (apart) {
       node_ = &apart->node;
     } else {

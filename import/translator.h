@@ -145,7 +145,7 @@ class Translator {
   bool repeats_over_batch(const OnnxNode& node);
   std::optional<std::size_t> read_repeated(const OnnxNode& node);
   void require_rank(const OnnxNode& node);
-  std::optional<ApartNode> with_batch_apart(const OnnxNode& node) const;
+  std::optional<ApartNode> with_batch_apart();
   void join_batch(const std::string& name);
   bool reads_whole_numbers(const OnnxNode& node) const;
   const std::string& converted(const std::string& name, const Order& wanted);
@@ -217,6 +217,8 @@ inline constexpr const char* kContribDomain = "com.microsoft";
 
 // A constant operand for values that are held in that order, with as many dimensions or more.
 Constant laid_out(const Constant& value, const Order& order);
+// The order of a Transpose of `rank` dimensions, reversed where it names none.
+std::vector<std::int64_t> perm_of(const OnnxNode& transpose, std::size_t rank);
 // Declares the output, which `node` gives in that order of ONNX's dimensions.
 void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
                    const Order& order);

@@ -202,11 +202,7 @@ void unsqueeze(Translator& t) {
 void transpose(Translator& t) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;
-  std::vector<std::int64_t> perm = t.node().integers("perm");
-  if (perm.empty()) {
-    perm.resize(from.size());
-    std::iota(perm.rbegin(), perm.rend(), 0);
-  }
+  const std::vector<std::int64_t> perm = perm_of(t.node(), from.size());
   std::vector<std::int64_t> sorted = perm, all(from.size());
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
@@ -407,6 +403,15 @@ void pad(Translator& t) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> perm_of(const OnnxNode& transpose, std::size_t rank) {
+  std::vector<std::int64_t> perm = transpose.integers("perm");
+  if (perm.empty()) {
+    perm.resize(rank);
+    std::iota(perm.rbegin(), perm.rend(), 0);
+  }
+  return perm;
+}
 
 void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
                    const Order& order) {
