@@ -130,9 +130,12 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
   const std::vector<std::string_view> records = whole_records(old_events);
   std::string kept_lines;
   std::string kept_events = records.empty() ? version_record(now()) : std::string(records[0]);
-  // Not by their order: the run may have gone on without events for a while.
-  std::unordered_map<std::string_view, std::string_view> old_records;
-  for (const std::string_view record : records) old_records[content_of_record(record)] = record;
+  // By what they hold, the first last, and not by their order alone: the run may have gone on
+  // without events for a while.
+  std::unordered_map<std::string_view, std::vector<std::string_view>> old_records;
+  for (auto record = records.rbegin(); record != records.rend(); ++record) {
+    old_records[content_of_record(*record)].push_back(*record);
+  }
   for (const std::string& text : whole_lines(contents_of(lines))) {
     if (!is_metrics_line(text)) continue;
     try {
@@ -142,7 +145,12 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
       earlier_seconds_ = json.value("seconds", earlier_seconds_);
       kept_lines += text + "\n";
       const auto old = old_records.find(content_of_record(event));
-      kept_events += old != old_records.end() ? old->second : event;
+      if (old == old_records.end() || old->second.empty()) {
+        kept_events += event;
+      } else {
+        kept_events += old->second.back();
+        old->second.pop_back();
+      }
     } catch (const Json::exception&) {
       continue;
     } catch (const std::invalid_argument&) {
