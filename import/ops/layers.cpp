@@ -156,8 +156,8 @@ void conv_transpose(Translator& t) {
              {in[0], {w[1] * groups}, {s.outputs[0]}, {s.outputs[1]}});
 }
 
-// Of values [..., inputs] and a weight [outputs, inputs].
-void linear_of(Translator& t, const Constant& weight, bool bias) {
+// Of values [..., inputs] and a weight [outputs, inputs]; a third operand is the bias.
+void linear_of(Translator& t, const Constant& weight) {
   const ExtentShape in = t.input(0).shape;
   const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];
   if (in.size() < 2 || fixed(in.back()) != inputs) {
@@ -166,7 +166,7 @@ void linear_of(Translator& t, const Constant& weight, bool bias) {
   }
   const std::string module =
       t.add_named(t.node().input(1), "Linear", {t.rows(0)},
-                  {{"in_features", inputs}, {"out_features", outputs}, {"bias", bias}});
+                  {{"in_features", inputs}, {"out_features", outputs}, {"bias", t.has_input(2)}});
   t.set_weight(module, "weight", weight);
   set_bias(t, module, 2, outputs);
   t.give_rows_of(0, module, with_last(in, {outputs}));
@@ -181,7 +181,7 @@ void linear(Translator& t) {
     return give_rows(t, t.classes(0), positions, t.node().input(1), transposed(weight, {1, 0}));
   }
   if (t.input(0).whole) refuse("of whole numbers");
-  linear_of(t, weight, t.has_input(2));
+  linear_of(t, weight);
 }
 
 // A constant matrix times values: the linear map of their columns.
@@ -226,7 +226,7 @@ void matmul(Translator& t) {
     if (weight->shape.size() != 2) {
       refuse("its second operand is a constant of other than two dimensions");
     }
-    return linear_of(t, transposed(*weight, {1, 0}), false);
+    return linear_of(t, transposed(*weight, {1, 0}));
   }
   const ExtentShape a = t.input(0).shape, b = t.input(1).shape;
   const bool fits = a.size() >= 2 && b.size() >= 2 && fixed(a.back()) == fixed(b[b.size() - 2]);

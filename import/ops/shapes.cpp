@@ -7,7 +7,8 @@
 namespace steelyard::imports {
 namespace {
 
-// Input 0, held in the order `from`, under another shape that keeps it, as the order `order`.
+// Input 0 under another shape: it is held in the order `from` of its dimensions, the output in the
+// order `order` of the new ones.
 void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& from,
                        const Order& order) {
   ExtentShape held;

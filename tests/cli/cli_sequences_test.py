@@ -7,13 +7,27 @@ from support.data_files import f32, i64, write_split
 from support.onnx_files import model, node, port, tensor
 
 
+def weights_by(generator):
+    return lambda name, *shape: tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
+
+
 class Sequences(Case):
+    def write_data(self, generator, shape, value):
+        """60 samples for training and 12 for the test, of 3 classes; `value` of a label and a position."""
+        for split, count in (("train", 60), ("test", 12)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            values = [value(label, at) for label in labels for at in range(math.prod(shape))]
+            write_split(self.data, split, f32([count, *shape], values), i64([count], labels))
+
+    def exports_the_same(self, run):
+        judged = self.succeed("verify", run)
+        self.assertRegex(judged, r"\n0 of \d+ codes differ")
+        if "ONNX: skipped" not in judged:
+            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*; 0 of 36 outputs differ")
+
     def test_from_sequences_of_any_length_to_a_verified_export(self):
         generator = random.Random(7)
-
-        def weights(name, *shape):
-            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
-
+        weights = weights_by(generator)
         nodes = [node("Conv", ["sound", "a.weight"], "a", kernel_shape=[3], pads=[1, 1]),
                  node("BatchNormalization", ["a", "scale", "shift", "mean", "variance"], "norm"), node("Relu", ["norm"], "relu"),
                  node("MaxPool", ["relu"], "largest", kernel_shape=[2], strides=[2]),
@@ -24,10 +38,7 @@ class Sequences(Case):
                    tensor("variance", [4], [0.5, 1.0, 1.5, 2.0]), weights("b.weight", 6, 2, 3), weights("fc.weight", 6, 3)]
         with open(self.path("model.onnx"), "wb") as file:
             file.write(model(nodes, tensors, [port("sound", ["n", 2, "length"])], [port("scores", ["n", 3])]))
-        for split, count in (("train", 60), ("test", 12)):
-            labels = [generator.randrange(3) for _ in range(count)]
-            values = [label - 1 + generator.uniform(-1, 1) for label in labels for _ in range(24)]
-            write_split(self.data, split, f32([count, 2, 12], values), i64([count], labels))
+        self.write_data(generator, [2, 12], lambda label, at: label - 1 + generator.uniform(-1, 1))
         recipe = self.recipe("model: {onnx: model.onnx}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n" +
                              QUANTIZE.replace("Conv2d", "Conv1d") + "export: {formats: [safetensors, onnx]}\n")
         plain = ["--set", "data.augment=[]", "--set", "data.normalize=none"]
@@ -47,11 +58,7 @@ class Sequences(Case):
 
     def test_from_layers_of_a_recipe_to_a_verified_export(self):
         generator = random.Random(3)
-        for split, count in (("train", 60), ("test", 12)):
-            labels = [generator.randrange(3) for _ in range(count)]
-            values = [(label - 1) * math.sin(step) + generator.uniform(-.2, .2)
-                      for label in labels for step in range(12) for _ in range(2)]
-            write_split(self.data, split, f32([count, 12, 2], values), i64([count], labels))
+        self.write_data(generator, [12, 2], lambda label, at: (label - 1) * math.sin(at // 2) + generator.uniform(-.2, .2))
         recipe = self.recipe("""model:
   layers:
     - {type: Conv1d, name: a, out_channels: 8, kernel_size: 3, padding: 1}
@@ -64,18 +71,12 @@ train: {epochs: 6, optimizer: {type: adamw, lr: 0.01}}
         trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
         self.assertRegex(trained, r"\n2\.0 +weight +int8")
         self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
-        judged = self.succeed("verify", "run")
-        self.assertRegex(judged, r"\n0 of \d+ codes differ")
-        if "ONNX: skipped" not in judged:
-            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*; 0 of 36 outputs differ")
+        self.exports_the_same("run")
 
     def test_attention_that_joins_the_batch_with_its_heads(self):
         """As PyTorch's nn.MultiheadAttention is exported: steps before samples, [steps, n * heads, of a head]."""
         generator = random.Random(5)
-
-        def weights(name, *shape):
-            return tensor(name, shape, [generator.uniform(-1, 1) for _ in range(math.prod(shape))])
-
+        weights = weights_by(generator)
         nodes, tensors = [node("Transpose", ["x"], "steps", perm=[1, 0, 2])], []
         for part, order in (("q", [1, 0, 2]), ("k", [1, 2, 0]), ("v", [1, 0, 2])):
             nodes += [node("MatMul", ["steps", f"{part}.weight"], f"{part}_of_steps"),
@@ -91,18 +92,12 @@ train: {epochs: 6, optimizer: {type: adamw, lr: 0.01}}
                     tensor("heads", [3], [4, -1, 3]), tensor("rows", [2], [-1, 6]), tensor("apart", [3], [4, -1, 6])]
         with open(self.path("attention.onnx"), "wb") as file:
             file.write(model(nodes, tensors, [port("x", ["n", 4, 6])], [port("scores_", ["n", 3])]))
-        for split, count in (("train", 60), ("test", 12)):
-            labels = [generator.randrange(3) for _ in range(count)]
-            values = [label - 1 + generator.uniform(-1, 1) for label in labels for _ in range(24)]
-            write_split(self.data, split, f32([count, 4, 6], values), i64([count], labels))
+        self.write_data(generator, [4, 6], lambda label, at: label - 1 + generator.uniform(-1, 1))
         recipe = self.recipe("model: {onnx: attention.onnx}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n" +
                              QUANTIZE.replace(", Conv2d", "") + "export: {formats: [safetensors, onnx]}\n")
         trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]", "--set", "data.normalize=none")
         self.assertRegex(trained, r"\nnode_of_shares +output +uint8 .* probabilities\n")
-        judged = self.succeed("verify", "run")
-        self.assertRegex(judged, r"\n0 of \d+ codes differ")
-        if "ONNX: skipped" not in judged:
-            self.assertRegex(judged, r"ONNX Runtime [\d.]+: .*; 0 of 36 outputs differ")
+        self.exports_the_same("run")
 
     def test_a_network_that_cannot_be_exported_is_told_at_import(self):
         """Means of the rows of all samples at once."""
