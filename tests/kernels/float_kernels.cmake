@@ -14,5 +14,4 @@ steelyard_add_tests(float_kernels_test
     softmax_test.cpp
     unary_test.cpp
   DEPENDS steelyard::kernels
-  AGAIN x86-64-v2 x86-64-v3 eigen
-  LABELS quick)
+  AGAIN x86-64-v2 x86-64-v3 eigen)
