@@ -1,3 +1,4 @@
+# Not among the quick tests: as many as a quarter of all, each a process of its own.
 steelyard_add_tests(float_kernels_test
   SOURCES
     activation_test.cpp
