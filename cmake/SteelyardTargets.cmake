@@ -39,6 +39,8 @@ endif()
 add_library(steelyard_warnings INTERFACE)
 target_compile_options(steelyard_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
+  # In a group of sources gcc takes a class of one of them for one of a header.
+  $<$<AND:$<BOOL:${STEELYARD_GROUPS}>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:-Wno-subobject-linkage>
   # clang tells of each loop that it does not vectorize, and of libstdc++ 12's own std::stable_sort.
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed -Wno-deprecated-declarations>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${STEELYARD_WERROR}>>:-Werror>
@@ -67,7 +69,7 @@ function(steelyard_add_library name)
   add_library(steelyard_${name} STATIC ${arg_SOURCES})
   add_library(steelyard::${name} ALIAS steelyard_${name})
   set_target_properties(steelyard_${name} PROPERTIES EXPORT_NAME ${name}
-                        POSITION_INDEPENDENT_CODE ON)
+                        POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${STEELYARD_GROUPS})
   target_include_directories(steelyard_${name} PUBLIC
     $<BUILD_INTERFACE:${STEELYARD_INCLUDE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(steelyard_${name} PUBLIC steelyard_flags ${arg_DEPENDS}

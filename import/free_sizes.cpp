@@ -45,18 +45,18 @@ bool same_values(const NamedTensor& a, const NamedTensor& b) {
   return std::equal(x.begin(), x.end(), y.begin(), y.end());
 }
 
-std::string described(const NodeSpec& node) { return node.name + " (" + node.type + ")"; }
+std::string node_text(const NodeSpec& node) { return node.name + " (" + node.type + ")"; }
 
 // The module in which two translations differ; "" where they do not.
 std::string first_difference(const Imported& a, const Imported& b) {
   const auto& nodes = a.graph.nodes;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (i >= b.graph.nodes.size()) return described(nodes[i]);
+    if (i >= b.graph.nodes.size()) return node_text(nodes[i]);
     const NodeSpec& other = b.graph.nodes[i];
     if (nodes[i] == other) continue;
     const bool both_have_it = std::any_of(
         nodes.begin(), nodes.end(), [&](const NodeSpec& node) { return node.name == other.name; });
-    return described(both_have_it ? nodes[i] : other);
+    return node_text(both_have_it ? nodes[i] : other);
   }
   if (b.graph.nodes.size() > nodes.size()) return b.graph.nodes[nodes.size()].name;
   const bool same = std::equal(a.weights.begin(), a.weights.end(), b.weights.begin(),

@@ -41,7 +41,7 @@ OptionValue option_from(const Json& json) {
   }
   // A list of reals is an object, so that whole numbers among them stay reals.
   if (json.is_object()) return json.at("reals").get<std::vector<double>>();
-  return integers_of<std::int64_t>(json);
+  return steelyard::integers_of<std::int64_t>(json);
 }
 
 Json to_json(const NodeSpec& node) {
@@ -88,7 +88,7 @@ Json to_json(const InputPartSpec& part) {
 }
 
 Shape sample_from(const Json& json) {
-  const Shape shape = integers_of<std::int64_t>(json);
+  const Shape shape = steelyard::integers_of<std::int64_t>(json);
   for (const std::int64_t dim : shape) {
     if (dim < 1 || dim > (std::int64_t{1} << 31)) throw std::invalid_argument("sizes of a sample");
   }

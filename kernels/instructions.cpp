@@ -4,34 +4,49 @@
 #include <stdexcept>
 #ifdef STEELYARD_LEVELS
 #include <vector>
+
+#include "steelyard/kernels/cpu/levels.h"
 #endif
 
 namespace steelyard::kernels {
 namespace {
 
 #ifdef STEELYARD_LEVELS
-// Those of the processor, which the operating system lets programs use, lowest first.
-std::vector<InstructionLevel> levels_of_processor() {
+bool processor_has(InstructionLevel level) {
   __builtin_cpu_init();
+  switch (level) {
+    case InstructionLevel::kV2:
+      return __builtin_cpu_supports("x86-64-v2");
+    case InstructionLevel::kV3:
+      return __builtin_cpu_supports("x86-64-v3");
+    default:
+      return __builtin_cpu_supports("x86-64-v4");
+  }
+}
+
+// Those of the build that the processor has and the operating system lets programs use, lowest
+// first.
+std::vector<InstructionLevel> usable_levels() {
   std::vector<InstructionLevel> levels;
-  if (__builtin_cpu_supports("x86-64-v2")) levels.push_back(InstructionLevel::kV2);
-  if (__builtin_cpu_supports("x86-64-v3")) levels.push_back(InstructionLevel::kV3);
-  if (__builtin_cpu_supports("x86-64-v4")) levels.push_back(InstructionLevel::kV4);
+  for (const BuiltLevel& built : built_levels()) {
+    if (processor_has(built.level)) levels.push_back(built.level);
+  }
   if (levels.empty()) {
-    throw std::runtime_error(
-        "[instructions] expected a processor with the instructions of x86-64-v2, got an older one");
+    throw std::runtime_error("[instructions] expected a processor with the instructions of " +
+                             std::string(instruction_level_name(built_levels().front().level)) +
+                             ", got an older one");
   }
   return levels;
 }
 
 InstructionLevel level_of_name(const std::string& name) {
   std::string expected;
-  for (const InstructionLevel level : levels_of_processor()) {
+  for (const InstructionLevel level : usable_levels()) {
     if (instruction_level_name(level) == name) return level;
     expected += (expected.empty() ? "" : " or ") + std::string(instruction_level_name(level));
   }
   throw std::invalid_argument("[instructions] expected STEELYARD_INSTRUCTIONS to be " + expected +
-                              " on this processor, got '" + name + "'");
+                              " in this build and on this processor, got '" + name + "'");
 }
 #else
 InstructionLevel level_of_name(const std::string& name) {
@@ -77,7 +92,7 @@ bool has_vnni() {
 
 #ifdef STEELYARD_LEVELS
 InstructionLevel instruction_level() {
-  static const InstructionLevel highest = levels_of_processor().back();
+  static const InstructionLevel highest = usable_levels().back();
   return instruction_limit().value_or(highest);
 }
 

@@ -5,15 +5,6 @@
 #include "steelyard/framework/error.h"
 
 namespace steelyard::comm {
-namespace {
-
-struct Add {
-  void operator()(std::span<std::int64_t> mine, std::span<const std::int64_t> theirs) const {
-    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs[i];
-  }
-};
-
-}  // namespace
 
 Collectives::Collectives(Transport& transport, std::size_t piece_bytes)
     : transport_(transport), piece_bytes_(std::max<std::size_t>(piece_bytes, 1)) {

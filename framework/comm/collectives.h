@@ -20,6 +20,15 @@
 
 namespace steelyard::comm {
 
+// The sum, as collectives combine it. One thread adds: it shares the machine with the threads that
+// compute the next gradients.
+struct Add {
+  template <typename T>
+  void operator()(std::span<T> mine, std::span<const T> theirs) const {
+    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs[i];
+  }
+};
+
 class Collectives {
  public:
   // No message is longer than `piece_bytes`. Throws InputError when the number of ranks is not a

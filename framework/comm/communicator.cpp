@@ -21,14 +21,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// One thread adds: it shares the machine with the threads that compute the next gradients.
-struct Add {
-  template <typename T>
-  void operator()(std::span<T> mine, std::span<const T> theirs) const {
-    for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs[i];
-  }
-};
-
 float larger(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<float>::quiet_NaN();
   if (a != b) return a > b ? a : b;

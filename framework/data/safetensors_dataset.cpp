@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-StoredArray::Kind kind_of(DType dtype) {
+StoredArray::Kind array_kind_of(DType dtype) {
   using Kind = StoredArray::Kind;
   if (dtype == DType::kBool) return Kind::kBool;
   if (dtype == DType::kU8) return Kind::kUnsigned;
@@ -58,7 +58,7 @@ class TensorsInFile {
     return {range_of_file(reader_.file(), 0, reader_.file()->size()),
             reader_.header_bytes().size() + entry.begin,
             name() + ": " + printable(tensor),
-            kind_of(entry.dtype),
+            array_kind_of(entry.dtype),
             static_cast<std::int64_t>(dtype_bytes(entry.dtype)),
             entry.shape};
   }

@@ -13,7 +13,7 @@
 namespace steelyard {
 namespace {
 
-using Axes = std::array<ResizedAxis, 2>;
+using ResizedAxes = std::array<ResizedAxis, 2>;
 
 // [outputs, inputs], or [inputs, outputs] for the gradient, as `like` is.
 Variable weights_of(const ResizedAxis& axis, bool turned, const Variable& like) {
@@ -31,9 +31,9 @@ Variable weighted(const Variable& x, std::size_t dimension, const Variable& weig
 
 std::int64_t repeats_of(const ResizedAxis& axis) { return std::max<std::int64_t>(axis.repeats, 1); }
 
-bool repeats(const Axes& axes) { return repeats_of(axes[0]) * repeats_of(axes[1]) > 1; }
+bool repeats(const ResizedAxes& axes) { return repeats_of(axes[0]) * repeats_of(axes[1]) > 1; }
 
-Tensor resized(const Tensor& x, const Axes& axes) {
+Tensor resized(const Tensor& x, const ResizedAxes& axes) {
   const NoGradGuard no_grad;
   Variable y(repeats(axes) ? repeated(x, repeats_of(axes[0]), repeats_of(axes[1])) : x);
   for (std::size_t i = 0; i < 2; ++i) {
@@ -42,11 +42,11 @@ Tensor resized(const Tensor& x, const Axes& axes) {
   return y.value();
 }
 
-class ResizeFunction : public Function, public Describes<Axes> {
+class ResizeFunction : public Function, public Describes<ResizedAxes> {
  public:
-  explicit ResizeFunction(Axes axes) : axes_(std::move(axes)) {}
+  explicit ResizeFunction(ResizedAxes axes) : axes_(std::move(axes)) {}
   std::string name() const override { return "resize"; }
-  Axes described() const override { return axes_; }
+  ResizedAxes described() const override { return axes_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     const NoGradGuard no_grad;
@@ -59,7 +59,7 @@ class ResizeFunction : public Function, public Describes<Axes> {
   }
 
  private:
-  Axes axes_;
+  ResizedAxes axes_;
 };
 
 }  // namespace
@@ -98,7 +98,7 @@ Variable resize(const Variable& x, const ResizedAxis& height, const ResizedAxis&
     };
     ops::fail("resize", "images of " + size(height) + " x " + size(width), shape_string(x.shape()));
   }
-  const Axes axes{height, width};
+  const ResizedAxes axes{height, width};
   Tensor y = resized(x.value(), axes);
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<ResizeFunction>(axes), {x});

@@ -1,6 +1,8 @@
 // run() on the CPU: that of the level that was chosen.
 #include "steelyard/kernels/cpu/levels.h"
 
+#include <algorithm>
+
 #include "steelyard/kernels/all_kernels.h"
 #include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/instructions.h"
@@ -25,14 +27,8 @@ void set_run(KernelList<K...>, void (*const* functions)()) {
 }
 
 LevelKernels kernels_of(InstructionLevel level) {
-  switch (level) {
-    case InstructionLevel::kV2:
-      return steelyard_kernels_v2();
-    case InstructionLevel::kV3:
-      return steelyard_kernels_v3();
-    default:
-      return steelyard_kernels_v4();
-  }
+  const auto is_it = [level](const BuiltLevel& built) { return built.level == level; };
+  return std::ranges::find_if(built_levels(), is_it)->kernels();
 }
 
 void choose() {

@@ -186,7 +186,7 @@ ModulePointer build_resnet(const ResnetDesign& design, const LayerSpec& spec, Rn
   return std::make_shared<Sequential>(modules);
 }
 
-struct DropoutSpec {
+struct DropoutOption {
   double dropout = 0.2;
 };
 
@@ -198,7 +198,7 @@ struct V2Stage {
   std::int64_t stride;
 };
 
-ModulePointer build_mobilenet_v2(DropoutSpec options, const LayerSpec& spec, Rng& rng) {
+ModulePointer build_mobilenet_v2(DropoutOption options, const LayerSpec& spec, Rng& rng) {
   constexpr V2Stage kStages[] = {{1, 16, 1, 1}, {6, 24, 2, 2},  {6, 32, 3, 2}, {6, 64, 4, 2},
                                  {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}};
   constexpr std::int64_t kLast = 1280;
@@ -277,7 +277,7 @@ std::int64_t multiple_of_8(std::int64_t channels) {
   return 10 * nearest < 9 * channels ? nearest + 8 : nearest;
 }
 
-ModulePointer build_mobilenet_v3(const V3Design& design, const DropoutSpec& options,
+ModulePointer build_mobilenet_v3(const V3Design& design, const DropoutOption& options,
                                  const LayerSpec& spec, Rng& rng) {
   ImageNetwork network(spec, rng, {.eps = 1e-3, .momentum = 0.01});
   std::vector<ModulePointer> features{network.block(16, 3, 2, 1, plain<Hardswish>)};
@@ -308,7 +308,7 @@ struct EfficientStage {
   int blocks;
 };
 
-ModulePointer build_efficientnet_b0(DropoutSpec options, const LayerSpec& spec, Rng& rng) {
+ModulePointer build_efficientnet_b0(DropoutOption options, const LayerSpec& spec, Rng& rng) {
   constexpr EfficientStage kStages[] = {{1, 3, 1, 16, 1}, {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2},
                                         {6, 3, 2, 80, 3}, {6, 5, 1, 112, 3}, {6, 5, 2, 192, 4},
                                         {6, 3, 1, 320, 1}};
@@ -348,21 +348,21 @@ void add_torchvision_models(ModelRegistry& registry) {
              {false, {2, 2, 2, 2}});
   add_resnet("resnet34", "torchvision's", {false, {3, 4, 6, 3}});
   add_resnet("resnet50", "torchvision's", {true, {3, 4, 6, 3}});
-  const std::vector<Row<DropoutSpec>> rows{
-      dropout_row(&DropoutSpec::dropout, "an input of the last layer in training")};
-  registry.add_model<DropoutSpec>("mobilenet_v2", "torchvision's (Sandler et al., 2018)", rows,
+  const std::vector<Row<DropoutOption>> rows{
+      dropout_row(&DropoutOption::dropout, "an input of the last layer in training")};
+  registry.add_model<DropoutOption>("mobilenet_v2", "torchvision's (Sandler et al., 2018)", rows,
                                   build_mobilenet_v2);
-  registry.add_model<DropoutSpec>("mobilenet_v3_small", "torchvision's (Howard et al., 2019)", rows,
-                                  [](DropoutSpec options, const LayerSpec& spec, Rng& rng) {
+  registry.add_model<DropoutOption>("mobilenet_v3_small", "torchvision's (Howard et al., 2019)", rows,
+                                  [](DropoutOption options, const LayerSpec& spec, Rng& rng) {
                                     return build_mobilenet_v3(mobilenet_v3_small(), options, spec,
                                                               rng);
                                   });
-  registry.add_model<DropoutSpec>("mobilenet_v3_large", "torchvision's", rows,
-                                  [](DropoutSpec options, const LayerSpec& spec, Rng& rng) {
+  registry.add_model<DropoutOption>("mobilenet_v3_large", "torchvision's", rows,
+                                  [](DropoutOption options, const LayerSpec& spec, Rng& rng) {
                                     return build_mobilenet_v3(mobilenet_v3_large(), options, spec,
                                                               rng);
                                   });
-  registry.add_model<DropoutSpec>("efficientnet_b0",
+  registry.add_model<DropoutOption>("efficientnet_b0",
                                   "torchvision's, without stochastic depth (Tan and Le, 2019)",
                                   rows, build_efficientnet_b0);
 }

@@ -13,14 +13,14 @@ namespace steelyard {
 namespace {
 
 constexpr std::int64_t kColumns = 8;
-constexpr std::int64_t kMostClasses = 16;
+constexpr std::int64_t kMostSheetClasses = 16;
 constexpr std::int64_t kGap = 4;            // pixels
 constexpr std::int64_t kSmallestTile = 64;  // smaller images are shown larger
 
 std::vector<std::vector<std::int64_t>> samples_of_classes(const Dataset& train) {
   const bool labelled = train.targets.dtype() == DType::kI64 && train.targets.rank() == 1;
   const std::int64_t classes =
-      labelled ? std::clamp<std::int64_t>(train.classes, 1, kMostClasses) : 1;
+      labelled ? std::clamp<std::int64_t>(train.classes, 1, kMostSheetClasses) : 1;
   std::vector<std::vector<std::int64_t>> rows(static_cast<std::size_t>(classes));
   for (std::int64_t i = 0; i < train.size(); ++i) {
     const std::int64_t label = labelled ? train.targets.data<std::int64_t>()[i] : 0;

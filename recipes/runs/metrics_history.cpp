@@ -11,9 +11,8 @@
 namespace steelyard {
 namespace {
 
-using Json = nlohmann::json;
 
-Metrics metrics_in(const Json& json) {
+Metrics metrics_in(const nlohmann::json& json) {
   Metrics metrics{.loss = json.at("loss").get<double>()};
   if (json.contains("top1")) metrics.top1 = json.at("top1").get<double>();
   for (const MetricInfo& metric : metric_table()) {
@@ -24,7 +23,7 @@ Metrics metrics_in(const Json& json) {
   return metrics;
 }
 
-std::vector<StepSeconds> rank_seconds_in(const Json& json) {
+std::vector<StepSeconds> rank_seconds_in(const nlohmann::json& json) {
   std::vector<StepSeconds> ranks(json.at("compute").size());
   const auto read = [&](const char* name, double StepSeconds::*member) {
     const auto seconds = json.at(name).get<std::vector<double>>();
@@ -40,7 +39,7 @@ std::vector<StepSeconds> rank_seconds_in(const Json& json) {
   return ranks;
 }
 
-void add_line(MetricsHistory& history, const Json& line) {
+void add_line(MetricsHistory& history, const nlohmann::json& line) {
   const auto type = line.at("type").get<std::string>();
   const auto step = integer_of<std::int64_t>(line.at("step"));
   if (type == "step") {
@@ -62,8 +61,8 @@ void add_line(MetricsHistory& history, const Json& line) {
 
 void add_text(MetricsHistory& history, const std::string& line) {
   try {
-    add_line(history, Json::parse(line));
-  } catch (const Json::exception&) {
+    add_line(history, nlohmann::json::parse(line));
+  } catch (const nlohmann::json::exception&) {
     ++history.unreadable_lines;
   } catch (const std::invalid_argument&) {
     ++history.unreadable_lines;

@@ -53,7 +53,7 @@ steelyard_add_tests(integer_kernels_test
 # A program of this build on processors that lack instructions which this machine has: it chooses its kernels by what
 # the processor says, and nothing of it needs more.
 find_program(STEELYARD_QEMU qemu-x86_64)
-if(STEELYARD_LEVELS AND STEELYARD_QEMU)
+if(STEELYARD_BUILT_LEVELS STREQUAL "v2;v3;v4" AND STEELYARD_QEMU)
   set(nehalem Nehalem)
   set(haswell Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid)
   foreach(processor nehalem haswell)
