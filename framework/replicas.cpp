@@ -1,8 +1,11 @@
 #include "steelyard/framework/replicas.h"
 
 #include <algorithm>
+#include <span>
+#include <stdexcept>
 
 #include "steelyard/framework/divergence.h"
+#include "steelyard/framework/machine_memory.h"
 #include "steelyard/framework/safetensors.h"
 #include "steelyard/framework/sha256.h"
 
@@ -34,12 +37,15 @@ std::string common_message(const std::vector<std::string>& messages) {
 void on_all_ranks(comm::Communicator& ranks, const std::function<void()>& work) {
   if (ranks.size() == 1) return work();
   std::string input, device;
+  const auto sent = [](const char* what) {
+    return std::string(what).substr(0, comm::Communicator::kMostGatheredBytes);
+  };
   try {
     work();
   } catch (const InputError& error) {
-    input = error.what();
+    input = sent(error.what());
   } catch (const DeviceError& error) {
-    device = error.what();
+    device = sent(error.what());
   }
   input = common_message(ranks.gather(input));
   device = common_message(ranks.gather(device));
@@ -61,20 +67,27 @@ void on_first_rank(comm::Communicator& ranks, const std::function<void()>& work)
 
 void broadcast(std::optional<Checkpoint>& checkpoint, comm::Communicator& ranks) {
   if (ranks.size() == 1) return;
-  std::string header, bytes;
+  std::string header;
+  std::uint64_t bytes = 0;
   if (ranks.rank() == 0 && checkpoint) {
     checkpoint->tensors = safetensors_order(std::move(checkpoint->tensors));
     const std::vector<SafetensorsEntry> entries = safetensors_layout(checkpoint->tensors);
     header = encode_safetensors_header(entries, checkpoint->metadata);
-    bytes = std::to_string(entries.empty() ? 0 : entries.back().end);
+    bytes = entries.empty() ? 0 : entries.back().end;
   }
   header = ranks.broadcast(std::move(header));
-  bytes = ranks.broadcast(std::move(bytes));
+  ranks.broadcast(std::as_writable_bytes(std::span(&bytes, 1)));
   checkpoint = header.empty() ? std::nullopt : std::move(checkpoint);
   if (header.empty()) return;
   if (ranks.rank() != 0) {
+    if (bytes > static_cast<std::uint64_t>(machine_memory_bytes())) {
+      throw std::runtime_error("rank 0 announces a checkpoint of " + std::to_string(bytes) +
+                               " bytes, and this machine has memory of " +
+                               std::to_string(machine_memory_bytes()));
+    }
+    const std::size_t prefix = std::min<std::size_t>(kSafetensorsPrefixBytes, header.size());
     SafetensorsHeader parsed = parse_safetensors_header(
-        "rank 0", std::string_view(header).substr(kSafetensorsPrefixBytes), std::stoull(bytes));
+        "checkpoint of rank 0", std::string_view(header).substr(prefix), bytes);
     checkpoint.emplace().metadata = std::move(parsed.metadata);
     for (const SafetensorsEntry& entry : parsed.entries) {
       checkpoint->tensors.push_back({entry.name, Tensor::empty(entry.shape, entry.dtype)});
@@ -103,7 +116,7 @@ void require_equal_replicas(const std::vector<NamedTensor>& tensors, const std::
   if (ranks.size() == 1) return;
   std::string own;
   for (const NamedTensor& t : tensors) own += digest_of(t.tensor);
-  const std::vector<std::string> all = ranks.gather(own);
+  const std::vector<std::string> all = ranks.gather_equal(own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const auto digest = [&](const std::string& of) {

@@ -26,7 +26,7 @@ std::vector<StepSeconds> StepClock::of_all_ranks() const {
   std::string bytes(sizeof own, '\0');
   std::memcpy(bytes.data(), &own, sizeof own);
   std::vector<StepSeconds> all;
-  for (const std::string& of_rank : ranks_.gather(bytes)) {
+  for (const std::string& of_rank : ranks_.gather_equal(bytes)) {
     std::memcpy(&own, of_rank.data(), sizeof own);
     all.push_back(own);
   }

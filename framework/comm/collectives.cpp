@@ -1,10 +1,17 @@
 #include "steelyard/framework/comm/collectives.h"
 
 #include <bit>
+#include <stdexcept>
 
 #include "steelyard/framework/error.h"
 
 namespace steelyard::comm {
+void require_length(int rank, std::uint64_t bytes, Lengths expected) {
+  if (bytes >= expected.least && bytes <= expected.most) return;
+  throw std::runtime_error(
+      "rank " + std::to_string(rank) + " announces " + std::to_string(bytes) + " bytes, expected " +
+      (expected.least == expected.most ? "" : "at most ") + std::to_string(expected.most));
+}
 
 Collectives::Collectives(Transport& transport, std::size_t piece_bytes)
     : transport_(transport), piece_bytes_(std::max<std::size_t>(piece_bytes, 1)) {
@@ -39,26 +46,36 @@ void Collectives::broadcast(std::span<std::byte> bytes, int root) {
   }
 }
 
-std::vector<std::string> Collectives::all_gather(std::string_view bytes) {
+void Collectives::double_blocks(const std::function<std::span<std::byte>(Block)>& bytes_of) {
+  const auto own = static_cast<std::size_t>(rank());
+  for (std::size_t distance = 1; distance < static_cast<std::size_t>(size()); distance *= 2) {
+    const std::size_t first = own & ~(distance - 1);  // of the ranks whose bytes are here
+    exchange(rank() ^ static_cast<int>(distance), bytes_of({first, distance}),
+             bytes_of({first ^ distance, distance}));
+  }
+}
+
+std::vector<std::string> Collectives::all_gather(std::string_view bytes, Lengths expected) {
   const auto ranks = static_cast<std::size_t>(size());
-  std::vector<std::int64_t> sizes(ranks);
-  sizes[static_cast<std::size_t>(rank())] = static_cast<std::int64_t>(bytes.size());
-  all_reduce(std::span<std::int64_t>(sizes), Add{});
+  const auto own = static_cast<std::size_t>(rank());
+  // Not a sum: no rank can change what this one says of itself.
+  std::vector<std::uint64_t> sizes(ranks);
+  sizes[own] = bytes.size();
+  double_blocks([&](Block block) {
+    return std::as_writable_bytes(std::span(sizes).subspan(block.first, block.count));
+  });
   std::vector<std::size_t> begin(ranks + 1);
-  for (std::size_t i = 0; i < ranks; ++i) begin[i + 1] = begin[i] + sizes[i];
+  for (std::size_t i = 0; i < ranks; ++i) {
+    require_length(static_cast<int>(i), sizes[i], expected);
+    begin[i + 1] = begin[i] + sizes[i];
+  }
 
   std::string all(begin.back(), '\0');
-  const auto own = static_cast<std::size_t>(rank());
   std::copy(bytes.begin(), bytes.end(), all.data() + begin[own]);
-  const auto block = [&](std::size_t first, std::size_t count) {
-    return std::as_writable_bytes(
-        std::span<char>(all.data() + begin[first], begin[first + count] - begin[first]));
-  };
-  for (std::size_t distance = 1; distance < ranks; distance *= 2) {
-    const std::size_t first = own & ~(distance - 1);  // of the ranks whose bytes are here
-    exchange(rank() ^ static_cast<int>(distance), block(first, distance),
-             block(first ^ distance, distance));
-  }
+  double_blocks([&](Block block) {
+    const std::size_t size = begin[block.first + block.count] - begin[block.first];
+    return std::as_writable_bytes(std::span<char>(all.data() + begin[block.first], size));
+  });
 
   std::vector<std::string> result;
   for (std::size_t i = 0; i < ranks; ++i) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,15 @@ struct Add {
     for (std::size_t i = 0; i < mine.size(); ++i) mine[i] += theirs[i];
   }
 };
+
+// How many bytes a rank may send.
+struct Lengths {
+  std::size_t least = 0, most = 0;
+};
+
+// Throws std::runtime_error that names the rank if it announces another length: before anything is
+// allocated for it.
+void require_length(int rank, std::uint64_t bytes, Lengths expected);
 
 class Collectives {
  public:
@@ -49,15 +59,22 @@ class Collectives {
 
   // Every rank's bytes become the root's; their sizes are equal.
   void broadcast(std::span<std::byte> bytes, int root);
-  // What every rank gave, in rank order; of any sizes.
-  std::vector<std::string> all_gather(std::string_view bytes);
+  // What every rank gave, in rank order; each of `expected` lengths, or as require_length().
+  std::vector<std::string> all_gather(std::string_view bytes, Lengths expected);
 
  private:
   // Up to this size it pays to send everything in log2(N) messages in place of twice as many.
   static constexpr std::size_t kSmallBytes = 16384;
   static constexpr int kReceived = 0, kPacked = 1;  // of the transport's scratch memory
 
+  // Ranks [first, first + count).
+  struct Block {
+    std::size_t first, count;
+  };
+
   void exchange(int peer, std::span<const std::byte> send, std::span<std::byte> receive);
+  // Every rank's bytes reach all: in each round a pair exchanges the blocks that it has.
+  void double_blocks(const std::function<std::span<std::byte>(Block)>& bytes_of);
   template <typename T, class Combine>
   void double_up(std::span<T> data, Combine combine);
   template <typename T, class Combine>

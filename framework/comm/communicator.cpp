@@ -241,18 +241,27 @@ void Communicator::broadcast(const std::vector<Tensor>& tensors, int root) {
   if (rank_ != root) copy_back(tensors, host);
 }
 
-std::string Communicator::broadcast(std::string bytes, int root) {
+std::string Communicator::broadcast(std::string bytes, int root, std::size_t most) {
   std::uint64_t size = bytes.size();
   broadcast(std::as_writable_bytes(std::span(&size, 1)), root);
+  if (size_ > 1) require_length(root, size, {.most = most});
   bytes.resize(size);
   broadcast(std::as_writable_bytes(std::span<char>(bytes)), root);
   return bytes;
 }
 
-std::vector<std::string> Communicator::gather(std::string_view bytes) {
+std::vector<std::string> Communicator::gather(std::string_view bytes, std::size_t most) {
+  return gather(bytes, Lengths{.most = most});
+}
+
+std::vector<std::string> Communicator::gather_equal(std::string_view bytes) {
+  return gather(bytes, Lengths{.least = bytes.size(), .most = bytes.size()});
+}
+
+std::vector<std::string> Communicator::gather(std::string_view bytes, Lengths lengths) {
   if (size_ == 1) return {std::string(bytes)};
   std::vector<std::string> all;
-  run_job([&](Collectives& collectives) { all = collectives.all_gather(bytes); });
+  run_job([&](Collectives& collectives) { all = collectives.all_gather(bytes, lengths); });
   return all;
 }
 

@@ -58,6 +58,9 @@ class Communicator {
  public:
   using Connect = std::function<std::unique_ptr<Transport>()>;
   static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+  // Of a text from one rank, the header of a checkpoint at most, and from each of all ranks.
+  static constexpr std::size_t kMostBroadcastBytes = std::size_t{32} << 20;
+  static constexpr std::size_t kMostGatheredBytes = std::size_t{1} << 20;
 
   // This process alone: every function returns at once.
   Communicator() = default;
@@ -91,10 +94,14 @@ class Communicator {
   // Every rank's bytes become the root's.
   void broadcast(std::span<std::byte> bytes, int root = 0);
   void broadcast(const std::vector<Tensor>& tensors, int root = 0);
-  // Returns the root's, of any size; what the others give is not used.
-  std::string broadcast(std::string bytes, int root = 0);
-  // What every rank gave, in rank order; of any sizes.
-  std::vector<std::string> gather(std::string_view bytes);
+  // Returns the root's; what the others give is not used. Here and below, every rank throws
+  // std::runtime_error that names a rank which announces another number of bytes than it may send,
+  // before anything is allocated for them.
+  std::string broadcast(std::string bytes, int root = 0, std::size_t most = kMostBroadcastBytes);
+  // What every rank gave, in rank order; each of at most `most` bytes.
+  std::vector<std::string> gather(std::string_view bytes, std::size_t most = kMostGatheredBytes);
+  // The same where all give equally many.
+  std::vector<std::string> gather_equal(std::string_view bytes);
   // Returns when every rank has called it.
   void barrier();
 
@@ -108,6 +115,7 @@ class Communicator {
   using Job = std::function<void(Collectives&)>;
   struct Work;  // a job and how it ended
 
+  std::vector<std::string> gather(std::string_view bytes, Lengths lengths);
   std::shared_ptr<Work> start(Job job);
   void wait(Work& work);
   void run_job(Job job) { wait(*start(std::move(job))); }

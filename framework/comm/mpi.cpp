@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "steelyard/framework/comm/communicator.h"
@@ -34,11 +35,18 @@ constexpr std::chrono::seconds kWatchdogTime{10};
 void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   const std::string what = std::string(call) + ": " + error_text(code);
-  int kind = code;
-  MPI_Error_class(code, &kind);
-  if (kind == MPI_ERR_TRUNCATE) throw std::logic_error(what);
   std::this_thread::sleep_for(kWatchdogTime);
   throw RankLost(what);
+}
+
+int class_of(int code) {
+  int kind = code;
+  MPI_Error_class(code, &kind);
+  return kind;
+}
+
+bool is_truncated(const MPI_Status& status) {
+  return class_of(status.MPI_ERROR) == MPI_ERR_TRUNCATE;
 }
 
 // MPI's own waits ask again and again without a pause, which takes the processor from threads
@@ -68,6 +76,16 @@ void send_at_once() {
   }
 }
 
+// Of Open MPI, whose ranks otherwise listen on every interface: those that mpirun has all started
+// on this machine exchange messages in shared memory.
+void stay_on_this_machine() {
+  const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (here != nullptr && all != nullptr && std::string_view(here) == all) {
+    setenv("OMPI_MCA_btl", "^tcp,ofi", 0);
+  }
+}
+
 class MpiTransport : public Transport {
  public:
   MpiTransport() {
@@ -78,6 +96,7 @@ class MpiTransport : public Transport {
     // Of Open MPI: to yield inside MPI_Init and MPI_Finalize, which wait for all ranks.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     send_at_once();
+    stay_on_this_machine();
     int provided = MPI_THREAD_SINGLE;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED) {
@@ -111,10 +130,16 @@ void MpiTransport::exchange(int peer, std::span<const std::byte> send,
                     &requests[1]),
           "MPI_Isend");
   }
-  std::array<MPI_Status, 2> statuses;
+  std::array<MPI_Status, 2> statuses{};
   Wait wait;
   for (int done = 0; done == 0;) {
-    check(MPI_Testall(2, requests.data(), &done, statuses.data()), "MPI_Testall");
+    const int code = MPI_Testall(2, requests.data(), &done, statuses.data());
+    if (code != MPI_SUCCESS && class_of(code) == MPI_ERR_IN_STATUS && is_truncated(statuses[0])) {
+      throw std::logic_error("rank " + std::to_string(rank_) + " expected no more than " +
+                             std::to_string(receive.size()) + " bytes from rank " +
+                             std::to_string(peer));
+    }
+    check(code, "MPI_Testall");
     if (interrupted_) throw RankLost("this rank leaves");
     if (done == 0) wait.pause();
   }

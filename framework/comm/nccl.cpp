@@ -4,8 +4,8 @@
 
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -22,13 +22,8 @@ void check(ncclResult_t result, const char* call) {
 
 ncclUniqueId shared_id(Communicator& ranks) {
   ncclUniqueId id{};
-  std::string bytes;
-  if (ranks.rank() == 0) {
-    check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-    bytes.assign(id.internal, sizeof id.internal);
-  }
-  bytes = ranks.broadcast(std::move(bytes));
-  std::memcpy(id.internal, bytes.data(), sizeof id.internal);
+  if (ranks.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  ranks.broadcast(std::as_writable_bytes(std::span(id.internal)));
   return id;
 }
 

@@ -1,14 +1,10 @@
 #include "steelyard/framework/comm/neighbours.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>  // IWYU pragma: keep
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,55 +13,41 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <future>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <set>
 #include <stdexcept>
-#include <thread>
 #include <utility>
+
+#include "steelyard/framework/comm/greetings.h"
+#include "steelyard/framework/comm/sockets.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Nonce = std::array<std::uint64_t, 2>;
-constexpr std::chrono::seconds kAnswerTime{3}, kConnectTime{30};
+// Of all connections of this rank; one address is tried for kGreetingTime.
+constexpr std::chrono::seconds kConnectTime{30};
+constexpr std::size_t kMostContactBytes = 65536, kMostMachineBytes = 4096;
 
-std::string error_name() { return std::strerror(errno); }
-
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-// How one rank is found; a random nonce tells it from another program at the same address.
+// How one rank is found.
 struct Contact {
   std::string host;
   int process = 0;
   std::string port;
-  std::string machine;  // equal where the loopback interface is the same
-  Nonce nonce{};
   std::vector<std::string> addresses;
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Contact, host, process, port, machine, nonce, addresses)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Contact, host, process, port, addresses)
 
-struct Hello {
-  Nonce nonce;  // of the rank that is spoken to
-  int rank;     // of the one that speaks
+// What all ranks know of one another before they connect.
+struct Directory {
+  std::vector<std::string> machines;  // equal where the loopback interface is the same
+  std::vector<Contact> contacts;
+  Secret secret{};
 };
 
 std::string first_line(const char* path) {
@@ -78,7 +60,8 @@ std::string first_line(const char* path) {
 std::string machine_name() {
   struct stat network {};
   stat("/proc/self/ns/net", &network);
-  return first_line("/proc/sys/kernel/random/boot_id") + " " + std::to_string(network.st_ino);
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  return (boot.empty() ? host_name() : boot) + " " + std::to_string(network.st_ino);
 }
 
 // Numeric addresses of the interfaces that are up, without loopback and those of one link only.
@@ -106,168 +89,86 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
-bool wait_until_ready(int fd, short events, Clock::time_point deadline) {
-  for (;;) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd one{fd, events, 0};
-    const int ready = poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
-    if (ready > 0) return true;
-    if (ready == 0 || errno != EINTR) return false;
+std::vector<std::string> machines_of(Communicator& ranks) {
+  return ranks.gather(machine_name(), kMostMachineBytes);
+}
+
+Contact read_contact(int rank, const std::string& text) {
+  try {
+    Contact contact = nlohmann::json::parse(text).get<Contact>();
+    contact.host = printable(contact.host);
+    return contact;
+  } catch (const nlohmann::json::exception&) {
+    throw std::runtime_error("rank " + std::to_string(rank) +
+                             " did not say how it is found, but '" + printable(text) + "'");
   }
 }
 
-bool send_all(int fd, const void* data, std::size_t bytes) {
-  return send(fd, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes);  // far below a buffer
+// Rank 0's becomes that of all.
+Secret shared_secret(Communicator& ranks) {
+  Secret secret{};
+  if (ranks.rank() == 0) secret = new_secret();
+  ranks.broadcast(std::as_writable_bytes(std::span(secret)));
+  return secret;
 }
 
-bool receive_all(int fd, void* data, std::size_t bytes, Clock::time_point deadline) {
-  auto* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    if (!wait_until_ready(fd, POLLIN, deadline)) return false;
-    const ssize_t got = recv(fd, at, bytes, 0);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
-    if (got < 0) continue;
-    at += got;
-    bytes -= static_cast<std::size_t>(got);
+Directory exchange_contacts(Communicator& ranks, std::vector<std::string> machines,
+                            const Socket& listener) {
+  Directory directory{std::move(machines), {}, shared_secret(ranks)};
+  const Contact own{host_name(), getpid(), port_of(listener), own_addresses()};
+  for (const std::string& text : ranks.gather(nlohmann::json(own).dump(), kMostContactBytes)) {
+    const int rank = static_cast<int>(directory.contacts.size());
+    directory.contacts.push_back(read_contact(rank, text));
   }
-  return true;
-}
-
-Socket new_socket(int family) {
-  return Socket(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-}
-
-std::string port_of(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  const in_port_t port = address.ss_family == AF_INET6
-                             ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                             : reinterpret_cast<const sockaddr_in&>(address).sin_port;
-  return std::to_string(ntohs(port));
-}
-
-// On every interface, IPv6 and IPv4, where the machine has both.
-Socket listen_anywhere() {
-  Socket fd = new_socket(AF_INET6);
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  const int no = 0;
-  bool bound = fd.get() >= 0 &&
-               setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0 &&
-               bind(fd.get(), reinterpret_cast<sockaddr*>(&v6), sizeof v6) == 0;
-  if (!bound) {
-    fd = new_socket(AF_INET);
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    bound = fd.get() >= 0 && bind(fd.get(), reinterpret_cast<sockaddr*>(&v4), sizeof v4) == 0;
-  }
-  if (!bound || listen(fd.get(), 128) != 0) {
-    throw std::runtime_error("cannot listen for other ranks: " + error_name());
-  }
-  return fd;
-}
-
-Contact own_contact(int listener) {
-  Contact contact{host_name(), getpid(), port_of(listener), machine_name(), {}, own_addresses()};
-  if (getrandom(contact.nonce.data(), sizeof contact.nonce, 0) != sizeof contact.nonce) {
-    throw std::runtime_error("cannot read random bytes: " + error_name());
-  }
-  return contact;
-}
-
-// Takes one connection from a rank that knows our nonce, if one comes before the deadline.
-std::optional<std::pair<int, Socket>> accept_one(int listener, const std::vector<Contact>& contacts,
-                                                 int own, Clock::time_point deadline) {
-  if (!wait_until_ready(listener, POLLIN, deadline)) return std::nullopt;
-  Socket fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  Hello hello{};
-  if (fd.get() < 0 ||
-      !receive_all(fd.get(), &hello, sizeof hello,
-                   std::min(deadline, Clock::now() + kAnswerTime)) ||
-      hello.nonce != contacts[own].nonce || hello.rank < 0 ||
-      hello.rank >= static_cast<int>(contacts.size())) {
-    return std::nullopt;
-  }
-  const Hello answer{contacts[hello.rank].nonce, own};
-  if (!send_all(fd.get(), &answer, sizeof answer)) return std::nullopt;
-  return std::pair(hello.rank, std::move(fd));
-}
-
-Socket connect_to(const std::string& address, const std::string& port, Clock::time_point deadline) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(address.c_str(), port.c_str(), &hints, &found) != 0) return Socket();
-  Socket fd = new_socket(found->ai_family);
-  const int started = connect(fd.get(), found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
-  if (started == 0) return fd;
-  if (errno != EINPROGRESS) return Socket();
-  int error = ETIMEDOUT;
-  socklen_t size = sizeof error;
-  if (wait_until_ready(fd.get(), POLLOUT, deadline)) {
-    getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  }
-  errno = error;
-  return error == 0 ? std::move(fd) : Socket();
+  return directory;
 }
 
 // Tries the addresses of a rank in turn. Several hosts may have one address, of a bridge say: only
-// the right rank knows our nonce.
-Socket connect_to_rank(int rank, const std::vector<Contact>& contacts, int own) {
-  const Contact& there = contacts[rank];
+// the right rank answers.
+Socket connect_to_rank(int rank, const Directory& directory, int own,
+                       SocketClock::time_point last_deadline) {
+  const Contact& there = directory.contacts[rank];
   std::vector<std::string> addresses = there.addresses;
-  if (there.machine == contacts[own].machine) {
+  if (directory.machines[rank] == directory.machines[own]) {
     addresses.insert(addresses.begin(), {"127.0.0.1", "::1"});
   }
   std::string tried;
   for (const std::string& address : addresses) {
-    const auto deadline = Clock::now() + kAnswerTime;
+    const auto deadline = std::min(last_deadline, SocketClock::now() + kGreetingTime);
+    if (SocketClock::now() >= last_deadline) break;
     Socket fd = connect_to(address, there.port, deadline);
-    const std::string reason = fd.get() < 0 ? error_name() : "another program answers";
-    const Hello hello{there.nonce, own};
-    Hello answer{};
-    if (fd.get() >= 0 && send_all(fd.get(), &hello, sizeof hello) &&
-        receive_all(fd.get(), &answer, sizeof answer, deadline) && answer.rank == rank &&
-        answer.nonce == contacts[own].nonce) {
-      return fd;
-    }
-    tried += (tried.empty() ? "" : ", ") + address + " port " + there.port + " (" + reason + ")";
+    const std::string reason = fd ? "it does not answer as that rank" : std::strerror(errno);
+    if (fd && greet_rank(fd, directory.secret, own, rank, deadline)) return fd;
+    tried += (tried.empty() ? "" : ", ") + printable(address) + " port " + printable(there.port) +
+             " (" + reason + ")";
   }
-  throw std::runtime_error("rank " + std::to_string(own) + " on " + contacts[own].host +
+  throw std::runtime_error("rank " + std::to_string(own) + " on " + directory.contacts[own].host +
                            " cannot reach rank " + std::to_string(rank) + " on " + there.host +
                            " over TCP: " + (tried.empty() ? "it has no address" : tried));
 }
 
 // One side of each pair connects, the other accepts; both at the same time.
-std::vector<Socket> connect_pairs(int listener, const std::vector<Contact>& contacts, int own) {
-  const int ranks = static_cast<int>(contacts.size());
-  std::vector<Socket> sockets(contacts.size());
-  int awaited = 0;
-  for (int distance = 1; distance < ranks; distance *= 2) awaited += (own & distance) == 0;
-  std::thread acceptor([&, awaited]() mutable {
-    for (const auto deadline = Clock::now() + kConnectTime;
-         awaited > 0 && Clock::now() < deadline;) {
-      if (auto pair = accept_one(listener, contacts, own, deadline)) {
-        sockets[pair->first] = std::move(pair->second);
-        --awaited;
-      }
-    }
-  });
-  std::exception_ptr error;
-  try {
-    for (int distance = 1; distance < ranks; distance *= 2) {
-      const int rank = own ^ distance;
-      if (rank < own) sockets[rank] = connect_to_rank(rank, contacts, own);
-    }
-  } catch (...) {
-    error = std::current_exception();
+std::map<int, Socket> connect_pairs(const Socket& listener, const Directory& directory, int own) {
+  const int ranks = static_cast<int>(directory.contacts.size());
+  const auto deadline = SocketClock::now() + kConnectTime;
+  std::set<int> awaited;
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    if ((own & distance) == 0) awaited.insert(own | distance);
   }
-  acceptor.join();
-  if (error) std::rethrow_exception(error);
+  const auto note = [&](const std::string& text) {
+    const std::string line = "note: rank " + std::to_string(own) + " on " +
+                             directory.contacts[own].host + ": " + text + "\n";
+    std::fputs(line.c_str(), stderr);
+  };
+  auto accepted = std::async(std::launch::async, [&] {
+    return admit_ranks(listener, directory.secret, own, awaited, deadline, note);
+  });
+  std::map<int, Socket> sockets;
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    const int rank = own ^ distance;
+    if (rank < own) sockets[rank] = connect_to_rank(rank, directory, own, deadline);
+  }
+  sockets.merge(accepted.get());
   return sockets;
 }
 
@@ -280,21 +181,21 @@ std::string host_name() {
 }
 
 int rank_on_machine(Communicator& ranks) {
-  const std::vector<std::string> machines = ranks.gather(machine_name());
+  const std::vector<std::string> machines = machines_of(ranks);
   const auto own = machines.begin() + ranks.rank();
   return static_cast<int>(std::count(machines.begin(), own, *own));
 }
 
 std::vector<Neighbour> connect_neighbours(Communicator& ranks) {
-  const Socket listener = listen_anywhere();
-  std::vector<Contact> contacts;
-  for (const std::string& text : ranks.gather(nlohmann::json(own_contact(listener.get())).dump())) {
-    contacts.push_back(nlohmann::json::parse(text).get<Contact>());
-  }
-  std::vector<Socket> sockets;
+  std::vector<std::string> machines = machines_of(ranks);
+  const bool one_machine =
+      std::count(machines.begin(), machines.end(), machines[0]) == ranks.size();
+  const Socket listener = one_machine ? listen_on_loopback() : listen_on_all_interfaces();
+  const Directory directory = exchange_contacts(ranks, std::move(machines), listener);
+  std::map<int, Socket> sockets;
   std::string problem;
   try {
-    sockets = connect_pairs(listener.get(), contacts, ranks.rank());
+    sockets = connect_pairs(listener, directory, ranks.rank());
   } catch (const std::runtime_error& error) {
     problem = error.what();
   }
@@ -306,8 +207,8 @@ std::vector<Neighbour> connect_neighbours(Communicator& ranks) {
     const int rank = ranks.rank() ^ distance;
     const int yes = 1;
     setsockopt(sockets[rank].get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-    neighbours.push_back(
-        {rank, contacts[rank].host, contacts[rank].process, sockets[rank].release()});
+    const Contact& contact = directory.contacts[rank];
+    neighbours.push_back({rank, contact.host, contact.process, sockets[rank].release()});
   }
   return neighbours;
 }

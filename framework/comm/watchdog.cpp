@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -19,6 +21,7 @@
 
 #include "steelyard/framework/comm/prompt_thread.h"
 #include "steelyard/framework/comm/signals.h"
+#include "steelyard/framework/printable.h"
 
 namespace steelyard::comm {
 namespace {
@@ -171,10 +174,14 @@ class Watchdog::Loop {
     }
   }
 
-  // The other end's system has all that was sent.
+  // The other end's system has all that was sent, or has reset the connection.
   static bool has_arrived(int socket) {
     int left = 0;
-    return ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0;
+    tcp_info connection{};
+    socklen_t size = sizeof connection;
+    return ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0 ||
+           getsockopt(socket, IPPROTO_TCP, TCP_INFO, &connection, &size) != 0 ||
+           connection.tcpi_state == TCP_CLOSE;
   }
 
   // The other end has closed it too. Reads whatever there is.
@@ -226,6 +233,7 @@ class Watchdog::Loop {
       from.received_bytes += static_cast<std::size_t>(got);
       if (from.received_bytes < sizeof(Notice)) continue;
       from.received_bytes = 0;
+      from.incoming.host.back() = from.incoming.reason.back() = '\0';  // whatever was sent
       from.heard = Clock::now();
       if (!take(from)) return false;
     }
@@ -268,10 +276,11 @@ class Watchdog::Loop {
     tell_all(loss);
     const std::string checkpoint = state_.checkpoint();
     const std::string message =
-        "lost: rank " + std::to_string(loss.rank) + " on " + loss.host.data() + " (process " +
-        std::to_string(loss.process) + ", last known at step " + std::to_string(loss.step) +
-        "): " + loss.reason.data() + "; rank " + std::to_string(rank_) + " on " + host_name() +
-        " stops at step " + std::to_string(state_.step()) + "; " +
+        "lost: rank " + std::to_string(loss.rank) + " on " + printable(loss.host.data()) +
+        " (process " + std::to_string(loss.process) + ", last known at step " +
+        std::to_string(loss.step) + "): " + printable(loss.reason.data(), loss.reason.size()) +
+        "; rank " + std::to_string(rank_) + " on " + host_name() + " stops at step " +
+        std::to_string(state_.step()) + "; " +
         (checkpoint.empty() ? "nothing was saved since the start: start it again as before"
                             : "--resume continues from " + checkpoint);
     if (options_.on_loss) return options_.on_loss(message);

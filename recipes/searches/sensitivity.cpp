@@ -337,16 +337,14 @@ class Measurement {
   }
   void share() {
     std::string own;
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      if (!is_own(i)) continue;
-      const EffectNumbers numbers = numbers_of(at(places_[i]));
+    for (const Place& place : places_) {  // those of others too: every rank gives as much
+      const EffectNumbers numbers = numbers_of(at(place));
       own.append(reinterpret_cast<const char*>(&numbers), sizeof numbers);
     }
-    const std::vector<std::string> all = ranks_.gather(own);
+    const std::vector<std::string> all = ranks_.gather_equal(own);
     for (std::size_t i = 0; i < places_.size(); ++i) {
       EffectNumbers numbers;
-      std::memcpy(&numbers, all[i % all.size()].data() + i / all.size() * sizeof numbers,
-                  sizeof numbers);
+      std::memcpy(&numbers, all[i % all.size()].data() + i * sizeof numbers, sizeof numbers);
       at(places_[i]) = effect_of(at(places_[i]).bits, numbers);
     }
   }

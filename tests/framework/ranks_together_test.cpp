@@ -1,15 +1,19 @@
 // What ranks do together: errors that become those of all, and evaluation.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "steelyard/framework/comm/threads.h"
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/replicas.h"
+#include "steelyard/framework/safetensors_header.h"
 #include "steelyard/layers/builders.h"
 #include "tests/support/temporary_folder.h"
 
@@ -53,6 +57,38 @@ TEST(OnAllRanks, AnErrorOfOneIsThatOfAll) {
     });
     EXPECT_EQ(equal, 4) << c.name;
   }
+}
+
+std::string checkpoint_header(std::int64_t floats) {
+  return encode_safetensors_header(
+      {{"weight", DType::kF32, {floats}, 0, static_cast<std::uint64_t>(4 * floats)}}, {});
+}
+
+// The message of rank 1, where rank 0 sends this in place of a checkpoint.
+std::string message_beside(const std::string& header, std::uint64_t bytes) {
+  std::string message;
+  run_as_ranks(2, [&](Communicator& ranks) {
+    if (ranks.rank() == 0) {
+      ranks.broadcast(header);
+      ranks.broadcast(std::as_writable_bytes(std::span(&bytes, 1)));
+      return;
+    }
+    message = message_of<std::runtime_error>([&] {
+      std::optional<Checkpoint> checkpoint;
+      broadcast(checkpoint, ranks);
+    });
+  });
+  return message;
+}
+
+TEST(BroadcastOfACheckpoint, WhatRankZeroAnnouncesIsBounded) {
+  const std::int64_t floats = std::int64_t{1} << 50;
+  EXPECT_THAT(message_beside(checkpoint_header(floats), 4 * floats),
+              ::testing::StartsWith("rank 0 announces a checkpoint of 4503599627370496 bytes, and "
+                                    "this machine has memory of "));
+  EXPECT_THAT(message_beside(checkpoint_header(floats), 4096),
+              ::testing::StartsWith("checkpoint of rank 0: "));
+  EXPECT_THAT(message_beside("{}", 0), ::testing::StartsWith("checkpoint of rank 0: "));
 }
 
 thread_local bool is_rank = false;

@@ -43,6 +43,26 @@ def is_running(process):
     return bool(stat) and stat.rsplit(b") ", 1)[1][:1] not in b"ZX"
 
 
+LOOPBACK = ("0100007F", "00000000000000000000000001000000")  # as /proc/net/tcp and tcp6 write them
+
+
+def listening_addresses(process):
+    """The addresses, as in /proc/net/tcp, at which a process listens."""
+    sockets = set()
+    for link in glob.glob(f"/proc/{process}/fd/*"):
+        try:
+            sockets.update(re.findall(r"^socket:\[(\d+)\]$", os.readlink(link)))
+        except OSError:  # closed meanwhile
+            pass
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in _bytes_of(f"/proc/{process}/net/{table}").decode().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in sockets:
+                found.append(fields[1].split(":")[0])
+    return found
+
+
 def rank_processes(argument):
     """{rank: process id} of the ranks that were started with this argument."""
     found = {}

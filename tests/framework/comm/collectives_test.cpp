@@ -5,11 +5,14 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <functional>
+#include <limits>
 #include <thread>
 
 #include "steelyard/framework/comm/threads.h"
 #include "steelyard/framework/error.h"
 #include "tests/framework/comm/comm_cases.h"
+#include "tests/support/temporary_folder.h"
 
 namespace steelyard {
 namespace {
@@ -75,6 +78,61 @@ TEST(Communicator, RefusesMessagesOfOtherSizes) {
     ranks.sum(counts);
   };
   EXPECT_THROW(run_as_ranks(2, body), std::logic_error);
+}
+
+// The message of rank 0, where rank 1 exchanges `counts` in place of what rank 0 exchanges.
+std::string message_beside(std::vector<std::int64_t> counts,
+                           const std::function<void(Communicator&)>& exchange) {
+  std::string message;
+  run_as_ranks(2, [&](Communicator& ranks) {
+    if (ranks.rank() == 0) {
+      message = testing::message_of<std::runtime_error>([&] { exchange(ranks); });
+    } else {
+      ranks.sum(counts);  // on the wire: 8 bytes each
+    }
+  });
+  return message;
+}
+
+TEST(Communicator, ALengthThatARankAnnouncesIsBounded) {
+  const auto gather = [](Communicator& ranks) { ranks.gather("own"); };
+  EXPECT_EQ(message_beside({std::numeric_limits<std::int64_t>::max()}, gather),
+            "rank 1 announces 9223372036854775807 bytes, expected at most 1048576");
+  EXPECT_EQ(message_beside({-1}, gather),
+            "rank 1 announces 18446744073709551615 bytes, expected at most 1048576");
+  EXPECT_EQ(message_beside({11}, [](Communicator& ranks) { ranks.gather("own", 10); }),
+            "rank 1 announces 11 bytes, expected at most 10");
+  EXPECT_EQ(message_beside({4}, [](Communicator& ranks) { ranks.gather_equal("own"); }),
+            "rank 1 announces 4 bytes, expected 3");
+}
+
+TEST(Communicator, TheLengthOfABroadcastIsBounded) {
+  for (const std::size_t most : {std::size_t{10}, Communicator::kMostBroadcastBytes}) {
+    std::vector<std::string> messages(4);
+    run_as_ranks(4, [&](Communicator& ranks) {
+      if (ranks.rank() == 2) {
+        std::uint64_t size = most + 1;
+        ranks.broadcast(std::as_writable_bytes(std::span(&size, 1)), 2);
+        return;
+      }
+      messages[static_cast<std::size_t>(ranks.rank())] =
+          testing::message_of<std::runtime_error>([&] { ranks.broadcast(std::string(), 2, most); });
+    });
+    const std::string expected = "rank 2 announces " + std::to_string(most + 1) +
+                                 " bytes, expected at most " + std::to_string(most);
+    EXPECT_THAT(messages, ::testing::ElementsAre(expected, expected, "", expected));
+  }
+}
+
+TEST(Communicator, EqualSizesAreRequired) {
+  std::vector<std::string> messages(2);
+  run_as_ranks(2, [&](Communicator& ranks) {
+    EXPECT_THAT(ranks.gather_equal(std::to_string(ranks.rank())), ::testing::ElementsAre("0", "1"));
+    messages[static_cast<std::size_t>(ranks.rank())] = testing::message_of<std::runtime_error>(
+        [&] { ranks.gather_equal(std::string(static_cast<std::size_t>(5 - ranks.rank()), 'x')); });
+  });
+  EXPECT_THAT(messages, ::testing::ElementsAre("rank 1 announces 4 bytes, expected 5",
+                                               "rank 0 announces 5 bytes, expected 4"));
 }
 
 TEST(Communicator, AStartedSumProceedsBesideItsCaller) {

@@ -146,6 +146,19 @@ class Mpi(unittest.TestCase):
             self.assertNotIn("lost:", err)
             self.assertFalse(os.path.exists(job.log_path(0)))
 
+    def test_ranks_of_one_machine_listen_on_the_loopback_alone(self):
+        with Job(2, "steps") as job:
+            for process in job.process_ids().values():
+                self.assertEqual([a for a in mpirun.listening_addresses(process) if a not in mpirun.LOOPBACK], [])
+
+    def test_a_length_that_a_rank_sends_is_bounded(self):
+        for what, error in (("announce", "rank 1 announces 4611686018427387904 bytes, expected at most 1048576"),
+                            ("longer", "rank 0 expected no more than 8 bytes from rank 1")):
+            with Job(2, what) as job:
+                code, _, err = job.end()
+                self.assertNotEqual(code, 0)
+                self.assertIn("failed: " + error, err)
+
     def test_a_rank_that_fails_tells_the_others_why(self):
         with Job(2, "fail") as job:
             code, _, err = job.end()

@@ -4,7 +4,12 @@
 //                                and every 20 steps "rank 0 step 40"
 //   ranks_program fail           as steps, but rank 0 leaves with an error after some
 //   ranks_program end            comes to the end, where the last rank is killed in MPI_Finalize
-//   ranks_program measure        prints microseconds of small and large collectives
+//   ranks_program lengths        rank 1 of two announces other lengths than it may and sends more
+//   than
+//                                is asked for; rank 0 prints what it throws
+//   ranks_program announce       the last of two ranks announces more bytes than it may send
+//   ranks_program longer         the last of two ranks sends a longer message than the other
+//   expects ranks_program measure        prints microseconds of small and large collectives
 // A second argument is the folder for rank-N.log.
 #include <unistd.h>
 
@@ -15,6 +20,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "steelyard/framework/comm/ranks.h"
 #include "steelyard/framework/error.h"
@@ -62,6 +68,20 @@ void steps(Communicator& ranks, comm::RankState& state, std::int64_t failing_ste
   }
 }
 
+// The first rank gathers while the last one takes a sum, of 8 bytes for each number.
+void wrong_lengths(Communicator& ranks, std::vector<std::int64_t> numbers) {
+  if (ranks.rank() == 0) {
+    ranks.gather("own");
+    return;
+  }
+  try {
+    ranks.sum(numbers);
+  } catch (const std::exception&) {  // mpirun would end the first rank before it has spoken
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    throw;
+  }
+}
+
 double microseconds_each(int times, const std::function<void()>& call) {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < times; ++i) call();
@@ -100,6 +120,8 @@ int run(const std::string& what, const std::string& folder) {
     if (what == "measure") measure(communicator);
     if (what == "steps") steps(communicator, state, -1);
     if (what == "fail") steps(communicator, state, 20);
+    if (what == "announce") wrong_lengths(communicator, {std::int64_t{1} << 62});
+    if (what == "longer") wrong_lengths(communicator, {1, 2, 3});
     if (what == "end") {
       killed_in_finalize = communicator.rank() == communicator.size() - 1;
       waits_in_finalize = !killed_in_finalize;

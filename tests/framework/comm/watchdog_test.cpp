@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <mutex>
@@ -149,9 +151,49 @@ TEST(Watchdog, KnowsTheStepOfALostRankWithoutAHeartbeat) {
   });
 }
 
-TEST(Neighbours, ThreadsAreRanksOfOneMachine) {
-  run_as_ranks(4,
-               [](Communicator& ranks) { EXPECT_EQ(comm::rank_on_machine(ranks), ranks.rank()); });
+// What is sent to a rank that has ended is answered by a reset, and never arrives.
+TEST(Watchdog, ARankThatFailsDoesNotWaitForOthersThatHaveEnded) {
+  run_as_ranks(2, [](Communicator& ranks) {
+    if (ranks.rank() == 1) {
+      const int socket = connect_neighbours(ranks)[0].socket;
+      const std::string loss(504, '\2');  // a notice of what is no heartbeat
+      EXPECT_EQ(send(socket, loss.data(), loss.size(), 0), 504);
+      ranks.barrier();
+      std::array<char, 4096> unread;
+      while (recv(socket, unread.data(), unread.size(), MSG_DONTWAIT) > 0) continue;
+      close(socket);
+      return ranks.barrier();
+    }
+    Watched watched(ranks);
+    EXPECT_THAT(watched.loss(), HasSubstr("lost: rank"));  // here the process would end
+    ranks.barrier();
+    ranks.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    watched.watchdog().leave("no space");
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  });
+}
+
+// A notice is as long as its sender pleases, and so are the texts in it.
+TEST(Watchdog, WhatANoticeSaysIsBoundedAndEscaped) {
+  run_as_ranks(2, [](Communicator& ranks) {
+    if (ranks.rank() == 1) {
+      const auto neighbours = connect_neighbours(ranks);
+      const std::string bytes(5000, '\x1b');
+      EXPECT_EQ(send(neighbours[0].socket, bytes.data(), bytes.size(), 0),
+                static_cast<ssize_t>(bytes.size()));
+      ranks.barrier();
+      close(neighbours[0].socket);
+      return;
+    }
+    Watched watched(ranks);
+    const std::string loss = watched.loss();
+    EXPECT_EQ(loss.find('\x1b'), std::string::npos);
+    EXPECT_THAT(loss,
+                ::testing::MatchesRegex(R"(lost: rank [0-9]+ on (\\x1b)+(\.\.\.)? \(process .*)"));
+    EXPECT_LT(loss.size(), 1500) << loss;
+    ranks.barrier();
+  });
 }
 
 TEST(Watchdog, EndsTheProcessWithItsOwnExitCode) {
