@@ -161,10 +161,41 @@ Normalization normalization_of_bytes(const SampleSource& source) {
   return result;
 }
 
+// How many of `count` samples are to be of each class, by largest remainders.
+std::vector<std::int64_t> shares_of_classes(const Dataset& dataset, std::int64_t count) {
+  std::vector<std::int64_t> shares = class_counts(dataset), remainders;
+  std::int64_t left = count;
+  for (std::int64_t& share : shares) {
+    remainders.push_back(share * count % dataset.size());
+    share = share * count / dataset.size();
+    left -= share;
+  }
+  std::vector<std::size_t> classes(shares.size());
+  std::iota(classes.begin(), classes.end(), std::size_t{0});
+  std::stable_sort(classes.begin(), classes.end(),
+                   [&](std::size_t a, std::size_t b) { return remainders[a] > remainders[b]; });
+  for (std::int64_t i = 0; i < left; ++i) ++shares[classes[static_cast<std::size_t>(i)]];
+  return shares;
+}
+
+// Moves the first samples of each class in `order` to its front: as many as its share.
+void put_shares_first(const Dataset& dataset, std::int64_t count,
+                      std::vector<std::int64_t>& order) {
+  require_strata(dataset);
+  const auto labels = dataset.targets.span<std::int64_t>();
+  std::vector<std::int64_t> left = shares_of_classes(dataset, count);
+  std::stable_partition(order.begin(), order.end(), [&](std::int64_t sample) {
+    std::int64_t& of_class = left[static_cast<std::size_t>(labels[sample])];
+    return of_class-- > 0;
+  });
+}
+
 // {the others, `count` samples} of a permutation of that stream; both keep the original order.
 std::pair<Dataset, Dataset> split_samples(const Dataset& dataset, std::int64_t count,
-                                          std::uint64_t seed, std::uint64_t stream) {
+                                          std::uint64_t seed, std::uint64_t stream,
+                                          bool stratified) {
   std::vector<std::int64_t> order = random_permutation(dataset.size(), seed, stream);
+  if (stratified) put_shares_first(dataset, count, order);
   std::sort(order.begin(), order.begin() + count);
   std::sort(order.begin() + count, order.end());
   const std::span<const std::int64_t> all(order);
@@ -328,16 +359,16 @@ Dataset spread_samples(const Dataset& dataset, std::int64_t count) {
 }
 
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_t count,
-                                             std::uint64_t seed) {
+                                             std::uint64_t seed, bool stratified) {
   if (count < 0 || count >= dataset.size()) {
     throw InputError("[split_validation] expected 0 <= count < " + std::to_string(dataset.size()) +
                      ", got " + std::to_string(count));
   }
-  return split_samples(dataset, count, seed, kValidationStream);
+  return split_samples(dataset, count, seed, kValidationStream, stratified);
 }
 
 std::pair<Dataset, Dataset> split_test(const Dataset& dataset, std::int64_t count,
-                                       std::uint64_t seed) {
+                                       std::uint64_t seed, bool stratified) {
   if (dataset.size() < 2) {
     throw InputError("a single sample cannot be divided into a training and a test set");
   }
@@ -346,7 +377,14 @@ std::pair<Dataset, Dataset> split_test(const Dataset& dataset, std::int64_t coun
                      " of the " + std::to_string(dataset.size()) + " samples, got " +
                      std::to_string(count));
   }
-  return split_samples(dataset, count, seed, kTestStream);
+  return split_samples(dataset, count, seed, kTestStream, stratified);
+}
+
+void require_strata(const Dataset& dataset) {
+  const TargetKind kind = target_kind(dataset.targets, dataset.classes);
+  if (kind == TargetKind::kClass) return;
+  throw InputError("data.stratified: expected a class for each sample, the targets are " +
+                   (kind == TargetKind::kValues ? "numbers" : std::string(word_of(kind))));
 }
 
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed,

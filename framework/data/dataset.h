@@ -77,12 +77,16 @@ Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> ind
 Dataset spread_samples(const Dataset& dataset, std::int64_t count);
 
 // {train, validation}: `count` samples chosen by a permutation that depends on the seed only; both
-// parts keep the original order. Throws InputError unless 0 <= count < size.
+// parts keep the original order. `stratified`: of each class as many as its share of the samples,
+// rounded down, and one more of those that lose most by it, the first of equals. Throws InputError
+// unless 0 <= count < size, and what require_strata() throws.
 std::pair<Dataset, Dataset> split_validation(const Dataset& dataset, std::int64_t count,
-                                             std::uint64_t seed);
+                                             std::uint64_t seed, bool stratified = false);
 // {train, test}, by another permutation. Throws InputError unless 0 < count < size.
 std::pair<Dataset, Dataset> split_test(const Dataset& dataset, std::int64_t count,
-                                       std::uint64_t seed);
+                                       std::uint64_t seed, bool stratified = false);
+// Throws InputError unless every sample has one class, by which a split can be stratified.
+void require_strata(const Dataset& dataset);
 
 // A permutation of [0, size) that depends on its arguments only (Fisher-Yates over Philox).
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed,

@@ -46,9 +46,11 @@ void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
   const std::string source = printable(request.path.string());
   require_target_for_each(splits.train, source);
   validate_targets(splits.train, source);
+  if (request.stratified) require_strata(splits.train);
   try {
     const Dataset all = splits.train;
-    std::tie(splits.train, splits.test) = split_test(all, *request.test_samples, kTestSeed);
+    std::tie(splits.train, splits.test) =
+        split_test(all, *request.test_samples, kTestSeed, request.stratified);
   } catch (const InputError& error) {
     throw InputError(std::string("data.test: ") + error.what());
   }

@@ -29,6 +29,7 @@ struct DatasetRequest {
   TargetOptions targets = {};
   // Set aside as the test set, of a dataset that has none.
   std::optional<std::int64_t> test_samples = {};
+  bool stratified = false;  // each class with its share of them (split_test())
   // The arrays that are the inputs of a sample, of a dataset that has several.
   std::vector<std::string> inputs = {};
   // Whether samples [H, W] of floats stay as they are: sequences, such as [length, features]. Else,

@@ -181,7 +181,9 @@ std::pair<Dataset, Dataset> Experiment::split_train(const Dataset& train) const 
             "data.validation: expected fewer than the " + std::to_string(train.size()) +
                 " training samples, got " + std::to_string(validation) + " (the default is 5000)");
   }
-  return split_validation(train, validation, kSplitSeed);
+  const bool stratified = recipe_.data.stratified;
+  if (stratified) at_place(place("data", "stratified"), [&] { require_strata(train); });
+  return split_validation(train, validation, kSplitSeed, stratified);
 }
 
 void Experiment::load_test(const Registries& registries, const RunRecord& record) {

@@ -83,6 +83,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .table = data.table,
          .targets = targets,
          .test_samples = data.test,
+         .stratified = data.stratified,
          .inputs = data.inputs,
          // Earlier versions had images for every model.
          .sequences =

@@ -37,6 +37,8 @@ class UnusedKeys {
     note(data.loader.augment.crop_padding != Augmentation().crop_padding &&
              !data.loader.augment.random_crop,
          "data.crop_padding", "data.augment has no random_crop");
+    note(data.stratified && data.validation == 0 && !data.test, "data.stratified",
+         "no samples are set aside");
   }
 
   void find_in_augmentation(const Augmentation& given, const Augmentation& absent) {

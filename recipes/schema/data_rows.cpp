@@ -248,6 +248,11 @@ Table<DataSpec> data_table() {
               key("test", "samples set aside as the test set, for a dataset without one",
                   &DataSpec::test)
                   .within(1, kMaxCount),
+              key("stratified",
+                  "whether each class keeps its share of the samples that validation and test set "
+                  "aside; for targets that are classes",
+                  &DataSpec::stratified)
+                  .by_default(),
               key("label_separator",
                   "with the loss binary_cross_entropy: the separator between the labels of a "
                   "sample, in tables and .cls files",

@@ -51,6 +51,7 @@ struct DataSpec {
   NormalizeSpec normalize = {};
   std::int64_t validation = 0;            // samples of the training set kept aside; 0: none
   std::optional<std::int64_t> test = {};  // the same as the test set
+  bool stratified = false;                // each class keeps its share in both
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
   std::string label_separator = {};

@@ -12,7 +12,7 @@ add_dependencies(framework_files_test save_loop)
 
 steelyard_add_tests(framework_data_test
   SOURCES augmentations_test.cpp cifar_test.cpp data_loader_test.cpp dataset_test.cpp file_kind_test.cpp idx_test.cpp
-          larger_than_memory_test.cpp tables_arrays_test.cpp targets_test.cpp zip_test.cpp
+          larger_than_memory_test.cpp stratified_split_test.cpp tables_arrays_test.cpp targets_test.cpp zip_test.cpp
           $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:image_folder_test.cpp>
           $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:images_test.cpp> $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:shards_test.cpp>
   DEPENDS steelyard::framework ZLIB::ZLIB

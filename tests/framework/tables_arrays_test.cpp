@@ -111,6 +111,21 @@ TEST_F(Tables, RegressionAndOneFile) {
   EXPECT_EQ(2 * row(splits.test, 3)[0], splits.test.targets.data<float>()[6]);
 }
 
+TEST_F(Tables, ATestSetThatIsSetAsideCanBeStratified) {
+  std::string text = "x,y\n";
+  for (int i = 0; i < 40; ++i) text += std::to_string(i) + (i % 10 == 3 ? ",rare\n" : ",often\n");
+  write("all.csv", text);
+  DatasetRequest one = request({.target = {"y"}}, "all.csv");
+  one.test_samples = 10;
+  one.stratified = true;
+  const DatasetSplits splits = builtin_datasets().load(one);
+  EXPECT_EQ(class_counts(splits.test), (std::vector<std::int64_t>{9, 1}));
+  EXPECT_EQ(class_counts(splits.train), (std::vector<std::int64_t>{27, 3}));
+  one.table = TableOptions{.target = {"x"}, .regression = true, .categories = {"y"}};
+  EXPECT_EQ(message_of<InputError>([&] { builtin_datasets().load(one); }),
+            "data.stratified: expected a class for each sample, the targets are numbers");
+}
+
 TEST_F(Tables, ATestSetThatIsNotThereIsSetAside) {
   write("train.csv", "x,y\n1,a\n2,b\n3,a\n");
   DatasetRequest folder = request({.target = {"y"}});

@@ -1,13 +1,19 @@
 // What an experiment reads of its data, and what it makes of targets.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "steelyard/framework/data/targets.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {
 namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Bytes that count how often they are read.
 class CountedSamples : public SampleSource {
@@ -43,6 +49,9 @@ class ExperimentData : public ::testing::Test {
     registries_.datasets.add("counted", "here", [this](const DatasetRequest&) {
       return DatasetSplits{counted(12, reads_), counted(3, reads_)};
     });
+    registries_.datasets.add("undivided", "here", [this](const DatasetRequest&) {
+      return DatasetSplits{counted(12, reads_), {}};
+    });
   }
   Recipe recipe(const std::vector<std::string>& overrides = {}) const {
     return parse_recipe(with(kSmallRecipe, "dataset: fashion_mnist",
@@ -63,6 +72,25 @@ TEST_F(ExperimentData, ARunThatContinuesKnowsItsNormalization) {
   EXPECT_EQ(again.normalization(), first.normalization());
   const Experiment loaded(recipe(), registries_, first.record(), RunData::kAll);
   EXPECT_EQ(loaded.normalization(), first.normalization());
+}
+
+TEST_F(ExperimentData, SetsAsideOfEachClassItsShare) {
+  using Counts = std::vector<std::int64_t>;
+  const auto with_keys = [&](std::vector<std::string> overrides) {
+    overrides.emplace_back("data.stratified=true");
+    return Experiment(recipe(overrides), registries_, InitialWeights::kRecipe);
+  };
+  const Experiment validated = with_keys({"data.validation=6"});
+  EXPECT_EQ(class_counts(validated.validation()), (Counts{1, 1, 4}));
+  EXPECT_EQ(class_counts(validated.train()), (Counts{1, 0, 5}));
+  EXPECT_THAT(validated.notes(), Not(Contains(HasSubstr("data.stratified"))));
+  const Experiment tested =
+      with_keys({"data.dataset=undivided", "data.test=4", "data.validation=4"});
+  EXPECT_EQ(class_counts(tested.test()), (Counts{1, 0, 3}));
+  EXPECT_EQ(class_counts(tested.validation()), (Counts{1, 0, 3}));
+  EXPECT_EQ(class_counts(tested.train()), (Counts{0, 1, 3}));
+  EXPECT_THAT(with_keys({}).notes(),
+              Contains("data.stratified has no effect: no samples are set aside"));
 }
 
 TEST_F(ExperimentData, WeighsClasses) {
