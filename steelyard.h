@@ -12,6 +12,7 @@
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/ctc_loss.h"
+#include "steelyard/framework/ops/gather.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/matmul.h"
 #include "steelyard/framework/ops/permute.h"

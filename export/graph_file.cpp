@@ -27,7 +27,7 @@ constexpr const char* kVersionKey = "graph_version";
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
 // constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
 // operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes; 9 with
-// sin and the operations after it. The newest is in op_info.h.
+// sin and the operations after it; 10 with log_softmax. The newest is in op_info.h.
 constexpr const char* kGraphKey = "graph";
 
 Tensor pack(const Weights& weights) {

@@ -67,5 +67,6 @@
   X(kSign, sign) \
   X(kFloor, floor) \
   X(kCeil, ceil) \
-  X(kRound, round)                              /* halves to the even number */
+  X(kRound, round)                              /* halves to the even number */ \
+  X(kLogSoftmax, log_softmax)                   /* along the last dimension */
 // clang-format on

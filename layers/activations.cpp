@@ -12,6 +12,7 @@ Variable ReLU6::forward(const Variable& x, ForwardContext&) { return relu6(x); }
 Variable LeakyReLU::forward(const Variable& x, ForwardContext&) { return leaky_relu(x, slope_); }
 Variable Sigmoid::forward(const Variable& x, ForwardContext&) { return sigmoid(x); }
 Variable Softmax::forward(const Variable& x, ForwardContext&) { return softmax(x); }
+Variable LogSoftmax::forward(const Variable& x, ForwardContext&) { return log_softmax(x); }
 Variable GELU::forward(const Variable& x, ForwardContext&) { return gelu(x); }
 Variable TanhGELU::forward(const Variable& x, ForwardContext&) { return tanh_gelu(x); }
 Variable SiLU::forward(const Variable& x, ForwardContext&) { return silu(x); }

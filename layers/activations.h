@@ -48,6 +48,13 @@ class Softmax : public Module {
   std::string type_name() const override { return "Softmax"; }
 };
 
+// x - log(sum of exp(x)) along the last dimension.
+class LogSoftmax : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "LogSoftmax"; }
+};
+
 // x * Phi(x), by erf (PyTorch's approximate='none').
 class GELU : public Module {
  public:

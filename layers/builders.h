@@ -88,6 +88,7 @@ inline ModulePtr<LeakyReLU> leaky_relu(double slope = 0.01) {
 inline ModulePtr<Sigmoid> sigmoid() { return make_module<Sigmoid>(); }
 inline ModulePtr<HardSigmoid> hard_sigmoid() { return make_module<HardSigmoid>(); }
 inline ModulePtr<Softmax> softmax() { return make_module<Softmax>(); }
+inline ModulePtr<LogSoftmax> log_softmax() { return make_module<LogSoftmax>(); }
 inline ModulePtr<GELU> gelu() { return make_module<GELU>(); }
 inline ModulePtr<SiLU> silu() { return make_module<SiLU>(); }
 inline ModulePtr<Hardswish> hardswish() { return make_module<Hardswish>(); }

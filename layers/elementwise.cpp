@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/unary.h"
 
 namespace steelyard {
@@ -18,11 +16,6 @@ std::string Elementwise::description() const {
   using kernels::UnaryFunction;
   const bool has_parameter = function_ == UnaryFunction::kPower || function_ == UnaryFunction::kElu;
   return has_parameter ? fmt::format("{}({})", type_name(), parameter_) : type_name();
-}
-
-Variable LogSoftmax::forward(const Variable& x, ForwardContext&) {
-  const Variable centred = x - amax(x, {-1}, ReducedAxes::kKeep);
-  return centred - log(sum(exp(centred), {-1}, ReducedAxes::kKeep));
 }
 
 }  // namespace steelyard

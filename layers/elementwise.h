@@ -1,4 +1,4 @@
-// Functions of each element as layers, and the logarithm of Softmax.
+// Functions of each element as layers.
 #pragma once
 
 #include "steelyard/framework/module.h"
@@ -18,13 +18,6 @@ class Elementwise : public Module {
  private:
   kernels::UnaryFunction function_;
   double parameter_;  // the exponent of kPower, alpha of kElu
-};
-
-// x - log(sum of exp(x)) along the last dimension.
-class LogSoftmax : public Module {
- public:
-  Variable forward(const Variable& x, ForwardContext& context) override;
-  std::string type_name() const override { return "LogSoftmax"; }
 };
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// Softmax along the last dimension: channels of images, features of rows.
+// Softmax and its logarithm along the last dimension: channels of images, features of rows.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,7 +28,9 @@ void check(const Graph& graph, const Node& node) {
          "shares have steps of 2^-8 from the smallest of 256 codes, or 2^-7 from 0");
 }
 
-void of_floats(const Operands& op) {
+// y = of(x - the row's largest, the row's sum of exp(x - largest)).
+template <typename F>
+void of_floats(const Operands& op, const F& of) {
   const Tensor input = dequantized(op.input_value(0), op.input(0));
   const std::int64_t columns = op.input(0).dim(-1), rows = op.output().size() / columns;
 #pragma omp parallel for
@@ -38,14 +40,14 @@ void of_floats(const Operands& op) {
     const double largest = *std::max_element(x, x + columns);
     double sum = 0;
     for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(x[c] - largest);
-    for (std::int64_t c = 0; c < columns; ++c) {
-      y[c] = static_cast<float>(std::exp(x[c] - largest) / sum);
-    }
+    for (std::int64_t c = 0; c < columns; ++c) y[c] = static_cast<float>(of(x[c] - largest, sum));
   }
 }
 
 void reference(const Operands& op) {
-  if (!op.output_value().quantization) return of_floats(op);
+  if (!op.output_value().quantization) {
+    return of_floats(op, [](double x, double sum) { return std::exp(x) / sum; });
+  }
   const Quantization& in = *op.input_value(0).quantization;
   const Quantization& out = *op.output_value().quantization;
   const std::int64_t columns = op.input(0).dim(-1), rows = op.output().size() / columns;
@@ -83,6 +85,20 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   nodes.onnx().add("Softmax", {x}, output, {{"axis", nodes.axis(node, shape.size() - 1)}});
 }
 
+void check_log(const Graph& graph, const Node& node) {
+  expect(!graph.values[node.output].quantization, node, "is computed in float");
+}
+
+void reference_log(const Operands& op) {
+  of_floats(op, [](double x, double sum) { return x - std::log(sum); });
+}
+
+void onnx_log(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  const std::size_t rank = nodes.graph().values[node.output].shape.size();
+  nodes.onnx().add("LogSoftmax", {nodes.input(node)}, output,
+                   {{"axis", nodes.axis(node, rank - 1)}});
+}
+
 }  // namespace
 
 OpInfo softmax_op() {
@@ -95,6 +111,18 @@ OpInfo softmax_op() {
           .check = check,
           .reference = reference,
           .onnx = onnx};
+}
+
+OpInfo log_softmax_op() {
+  return {.op = Op::kLogSoftmax,
+          .name = "log_softmax",
+          .recorded = {"log_softmax"},
+          .rounds_floats = true,
+          .graph_version = 10,
+          .shape = shape,
+          .check = check_log,
+          .reference = reference_log,
+          .onnx = onnx_log};
 }
 
 }  // namespace steelyard::deploy

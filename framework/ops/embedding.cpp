@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/embedding.h"
 
+#include "steelyard/framework/ops/gather.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/embedding/embedding.h"
 
@@ -19,45 +20,23 @@ class EmbeddingFunction : public Function {
     if (of_table > 0 && needs_grad(0)) {
       grads[0] = Tensor::zeros(inputs()[0]->shape, grad_output.dtype(), grad_output.device());
     }
-    if (needs_grad(of_table)) grads[of_table] = gradient_of_table(grad_output);
+    if (needs_grad(of_table)) {
+      grads[of_table] =
+          ops::gradient_of_rows("embedding", inputs().back()->shape, saved()[0], 0, grad_output);
+    }
     return grads;
-  }
-
- private:
-  Tensor gradient_of_table(const Tensor& grad_output) const {
-    const Tensor& indices = saved()[0];
-    const Shape& table = inputs().back()->shape;
-    Tensor grad = Tensor::empty(table, grad_output.dtype(), grad_output.device());
-    visit_floating(grad.dtype(), "embedding", [&](auto zero) {
-      using T = decltype(zero);
-      run(grad.device(), kernels::EmbeddingBackward<T>{.count = indices.size(),
-                                                       .width = table[1],
-                                                       .table_rows = table[0],
-                                                       .indices = indices.data<std::int64_t>(),
-                                                       .grad_y = grad_output.data<T>(),
-                                                       .grad_table = grad.data<T>()});
-    });
-    return grad;
   }
 };
 
 void require_indices(const Tensor& indices, std::int64_t rows) {
-  if (!indices.defined() || indices.dtype() != DType::kI64) {
-    ops::fail("embedding", "i64 indices",
-              indices.defined() ? std::string(dtype_name(indices.dtype())) : "none");
-  }
-  if (indices.device().kind != Device::Kind::kCpu) return;  // the kernel marks them
-  const auto all = indices.span<std::int64_t>();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i] < 0 || all[i] >= rows) {
-      const std::int64_t samples = indices.rank() == 0 ? 1 : indices.dim(0);
-      const auto of_sample = all.size() / static_cast<std::size_t>(samples);
-      throw std::out_of_range("[embedding] expected indices in [0, " + std::to_string(rows) +
-                              "), got " + std::to_string(all[i]) + " in sample " +
-                              std::to_string(i / of_sample) + " of the batch, at index " +
-                              std::to_string(i % of_sample));
-    }
-  }
+  const std::int64_t at = ops::first_outside("embedding", indices, rows);
+  if (at < 0) return;
+  const std::int64_t samples = indices.rank() == 0 ? 1 : indices.dim(0);
+  const std::int64_t of_sample = indices.size() / samples;
+  throw std::out_of_range("[embedding] expected indices in [0, " + std::to_string(rows) +
+                          "), got " + std::to_string(indices.span<std::int64_t>()[at]) +
+                          " in sample " + std::to_string(at / of_sample) +
+                          " of the batch, at index " + std::to_string(at % of_sample));
 }
 
 Tensor rows_of(const Tensor& indices, const Variable& table) {
@@ -66,19 +45,7 @@ Tensor rows_of(const Tensor& indices, const Variable& table) {
     ops::fail("embedding", "a table [N, D]", shape_string(table.shape()));
   }
   require_indices(indices, table.dim(0));
-  Shape shape = indices.shape();
-  shape.push_back(table.dim(1));
-  Tensor y = Tensor::empty(shape, table.dtype(), table.value().device());
-  visit_floating(table.dtype(), "embedding", [&](auto zero) {
-    using T = decltype(zero);
-    run(y.device(), kernels::Embedding<T>{.rows = indices.size(),
-                                          .columns = table.dim(1),
-                                          .table_rows = table.dim(0),
-                                          .indices = indices.data<std::int64_t>(),
-                                          .table = table.value().data<T>(),
-                                          .y = y.data<T>()});
-  });
-  return y;
+  return ops::rows_at("embedding", table.value(), indices, 0);
 }
 
 Tensor rounded(const Tensor& x) {

@@ -1,4 +1,4 @@
-// Rows of a table chosen by index.
+// Rows along a dimension chosen by index: of a table, or of any tensor.
 #pragma once
 
 #include <cmath>
@@ -22,32 +22,33 @@ struct RoundToIndices {
   }
 };
 
-// y[i, :] = table[indices[i], :] of table[table_rows, width]. An index that is not in the table,
-// which callers refuse where they can see it, gives a row of NaN and has no gradient.
+// y[o, i, :] = x[o, indices[i], :] of x[outer, extent, columns]. An index that is not in [0,
+// extent), which callers refuse where they can see it, gives NaN and has no gradient.
 template <typename T>
-struct Embedding {
-  std::int64_t rows, columns;  // indices, width
-  std::int64_t table_rows;
-  const std::int64_t* indices;
-  const T* table;
+struct Gather {
+  std::int64_t rows, columns;  // outer * count, the size of what an index stands for
+  std::int64_t count, extent;
+  const std::int64_t* indices;  // [count]
+  const T* x;
   T* y;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t c) const {
-    const std::int64_t row = indices[i];
-    const bool known = row >= 0 && row < table_rows;
-    y[i * columns + c] = known ? table[row * columns + c] : static_cast<T>(NAN);
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t r, std::int64_t c) const {
+    const std::int64_t outer = r / count;
+    const std::int64_t at = indices[r - outer * count];
+    const bool known = at >= 0 && at < extent;
+    y[r * columns + c] = known ? x[(outer * extent + at) * columns + c] : static_cast<T>(NAN);
   }
 };
 
-// grad_table[table_rows, width] = sums of grad_y[i, :] over the i of each row, in the order of i.
+// grad_x[o, at, :] = sums of grad_y[o, i, :] over the i with that index, in the order of i.
 template <typename T>
-struct EmbeddingBackward {
-  std::int64_t count, width, table_rows;
-  const std::int64_t* indices;
+struct GatherBackward {
+  std::int64_t outer, count, width, extent;
+  const std::int64_t* indices;  // [count]
   const T* grad_y;
-  T* grad_table;
+  T* grad_x;
 };
 
-using EmbeddingKernels = ForFloats<RoundToIndices, Embedding, EmbeddingBackward>;
+using EmbeddingKernels = ForFloats<RoundToIndices, Gather, GatherBackward>;
 
 }  // namespace steelyard::kernels

@@ -164,6 +164,47 @@ struct SoftmaxBackward {
   }
 };
 
+// y[row, c] = x[row, c] - log(sum of exp(x[row, ...])), computed as Softmax is. A NaN makes its row
+// NaN.
+template <typename T>
+struct LogSoftmax {
+  std::int64_t rows, columns;
+  const T* x;
+  T* y;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const T* from = x + r * columns;
+    const auto largest = static_cast<double>(largest_of_row(team, columns, from));
+    const auto distance = [&](std::int64_t c) { return static_cast<double>(from[c]) - largest; };
+    double sum = 0;
+    team.each(columns, [&](std::int64_t c) { sum += std::exp(distance(c)); });
+    const double log_sum = std::log(sum_of(team, sum));
+    team.each(columns,
+              [&](std::int64_t c) { y[r * columns + c] = static_cast<T>(distance(c) - log_sum); });
+  }
+};
+// grad_x = grad_y - exp(y) * (sum over the row of grad_y).
+template <typename T>
+struct LogSoftmaxBackward {
+  std::int64_t rows, columns;
+  const T *y, *grad_y;
+  T* grad_x;
+
+  template <class Team>
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+    const std::int64_t first = r * columns;
+    const auto grads = [&](std::int64_t c) { return static_cast<double>(grad_y[first + c]); };
+    double sum = 0;
+    team.each(columns, [&](std::int64_t c) { sum += grads(c); });
+    sum = sum_of(team, sum);
+    team.each(columns, [&](std::int64_t c) {
+      const double share = std::exp(static_cast<double>(y[first + c]));
+      grad_x[first + c] = static_cast<T>(grads(c) - share * sum);
+    });
+  }
+};
+
 // Softmax of codes, as ONNX Runtime's QLinearSoftmax has it: table[d] = rint(one * exp(-d * scale))
 // of the distance d to the row's largest code, where `one` is so small that sums fit 32 bits. n =
 // 256.
@@ -212,8 +253,8 @@ struct SoftmaxCodes {
 };
 
 using SoftmaxKernels = JoinedKernels<
-    ForFloats<Softmax, SoftmaxBackward, SoftmaxCrossEntropy, SoftmaxDivergence, ArgmaxRows,
-              AddCorrectRows>,
+    ForFloats<Softmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, SoftmaxCrossEntropy,
+              SoftmaxDivergence, ArgmaxRows, AddCorrectRows>,
     KernelList<SoftmaxTable, SoftmaxCodes<std::int8_t, std::int8_t>,
                SoftmaxCodes<std::int8_t, std::uint8_t>, SoftmaxCodes<std::uint8_t, std::int8_t>,
                SoftmaxCodes<std::uint8_t, std::uint8_t>>>;

@@ -282,6 +282,10 @@ void add_layers(ModelRegistry& registry) {
   registry.add_layer("Sigmoid", "1 / (1 + exp(-x))", {}, make_plain<Sigmoid>);
   registry.add_layer("Softmax", "exp(x) / sum of exp(x) over channels or features", {},
                      make_plain<Softmax>);
+  registry.add_layer("LogSoftmax",
+                     "x - log(sum of exp(x)) over channels or features; as the last layer it "
+                     "changes nothing for `cross_entropy`",
+                     {}, make_plain<LogSoftmax>);
   registry.add_layer("GELU", "x * Phi(x), by erf", {}, make_plain<GELU>);
   registry.add_layer("SiLU", "x * sigmoid(x)", {}, make_plain<SiLU>);
   registry.add_layer("Hardswish", "x * ReLU6(x + 3) / 6", {}, make_plain<Hardswish>);

@@ -137,8 +137,8 @@ class Attention : public Module {
     const Variable sizes = log(sqrt(abs(y) + 1.0)) + pow(abs(y) + 0.5, -0.75);
     const Variable bent = tanh_gelu(erf(y)) - tanh(maximum(y, gamma_));
     const Variable kept = masked(relu(y), y);  // 0 here and there
-    return minimum(shares + sizes, bent) + newer(y) + divide_no_nan(kept * kept, kept) -
-           reshape(amin(y, {1, 2}), {y.dim(0), 1, 1});
+    return minimum(shares + sizes, bent) + newer(y) + log_softmax(y) * 0.125 +
+           divide_no_nan(kept * kept, kept) - reshape(amin(y, {1, 2}), {y.dim(0), 1, 1});
   }
 
   // Steps far from where they rise, so that rounding moves none.

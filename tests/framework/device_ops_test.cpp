@@ -16,6 +16,7 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/gather.h"
 #include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/lstm.h"
@@ -26,6 +27,7 @@
 #include "steelyard/framework/ops/softmax.h"
 #include "steelyard/framework/ops/unary.h"
 #include "tests/framework/device_cases.h"
+#include "tests/support/gradcheck.h"
 
 namespace steelyard::testing {
 namespace {
@@ -130,6 +132,13 @@ void add_lookups(std::vector<DeviceCase>& op_cases) {
                           // The last row is never used, the others often.
                           return embedding(place(labels_below(count, 6)), v[0]);
                         }});
+  }
+  for (const Shape& shape : std::vector<Shape>{{7, 40}, {3, 7, 5}, {2, 3, 7}, {0, 7, 2}}) {
+    const std::int64_t axis = shape.size() == 2 || shape[1] == 3 ? std::ssize(shape) - 1 : 1;
+    op_cases.push_back(
+        {"gather", {random_tensor(shape, 1)}, [axis](const Vs& v, const Place& place) {
+           return gather(v[0], place(labels_below(130, 6).reshape({13, 10})), axis);
+         }});
   }
   for (const std::int64_t n : {0, 1, 8, 1003}) {
     op_cases.push_back({"dropout", {random_tensor({n}, 1)}, [](const Vs& v, const Place&) {
@@ -270,6 +279,9 @@ std::vector<DeviceCase> op_cases() {
       {"softmax",
        {random_tensor({37, 3, 45}, 1)},
        [](const Vs& v, const Place&) { return softmax(v[0]); }},
+      {"log_softmax",
+       {random_tensor({37, 3, 45}, 1)},
+       [](const Vs& v, const Place&) { return log_softmax(v[0]); }},
       {"permute",
        {random_tensor({5, 3, 9, 7}, 1)},
        [](const Vs& v, const Place&) {
@@ -347,9 +359,9 @@ TEST_F(LossOnCuda, ANanAnywhereInARowMakesTheLossNan) {
   }
 }
 
-using EmbeddingOnCuda = WithCudaDevice;
+using LookupOnCuda = WithCudaDevice;
 
-TEST_F(EmbeddingOnCuda, AnIndexOutsideGivesNanAndNoGradient) {
+TEST_F(LookupOnCuda, AnIndexOutsideGivesNanAndNoGradient) {
   const Variable table(random_tensor({3, 2}, 1, DType::kF32).to(kCudaDevice), true);
   const Tensor indices = Tensor::from<std::int64_t>({2, -1, 3}, {3}).to(kCudaDevice);
   const Variable y = embedding(indices, table);
@@ -357,6 +369,10 @@ TEST_F(EmbeddingOnCuda, AnIndexOutsideGivesNanAndNoGradient) {
   const auto rows = values(y.value().to(kCpuDevice));
   for (std::size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(std::isnan(rows[i]), i >= 2) << i;
   EXPECT_EQ(values(table.grad().to(kCpuDevice)), (std::vector<double>{0, 0, 0, 0, 1, 1}));
+  EXPECT_EQ(values(gather(table, indices).value().to(kCpuDevice))[1], rows[1]);
+  EXPECT_TRUE(std::isnan(values(gather(table, indices).value().to(kCpuDevice))[5]));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(table, indices.to(kCpuDevice)); }),
+            "[gather] expected indices on cuda:0, got cpu");
 }
 
 using DropoutOnCuda = WithCudaDevice;

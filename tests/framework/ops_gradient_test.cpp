@@ -19,6 +19,7 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/gather.h"
 #include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
@@ -96,6 +97,7 @@ const std::vector<OpCase>& op_cases() {
       {"leaky_relu", {spread_tensor({3, 5})}, [](const Vs& v) { return leaky_relu(v[0], 0.2); }},
       {"sigmoid", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return sigmoid(v[0]); }},
       {"softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return softmax(v[0]); }},
+      {"log_softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return log_softmax(v[0]); }},
       {"permute",
        {random_tensor({2, 3, 4, 5}, 1)},
        [](const Vs& v) {
@@ -123,6 +125,19 @@ const std::vector<OpCase>& op_cases() {
        [](const Vs& v) {
          return embedding(Variable(Tensor::from<double>({3, 0.2, 2.9, 1}, {2, 2})), v[0]);
        }},
+      {"gather",
+       {random_tensor({2, 4, 3}, 1)},
+       [](const Vs& v) {
+         return gather(v[0], Tensor::from<std::int64_t>({3, 0, 3, 1, 3, 1}, {2, 3}), 1);
+       }},
+      {"gather",
+       {random_tensor({2, 4}, 1)},
+       [](const Vs& v) {
+         return gather(v[0], Tensor::from<std::int64_t>({2, 2, 0}, {3}), -1);
+       }},
+      {"gather",
+       {random_tensor({3, 2}, 1)},
+       [](const Vs& v) { return gather(v[0], Tensor::from<std::int64_t>({1}, {})); }},
       {"input_part",
        {random_tensor({3, 2, 5}, 1)},
        [](const Vs& v) {

@@ -13,12 +13,14 @@
 #include "steelyard/framework/ops/expand.h"
 #include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/gather.h"
 #include "steelyard/framework/ops/input_part.h"
 #include "steelyard/framework/ops/layer_norm.h"
 #include "steelyard/framework/ops/linear.h"
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/resize.h"
 #include "steelyard/framework/ops/slice.h"
+#include "steelyard/framework/ops/softmax.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -176,6 +178,46 @@ TEST(Embedding, ChoosesRows) {
             "[embedding] expected indices in [0, 3), got 3 in sample 1 of the batch, at index 0");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { embedding(Tensor::zeros({2}), table); }),
             "[embedding] expected i64 indices, got f32");
+}
+
+TEST(Gather, ChoosesPositionsOfAnAxis) {
+  const Variable x(Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3}));
+  const auto at = [](std::vector<std::int64_t> indices, Shape shape) {
+    return Tensor::from<std::int64_t>(std::move(indices), std::move(shape));
+  };
+  const Tensor columns = gather(x, at({2, 0, 2, 1}, {2, 2}), 1).value();
+  EXPECT_EQ(columns.shape(), (Shape{2, 2, 2}));
+  EXPECT_THAT(values(columns), ElementsAre(3, 1, 3, 2, 6, 4, 6, 5));
+  EXPECT_THAT(values(gather(x, at({1, 0}, {2}), -2).value()), ElementsAre(4, 5, 6, 1, 2, 3));
+  const Tensor one = gather(x, at({1}, {}), 0).value();  // the axis goes
+  EXPECT_EQ(one.shape(), Shape{3});
+  EXPECT_THAT(values(one), ElementsAre(4, 5, 6));
+  EXPECT_EQ(gather(x, at({}, {0}), 1).shape(), (Shape{2, 0}));
+  EXPECT_EQ(gather(Variable(Tensor::zeros({0, 3})), at({2}, {1}), 1).shape(), (Shape{0, 1}));
+}
+
+TEST(Gather, SaysWhatItDoesNotTake) {
+  const Variable x(Tensor::zeros({2, 3}));
+  const auto at = [](std::int64_t index) { return Tensor::from<std::int64_t>({0, index}, {2}); };
+  EXPECT_EQ(message_of<std::out_of_range>([&] { gather(x, at(3), 1); }),
+            "[gather] expected indices in [0, 3), got 3 at place 1");
+  EXPECT_EQ(message_of<std::out_of_range>([&] { gather(x, at(-1)); }),
+            "[gather] expected indices in [0, 2), got -1 at place 1");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(x, at(0), 2); }),
+            "[gather] expected an axis of [2, 3], got 2");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(x, Tensor::zeros({2})); }),
+            "[gather] expected i64 indices, got f32");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(x, Tensor()); }),
+            "[gather] expected i64 indices, got none");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(Variable(), at(0)); }),
+            "[gather] expected a tensor, got an undefined variable");
+}
+
+TEST(LogSoftmax, IsExactWhereSoftmaxIsZero) {
+  const Variable x(Tensor::from<float>({0, -200, 1e30F, 0}, {2, 2}));
+  EXPECT_THAT(values(log_softmax(x).value()), ElementsAre(0, -200, 0, -1e30F));
+  EXPECT_EQ(message_of<std::invalid_argument>([] { log_softmax(Variable(Tensor::zeros({}))); }),
+            "[log_softmax] expected input [..., columns], got []");
 }
 
 TEST(Embedding, RoundsFloatsToRows) {

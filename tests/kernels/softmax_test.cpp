@@ -124,6 +124,60 @@ TEST(SoftmaxCrossEntropy, DoesNotDependOnTheThreadCount) {
   });
 }
 
+// The definition, in long double, and its derivative along a direction.
+template <typename T>
+void check_log_softmax(std::int64_t rows, std::int64_t columns, double spread, double tolerance) {
+  auto x = random_values<T>(rows * columns, 4);
+  for (T& v : x) v *= T(spread);
+  const auto dy = random_values<T>(rows * columns, 5);
+  std::vector<T> y(x.size(), T(99)), dx(x.size(), T(99));
+  run(LogSoftmax<T>{rows, columns, x.data(), y.data()});
+  run(LogSoftmaxBackward<T>{rows, columns, y.data(), dy.data(), dx.data()});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* row = x.data() + r * columns;
+    const long double largest = *std::max_element(row, row + columns);
+    long double sum = 0, of_grad = 0;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      sum += std::exp(row[c] - largest);
+      of_grad += dy[r * columns + c];
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const std::int64_t i = r * columns + c;
+      const long double expected = row[c] - largest - std::log(sum);
+      ASSERT_NEAR(double(y[i]), double(expected), tolerance * double(1 - expected)) << i;
+      ASSERT_NEAR(double(dx[i]), double(dy[i] - std::exp(expected) * of_grad),
+                  tolerance * double(1 + std::abs(of_grad)) * (1 - double(expected)))
+          << i;
+    }
+  }
+}
+
+TEST(LogSoftmax, MatchesTheDefinition) {
+  for (const double spread : {0.5, 20.0, 1e4}) {
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int, int>>{{1, 1}, {1, 2}, {128, 10}, {33, 1000}}) {
+      check_log_softmax<float>(rows, columns, spread, 2e-7);
+      check_log_softmax<double>(rows, columns, spread, 1e-15);
+    }
+  }
+}
+
+TEST(LogSoftmax, ANaNMakesItsRowNaNAndInfinityLeavesTheOthers) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> x = {1, NAN, 2, 1, -infinity, 1};
+  std::vector<float> y(6);
+  run(LogSoftmax<float>{2, 3, x.data(), y.data()});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(std::isnan(y[i])) << i;
+  EXPECT_EQ(y[4], -infinity);
+  for (const int i : {3, 5}) EXPECT_FLOAT_EQ(y[i], -std::log(2.0F));
+  const std::vector<float> dy = {1, 1, 1, 1, 2, 3};
+  std::vector<float> dx(6);
+  run(LogSoftmaxBackward<float>{2, 3, y.data(), dy.data(), dx.data()});
+  EXPECT_FLOAT_EQ(dx[3], -2);
+  EXPECT_EQ(dx[4], 2);
+  EXPECT_FLOAT_EQ(dx[5], 0);
+}
+
 TEST(Argmax, FirstOfEqualsAndNanWins) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::vector<double>> rows = {

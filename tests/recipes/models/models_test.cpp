@@ -10,6 +10,7 @@
 #include "steelyard/layers/linear.h"
 #include "steelyard/recipes/schema/recipe_options.h"
 #include "tests/recipes/recipe_support.h"
+#include "tests/support/tensors.h"
 
 namespace steelyard {
 namespace {
@@ -257,6 +258,25 @@ TEST(LayerList, InfersSizesAndNamesByIndexOrName) {
                   "4.0.weight[6, 2, 1, 1]", "4.0.bias[6]", "4.downsample.proj.weight[6, 4, 1, 1]",
                   "4.downsample.proj.bias[6]", "head.3.weight[10, 24]", "head.3.bias[10]"));
   EXPECT_EQ(output_shape(*model, {2, 8, 6, 2}), (Shape{2, 10}));
+}
+
+TEST(LayerList, LogSoftmaxGivesLogarithmsOfShares) {
+  const auto scores = build("{layers: [{type: Linear, out_features: 5}]}", {3}, 5);
+  const auto logs =
+      build("{layers: [{type: Linear, out_features: 5}, {type: LogSoftmax}]}", {3}, 5);
+  const Variable x(testing::random_tensor({2, 3}, 1, DType::kF32));
+  ForwardContext context;
+  const Tensor raw = scores->forward(x, context).value(), y = logs->forward(x, context).value();
+  for (std::int64_t row = 0; row < 2; ++row) {
+    double sum = 0, of_exponentials = 0;
+    for (std::int64_t c = 0; c < 5; ++c) {
+      sum += std::exp(y.data<float>()[5 * row + c]);
+      of_exponentials += std::exp(raw.data<float>()[5 * row + c]);
+    }
+    EXPECT_NEAR(sum, 1, 1e-6);
+    EXPECT_NEAR(y.data<float>()[5 * row], raw.data<float>()[5 * row] - std::log(of_exponentials),
+                1e-6);
+  }
 }
 
 TEST(LayerList, ErrorsNameTheLayersPlace) {

@@ -219,7 +219,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{
             "UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
             "r.yaml:4:25: expected one of Linear, Conv2d, Conv1d, ConvTranspose2d, BatchNorm2d, "
-            "LayerNorm, ReLU, ReLU6, LeakyReLU, Sigmoid, Softmax, GELU, SiLU, Hardswish, "
+            "LayerNorm, ReLU, ReLU6, LeakyReLU, Sigmoid, Softmax, LogSoftmax, GELU, SiLU, "
+            "Hardswish, "
             "MaxPool2d, AvgPool2d, "
             "GlobalAvgPool, Flatten, Dropout, "
             "Residual, Concat, Sequential, got 'Relu' (did you mean 'ReLU'?)"},
