@@ -6,6 +6,7 @@
 #include "steelyard/framework/error.h"
 
 namespace steelyard::comm {
+
 void require_length(int rank, std::uint64_t bytes, Lengths expected) {
   if (bytes >= expected.least && bytes <= expected.most) return;
   throw std::runtime_error(
