@@ -11,7 +11,7 @@ PYTHON = "3.12"
 def fetched_wheel(package, folder):
     """The path of the package's wheel in an empty folder. Where it cannot be fetched, pip's reason is printed, and it is None."""
     os.makedirs(folder)
-    pip = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+    pip = subprocess.run([sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
                           "--disable-pip-version-check", "--python-version", PYTHON, "--dest", folder, package],
                          capture_output=True, text=True)
     wheels = glob.glob(os.path.join(folder, "*.whl"))
