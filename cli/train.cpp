@@ -17,6 +17,7 @@
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/folders.h"
 #include "steelyard/framework/replicas.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
@@ -108,7 +109,9 @@ class RankProgress : public TrainerCallback {
 // Every rank but the first prints to a file of its own, after what earlier starts printed.
 void print_to_log(const std::filesystem::path& folder, int rank, comm::RankState& state) {
   const std::filesystem::path log = folder / ("rank-" + std::to_string(rank) + ".log");
-  if (std::freopen(log.c_str(), "a", stdout) == nullptr) {
+  const Descriptor file = open_to_append(log);
+  std::fflush(stdout);
+  if (dup2(file.get(), fileno(stdout)) < 0) {
     throw_cannot_create(log, {errno, std::generic_category()});
   }
   state.set_log(log);

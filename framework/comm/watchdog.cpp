@@ -77,7 +77,7 @@ void leave_after_loss(const std::string& message, const RankState& state) {
   std::signal(SIGALRM, SIG_DFL);
   alarm(1);
   if (const std::string log = state.log(); !log.empty()) {
-    const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int fd = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd >= 0) write_all(fd, message + "\n");
   }
   write_all(STDERR_FILENO, (state.draws_lines() ? "\n" : "") + message + "\n");

@@ -1,14 +1,11 @@
 #include "steelyard/recipes/runs/metrics_log.h"
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <system_error>
 #include <unordered_map>
 #include <vector>
 
 #include "steelyard/framework/event_file.h"
-#include "steelyard/framework/files.h"
 #include "steelyard/framework/json_integer.h"
 #include "steelyard/recipes/runs/metrics_history.h"
 
@@ -35,11 +32,6 @@ Json to_json(const std::vector<StepSeconds>& ranks) {
     json["making"].push_back(seconds.making);
   }
   return json;
-}
-
-[[noreturn]] void throw_cannot_write(const std::filesystem::path& path) {
-  const std::string reason = std::generic_category().message(errno);  // what the stream met last
-  throw std::runtime_error(printable(path.string()) + ": cannot write: " + reason);
 }
 
 std::string contents_of(const std::filesystem::path& path) {
@@ -109,19 +101,6 @@ Json to_json(const Metrics& metrics) {
   return json;
 }
 
-void MetricsLog::Log::replace(const std::filesystem::path& at, const std::string& contents) {
-  path = at;
-  write_file_atomic(path, contents);
-  file.open(path, std::ios::app | std::ios::binary);
-  if (!file) throw_cannot_write(path);
-}
-
-void MetricsLog::Log::append(const std::string& text) {
-  if (!file.is_open()) return;
-  file << text << std::flush;
-  if (!file) throw_cannot_write(path);
-}
-
 void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem::path& events,
                       std::int64_t step, std::int64_t epochs) {
   begin_ = Clock::now();
@@ -157,8 +136,8 @@ void MetricsLog::open(const std::filesystem::path& lines, const std::filesystem:
       continue;
     }
   }
-  lines_.replace(lines, kept_lines);
-  if (!events.empty()) events_.replace(events, kept_events);
+  lines_.emplace(lines, kept_lines);
+  if (!events.empty()) events_.emplace(events, kept_events);
 }
 
 void MetricsLog::on_step_end(const StepReport& report) {
@@ -199,8 +178,8 @@ double MetricsLog::seconds() const {
 }
 
 void MetricsLog::line(const Json& json) {
-  lines_.append(json.dump() + "\n");
-  events_.append(event_of(json));
+  if (lines_) lines_->append(printable_json(json.dump()) + "\n");
+  if (events_) events_->append(event_of(json));
 }
 
 }  // namespace steelyard

@@ -4,10 +4,11 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "steelyard/framework/files.h"
 #include "steelyard/framework/trainer.h"
 
 namespace steelyard {
@@ -33,19 +34,10 @@ class MetricsLog : public TrainerCallback {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Appends to a file, flushed.
-  struct Log {
-    std::filesystem::path path;
-    std::ofstream file;
-
-    void replace(const std::filesystem::path& at, const std::string& contents);
-    void append(const std::string& text);
-  };
-
   void line(const nlohmann::ordered_json& json);
 
-  Log lines_;
-  Log events_;
+  std::optional<GrowingFile> lines_;
+  std::optional<GrowingFile> events_;
   std::int64_t step_ = 0;  // steps done
   Clock::time_point begin_;
   double earlier_seconds_ = 0;

@@ -312,8 +312,6 @@ class NotFiles(Case):
             os.mkfifo(path)
             rejected(*arguments)
             os.rename(path + ".kept", path)
-        os.mkfifo(self.path("run", "report.html.tmp"))
-        rejected("report", "run")
         self.fail_with(2, "pipe: cannot create: Not a directory", arguments=["train", recipe, "--run-dir", "pipe"])
 
 

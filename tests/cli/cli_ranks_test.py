@@ -207,6 +207,19 @@ class Together(Ranks):
         with open(self.path("run", "rank-1.log")) as file:
             self.assertTrue(file.read().startswith(log))  # a refused start erases nothing
 
+    def test_logs_are_not_written_through_links(self):
+        recipe = self.sharded(LAYERS + ADAMW, epochs=1)
+        for link, kind in ((os.symlink, "a symbolic link"), (os.link, "a hard link")):
+            with open(self.path("precious"), "w") as file:
+                file.write("kept")
+            os.mkdir(self.path("run"))
+            link(self.path("precious"), self.path("run", "rank-1.log"))
+            out, err = self.ranks_train(2, recipe, "run", code=2)
+            self.assertRegex(out + err, "run/rank-1.log: expected .*, got " + kind)
+            with open(self.path("precious")) as file:
+                self.assertEqual(file.read(), "kept")
+            shutil.rmtree(self.path("run"))
+
     def test_a_divergence_has_one_message_and_exit_code_1(self):
         recipe = self.sharded(LAYERS + SGD.replace("lr: 0.02", "lr: 1.0e+5"), epochs=3)
         out, err = self.ranks_train(4, recipe, "run", code=1)

@@ -1,11 +1,18 @@
 #include "steelyard/framework/files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/memory_error.h"
@@ -75,9 +82,24 @@ TEST(Files, WritesOverNothingButFiles) {
               path + ": expected a regular file, got " + kind);
     EXPECT_EQ(std::filesystem::status(path).type(), before) << path;
   }
-  ASSERT_EQ(::mkfifo((folder / "f.tmp").c_str(), 0600), 0);
-  EXPECT_EQ(message_of<InputError>([&] { write_file_atomic(folder / "f", "x"); }),
-            (folder / "f.tmp").string() + ": expected a regular file, got a named pipe");
+}
+
+// The names of what is in the folder, by name.
+std::vector<std::string> names_in(const TemporaryFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The name of the temporary that is being written.
+std::string temporary_in(const TemporaryFolder& folder) {
+  for (const std::string& name : names_in(folder)) {
+    if (name.ends_with(".tmp")) return name;
+  }
+  return "";
 }
 
 TEST(Files, TwoWritersOfOneFileDoNotMix) {
@@ -87,46 +109,176 @@ TEST(Files, TwoWritersOfOneFileDoNotMix) {
     first.write("first");
     EXPECT_NE(message_of<InputError>([&] {
                 write_file_atomic(folder / "f", "second");
-              }).find("f.tmp: cannot create: another process is writing it"),
+              }).find("f: cannot create: another process is writing it"),
               std::string::npos);
     first.commit();
   }
   EXPECT_EQ(read_bytes(folder / "f"), "first");
   write_file_atomic(folder / "f", "third");
   EXPECT_EQ(read_bytes(folder / "f"), "third");
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"f"});
+}
+
+// Both are told of the other in most rounds, give way and try again.
+TEST(Files, OfManyWritersAtOnceEachIsWholeOrRefused) {
+  const TemporaryFolder folder;
+  std::atomic<int> written = 0;
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([&, i] {
+      for (int round = 0; round < 20; ++round) {
+        try {
+          write_file_atomic(folder / "f", std::string(100'000, static_cast<char>('a' + i)));
+          ++written;
+        } catch (const InputError& error) {
+          EXPECT_NE(std::string(error.what()).find("another process is writing it"),
+                    std::string::npos)
+              << error.what();
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_GT(written, 0);
+  const std::string bytes = read_bytes(folder / "f");
+  EXPECT_EQ(bytes, std::string(100'000, bytes.at(0)));
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"f"});
 }
 
 TEST(Files, AtomicFileKeepsTheOldFileUntilCommit) {
   const TemporaryFolder folder;
   write_bytes(folder / "f", "old");
-  write_bytes(folder / "f.tmp", "a longer leftover of a killed run");
   {
     AtomicFile file(folder / "f");
     file.write("new");
     EXPECT_EQ(read_bytes(folder / "f"), "old");
+    EXPECT_EQ(names_in(folder), (std::vector<std::string>{"f", temporary_in(folder)}));
   }
   EXPECT_EQ(read_bytes(folder / "f"), "old");
-  EXPECT_FALSE(std::filesystem::exists(folder / "f.tmp"));
-  write_bytes(folder / "f.tmp", "a longer leftover of a killed run");
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"f"});
   write_file_atomic(folder / "f", "new");
   EXPECT_EQ(read_bytes(folder / "f"), "new");
-  EXPECT_FALSE(std::filesystem::exists(folder / "f.tmp"));
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"f"});
+}
+
+// Of this user and for this file: nothing else is anybody's to remove.
+TEST(Files, LeftoversOfKilledRunsAreRemoved) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "f.0123456789ab.tmp", "a leftover of a killed run");
+  const std::vector<std::string> others = {"f.0123456789AB.tmp", "f.0123456789ab.tmp2",
+                                           "f.012345.tmp", "f.tmp", "g.0123456789ab.tmp"};
+  for (const std::string& other : others) write_bytes(folder / other, "another file");
+  std::filesystem::create_symlink(folder / "g.0123456789ab.tmp", folder / "f.aaaaaaaaaaaa.tmp");
+  write_file_atomic(folder / "f", "x");
+  std::vector<std::string> expected = others;
+  expected.insert(expected.end(), {"f", "f.aaaaaaaaaaaa.tmp"});
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(names_in(folder), expected);
+}
+
+TEST(Files, TemporariesHaveNamesThatNobodyCanPrepare) {
+  const TemporaryFolder folder;
+  std::set<std::string> names;
+  for (int i = 0; i < 50; ++i) {
+    const AtomicFile file(folder / "f");
+    names.insert(temporary_in(folder));
+  }
+  EXPECT_EQ(names.size(), 50U);
+}
+
+// As with an open() of a new file.
+TEST(Files, NewFilesHaveThePermissionsOfTheUmask) {
+  const TemporaryFolder folder;
+  for (const mode_t mask : {022, 077, 002}) {
+    const mode_t before = ::umask(mask);
+    write_file_atomic(folder / "f", "x");
+    ::umask(before);
+    struct stat info = {};
+    ASSERT_EQ(::stat((folder / "f").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0666 & ~mask);
+    EXPECT_EQ(info.st_uid, ::geteuid());
+  }
+}
+
+// Another user's files by any name do not become ours, keep us from writing or are removed.
+TEST(Files, FilesOfOthersInASharedFolderAreLeftAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may give files away";
+  const TemporaryFolder folder;
+  const std::vector<std::string> planted = {"f.0123456789ab.tmp", "f.tmp"};
+  std::vector<Descriptor> held;
+  for (const std::string& name : planted) {
+    write_bytes(folder / name, "a stranger's");
+    ASSERT_EQ(::chown((folder / name).c_str(), 65534, 65534), 0);
+    held.emplace_back(::open((folder / name).c_str(), O_RDONLY));
+    ASSERT_EQ(::flock(held.back().get(), LOCK_EX), 0);
+  }
+  write_file_atomic(folder / "f", "ours");
+  struct stat info = {};
+  ASSERT_EQ(::stat((folder / "f").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, 0U);
+  EXPECT_EQ(read_bytes(folder / "f"), "ours");
+  for (const std::string& name : planted) {
+    EXPECT_EQ(read_bytes(folder / name), "a stranger's") << name;
+  }
 }
 
 TEST(Files, WritingIntoNoFolderSaysSo) {
   const TemporaryFolder folder;
   EXPECT_NE(message_of<InputError>([&] {
               write_file_atomic(folder / "no/f", "x");
-            }).find("no/f.tmp: cannot create: No such file"),
+            }).find("no/f: cannot create: No such file"),
             std::string::npos);
 }
 
-TEST(Files, RefusesALinkInPlaceOfTheTemporary) {
+// "f.tmp" was the temporary of earlier versions, which wrote to what a hard link led to.
+TEST(Files, PlantedLinksLeadNowhere) {
   const TemporaryFolder folder;
   write_bytes(folder / "elsewhere", "precious");
-  std::filesystem::create_symlink(folder / "elsewhere", folder / "f.tmp");
-  message_of<InputError>([&] { write_file_atomic(folder / "f", "x"); });
+  for (const bool hard : {false, true}) {
+    for (const std::string name : {"f", "f.tmp", "f.0123456789ab.tmp"}) {
+      hard ? std::filesystem::create_hard_link(folder / "elsewhere", folder / name)
+           : std::filesystem::create_symlink(folder / "elsewhere", folder / name);
+      write_file_atomic(folder / "f", "x");
+      EXPECT_EQ(read_bytes(folder / "elsewhere"), "precious") << name;
+      EXPECT_EQ(read_bytes(folder / "f"), "x") << name;
+      EXPECT_FALSE(std::filesystem::is_symlink(folder / "f"));
+      std::filesystem::remove(folder / "f");
+      std::filesystem::remove(folder / name);
+    }
+  }
+}
+
+TEST(Files, AGrowingFileStaysTheSameFile) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "elsewhere", "precious");
+  write_bytes(folder / "f", "old");
+  GrowingFile file(folder / "f", "one ");
+  file.append("two ");
+  EXPECT_EQ(read_bytes(folder / "f"), "one two ");
+  std::filesystem::rename(folder / "f", folder / "moved");
+  std::filesystem::create_symlink(folder / "elsewhere", folder / "f");
+  file.append("three");
+  EXPECT_EQ(read_bytes(folder / "moved"), "one two three");
   EXPECT_EQ(read_bytes(folder / "elsewhere"), "precious");
+}
+
+TEST(Files, LogsGrowAndAreNoLinks) {
+  const TemporaryFolder folder;
+  for (const std::string text : {"one ", "two"}) {
+    const Descriptor log = open_to_append(folder / "log");
+    ASSERT_EQ(::write(log.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+  EXPECT_EQ(read_bytes(folder / "log"), "one two");
+  std::filesystem::create_symlink(folder / "log", folder / "symbolic");
+  EXPECT_EQ(message_of<InputError>([&] { open_to_append(folder / "symbolic"); }),
+            (folder / "symbolic").string() + ": expected a regular file, got a symbolic link");
+  std::filesystem::create_hard_link(folder / "log", folder / "hard");
+  EXPECT_EQ(message_of<InputError>([&] { open_to_append(folder / "hard"); }),
+            (folder / "hard").string() + ": expected a file of one name, got a hard link");
+  EXPECT_NE(message_of<InputError>([&] {
+              open_to_append(folder / "no/log");
+            }).find("no/log: cannot create: No such file"),
+            std::string::npos);
 }
 
 // A limit on file sizes stands for a full disk.
@@ -142,9 +294,9 @@ TEST(Files, FailedWritesKeepTheOldFile) {
       [&] { write_file_atomic(folder / "f", std::string(5000, 'x')); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, previous);
-  EXPECT_NE(message.find("f.tmp: cannot write: File too large"), std::string::npos) << message;
+  EXPECT_NE(message.find("f: cannot write: File too large"), std::string::npos) << message;
   EXPECT_EQ(read_bytes(folder / "f"), "old");
-  EXPECT_FALSE(std::filesystem::exists(folder / "f.tmp"));
+  EXPECT_EQ(names_in(folder), std::vector<std::string>{"f"});
 }
 
 TEST(Files, PrintableKeepsMessagesOnOneLine) {
@@ -162,11 +314,19 @@ TEST(Files, PrintableEscapesWhatATerminalActsOn) {
             "\\xc2\\x9b31m");  // CSI in one character
   EXPECT_EQ(printable("a\xE2\x80\xAE"
                       "b"),
-            "a\\xe2\\x80\\xaeb");                           // right to left
+            "a\\xe2\\x80\\xaeb");  // right to left
+  EXPECT_EQ(printable("\u061c|\u200e|\u200f|\u202a|\u2067"),
+            "\\xd8\\x9c|\\xe2\\x80\\x8e|\\xe2\\x80\\x8f|\\xe2\\x80\\xaa|\\xe2\\x81\\xa7");
   EXPECT_EQ(printable("a\rb\x08"), "a\\x0db\\x08");         // overwrites
   EXPECT_EQ(printable("\xE0\x80\x80\xED\xA0\x80\xF5\xFF"),  // overlong, surrogate
             "\\xe0\\x80\\x80\\xed\\xa0\\x80\\xf5\\xff");
   EXPECT_EQ(printable("\xF0\x9F\x98\x80"), "\xF0\x9F\x98\x80");
+}
+
+TEST(Files, PrintableJsonHasNoControlCharacters) {
+  EXPECT_EQ(printable_json(
+                "{\n \"a\\u001b\": \"\u009b31m \x7f\u202e\u061c\u2029 caf\u00e9 \U0001f600\"}"),
+            "{\n \"a\\u001b\": \"\\u009b31m \\u007f\\u202e\\u061c\\u2029 caf\u00e9 \U0001f600\"}");
 }
 
 TEST(Files, MemoryThatRunsOutIsSaidOfWhatNeededIt) {

@@ -56,11 +56,15 @@ Outcome outcome(const char* operation, const std::string& path) {
   return Outcome::kFirstFailure;
 }
 
+// "" where the system does not say it.
+std::filesystem::path path_of(int descriptor) {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), ignored);
+}
+
 Outcome outcome(const char* operation, int descriptor) {
-  std::error_code error;
-  const auto path =
-      std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), error);
-  return error ? Outcome::kDone : outcome(operation, path.string());
+  const auto path = path_of(descriptor);
+  return path.empty() ? Outcome::kDone : outcome(operation, path.string());
 }
 
 template <typename F>
@@ -92,9 +96,10 @@ int fsync(int descriptor) {
   return unless_full(outcome("fsync", descriptor), [&] { return kFsync(descriptor); });
 }
 
-int rename(const char* from, const char* to) noexcept {
-  static const auto kRename = real(&::rename, "rename");
-  return unless_full(outcome("rename", to), [&] { return kRename(from, to); });
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  static const auto kRenameat = real(&::renameat, "renameat");
+  return unless_full(outcome("rename", (path_of(to_folder) / to).string()),
+                     [&] { return kRenameat(from_folder, from, to_folder, to); });
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
@@ -114,6 +119,21 @@ int open(const char* path, int flags, ...) {
   const bool creates = (flags & O_CREAT) != 0 && access(path, F_OK) != 0;
   return unless_full(creates ? outcome("create", path) : Outcome::kDone,
                      [&] { return kOpen(path, flags, mode); });
+}
+
+int openat(int folder, const char* name, int flags, ...) {
+  static const auto kOpenat = real(&::openat, "openat");
+  mode_t mode = 0;
+  if ((flags & O_CREAT) != 0) {
+    std::va_list more;
+    va_start(more, flags);
+    mode = va_arg(more, mode_t);
+    va_end(more);
+  }
+  const bool creates = (flags & O_CREAT) != 0;  // of files that are new by their names
+  return unless_full(
+      creates ? outcome("create", (path_of(folder) / name).string()) : Outcome::kDone,
+      [&] { return kOpenat(folder, name, flags, mode); });
 }
 
 }  // extern "C"
