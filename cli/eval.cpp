@@ -90,7 +90,7 @@ ExitCode evaluate_as_rank(const EvalArguments& options, comm::Communicator& rank
   const Evaluation evaluation = experiment.test_predictions(ranks);
   const Metrics& metrics = evaluation.metrics;
   if (options.format == "json") {
-    fmt::print("{}\n", to_json(run.checkpoint, experiment, evaluation).dump(2));
+    fmt::print("{}\n", printable_json(to_json(run.checkpoint, experiment, evaluation).dump(2)));
   } else {
     fmt::print("{}: {} test samples, loss {:.4f}{}\n", shown(run.checkpoint),
                experiment.test().size(), metrics.loss, metrics_text(metrics));

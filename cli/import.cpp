@@ -93,7 +93,7 @@ ExitCode show_network(const ImportArguments& options) {
     fmt::print("exports leave dimension {} of samples free{}\n", axis + 1,
                name.empty() ? "" : ": " + shown(name));
   }
-  for (const std::string& note : imported.notes) fmt::print("note: {}\n", note);
+  for (const std::string& note : imported.notes) fmt::print("note: {}\n", shown(note));
   return kDone;
 }
 

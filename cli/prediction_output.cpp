@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "steelyard/framework/metrics.h"
 #include "steelyard/framework/printable.h"
@@ -36,15 +38,28 @@ std::size_t best_of(std::span<const float> values) {
   return static_cast<std::size_t>(std::max_element(values.begin(), values.end()) - values.begin());
 }
 
+bool is_number(std::string_view text) {
+  if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() &&
+         text.find_first_of("0123456789") == 0;
+}
+
+// Control characters are escaped as in a message. A spreadsheet computes what begins as a formula
+// does, unless it is a number: "'" before it says that it is text.
 std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string shown = printable(text, std::string::npos);
+  if (shown.find_first_of("=+-@") == 0 && !is_number(shown)) shown.insert(0, "'");
+  if (shown.find_first_of(",\"") == std::string::npos) return shown;
   std::string quoted = "\"";
-  for (const char c : text) quoted.append(c == '"' ? 2 : 1, c);
+  for (const char c : shown) quoted.append(c == '"' ? 2 : 1, c);
   return quoted + '"';
 }
 
 std::string json_text(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return printable_json(
+      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 }  // namespace

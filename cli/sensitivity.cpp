@@ -220,7 +220,7 @@ void print_and_choose(const SensitivityArguments& options, const Sensitivity& me
   print_notes(measured.notes);
   Json json = to_json(measured);
   const auto print_json = [&] {
-    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", printable_json(json.dump(2, ' ', false, Json::error_handler_t::replace)));
   };
   if (!options.json) print_sensitivity(measured);
   if (options.unit) {

@@ -43,9 +43,9 @@ bool is_of_checkpoint(const std::filesystem::path& path, const std::string& mode
                       const VerifyArguments& options, const LoadedRun& run) {
   if (model_sha256.empty() || model_sha256 == run.model_sha256) return true;
   fmt::print("{} was exported from another checkpoint than {}: export again", shown(path),
-             run.checkpoint.string());
+             shown(run.checkpoint));
   if (const auto own = checkpoint_of_digest(options.run, model_sha256)) {
-    fmt::print(", or verify with --checkpoint {}", *own);
+    fmt::print(", or verify with --checkpoint {}", shown(*own));
   }
   fmt::print("\n");
   return false;

@@ -1,6 +1,14 @@
 #include "steelyard/framework/printable.h"
 
+#include <algorithm>
+
 namespace steelyard {
+
+namespace {
+
+constexpr char kHex[] = "0123456789abcdef";
+
+}  // namespace
 
 std::size_t utf8_length(std::string_view text) {
   if (text.empty()) return 0;
@@ -40,12 +48,11 @@ char32_t utf8_character(std::string_view text) {
 }
 
 bool is_control(char32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 ||
-         (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F ||
+         (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
 }
 
 std::string printable(std::string_view text, std::size_t max_bytes) {
-  static constexpr char kHex[] = "0123456789abcdef";
   std::string out;
   while (!text.empty()) {
     if (out.size() >= max_bytes) return out + "...";
@@ -60,6 +67,22 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
       out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
     }
     text.remove_prefix(length > 0 ? length : 1);
+  }
+  return out;
+}
+
+std::string printable_json(std::string_view json) {
+  std::string out;
+  while (!json.empty()) {
+    const std::size_t length = std::max<std::size_t>(1, utf8_length(json));
+    const char32_t c = utf8_character(json);
+    // Below U+007F, strings hold none, and what lies between them may. The others have 4 digits.
+    if (c >= 0x7F && is_control(c)) {
+      out += {'\\', 'u', kHex[c >> 12], kHex[c >> 8 & 15], kHex[c >> 4 & 15], kHex[c & 15]};
+    } else {
+      out += json.substr(0, length);
+    }
+    json.remove_prefix(length);
   }
   return out;
 }

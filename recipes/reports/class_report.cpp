@@ -7,7 +7,7 @@
 
 #include "steelyard/framework/data/images/resize.h"
 #include "steelyard/framework/error.h"
-#include "steelyard/recipes/reports/svg_chart.h"
+#include "steelyard/recipes/reports/html.h"
 
 namespace steelyard {
 namespace {
@@ -75,27 +75,10 @@ std::vector<ReportedMistake> worst_of(const Predictions& predictions, const Data
   return worst;
 }
 
-std::string base64(const std::string& bytes) {
-  constexpr std::string_view kLetters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    const std::size_t count = std::min<std::size_t>(3, bytes.size() - at);
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      bits = bits << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0U);
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      text += i <= count ? kLetters[bits >> (18 - 6 * i) & 63U] : '=';
-    }
-  }
-  return text;
-}
-
 // A share from 0 to 1 as a bar with its number.
 std::string meter(double share) {
-  return fmt::format(R"(<td class="meter"><span style="width:{:.1f}%"></span><i>{:.1f}</i></td>)",
-                     100 * share, 100 * share);
+  return fmt::format(R"(<td class="meter {}"><span></span><i>{:.1f}</i></td>)", share_class(share),
+                     100 * share);
 }
 
 std::string named_cell(const std::string& text) {
@@ -150,9 +133,8 @@ std::string confusion_table(const ClassReport& report) {
       const std::int64_t count = report.confusion[i * classes + j];
       const double share = static_cast<double>(count) / static_cast<double>(std::max<std::int64_t>(
                                                             1, report.classes[i].scores.samples));
-      html += fmt::format(R"(<td class="{}" style="--share:{:.0f}%">{}</td>)",
-                          i == j ? "right" : "wrong", 100 * share,
-                          count == 0 ? "" : std::to_string(count));
+      html += fmt::format(R"(<td class="{} {}">{}</td>)", i == j ? "right" : "wrong",
+                          share_class(share), count == 0 ? "" : std::to_string(count));
     }
     html += "</tr>\n";
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "steelyard/recipes/reports/html.h"
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/reports/svg_chart.h"
@@ -67,7 +68,7 @@ svg text.title { font-size: 12.5px; font-weight: 600; fill: var(--ink); }
 .bar { fill: var(--bar); } .range { fill: var(--range); }
 .limit { stroke: var(--limit); stroke-width: 1.5; } .level { stroke: var(--level); stroke-width: 1; }
 td.meter { position: relative; min-width: 6.5rem; } td.meter i { position: relative; font-style: normal; }
-td.meter span { position: absolute; left: .4rem; top: .3rem; bottom: .3rem; max-width: calc(100% - .8rem);
+td.meter span { position: absolute; left: .4rem; top: .3rem; bottom: .3rem; width: var(--share); max-width: calc(100% - .8rem);
   background: color-mix(in srgb, var(--c1) 30%, transparent); }
 .confusion th span { writing-mode: vertical-rl; transform: rotate(180deg); font-weight: 400; }
 .confusion td { padding: .2rem .45rem; text-align: center; }
@@ -77,6 +78,8 @@ td.meter span { position: absolute; left: .4rem; top: .3rem; bottom: .3rem; max-
 .worst img { width: 7rem; height: 7rem; object-fit: contain; background: var(--box); image-rendering: pixelated; }
 .worst figcaption { overflow-wrap: anywhere; } .worst strong { color: var(--ink); font-weight: 600; }
 .key { display: inline-block; width: 1.1em; height: .8em; vertical-align: -.05em; margin-right: .3em; }
+.key.range { background: var(--range); border: 1px solid var(--rule); }
+.key.limit, .key.level { width: 2px; background: var(--limit); } .key.level { background: var(--level); }
 @media print { body { max-width: none; padding: 0; } figure { break-inside: avoid; } }
 )css";
 
@@ -422,11 +425,10 @@ std::string histograms(const RunReport& report) {
   html += "<p class=\"note\">Counts on a logarithmic axis.";
   if (report.quantized) {
     html +=
-        " <span class=\"key\" style=\"background:var(--range);border:1px solid "
-        "var(--rule)\"></span>"
+        " <span class=\"key range\"></span>"
         "the range that the quantizer represents, "
-        "<span class=\"key\" style=\"width:2px;background:var(--limit)\"></span>its ends; "
-        "<span class=\"key\" style=\"width:2px;background:var(--level)\"></span>the values of the "
+        "<span class=\"key limit\"></span>its ends; "
+        "<span class=\"key level\"></span>the values of the "
         "codes, for 4 bits and fewer. Weights with a scale for each channel are shown in codes, "
         "before they are rounded.";
   }
@@ -454,9 +456,10 @@ std::string recipe_text(const RunReport& report) {
 
 std::string report_page(const RunReport& report) {
   std::string html =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n" +
+      policy_and_style(kStyle + share_rules()) +
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
-      html_escaped(report.name) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n";
+      html_escaped(report.name) + "</title>\n</head>\n<body>\n";
   html += head(report) + missing_parts(report) + doubtful_ranges(report) + accuracies(report) +
           class_section(report.classes) + curves(report) + step_time(report) + sizes(report) +
           layer_table(report) + histograms(report) + recipe_text(report);

@@ -194,7 +194,7 @@ std::string to_json_text(const StepTiming& timing) {
               {"bytes", timing.rates.bytes}}},
             {"layers", Json::array()}};
   for (const TimedLayer& layer : timing.layers) json["layers"].push_back(to_json(layer));
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return printable_json(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n";
 }
 
 StepTiming load_step_timing(const std::filesystem::path& file) {

@@ -1,11 +1,12 @@
 #include "steelyard/recipes/reports/svg_chart.h"
-#include "steelyard/framework/printable.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "steelyard/recipes/reports/html.h"
 
 namespace steelyard {
 namespace {
@@ -167,32 +168,6 @@ int part_names(const Frame& frame, const std::vector<std::string>& parts, std::s
 }
 
 }  // namespace
-
-std::string html_escaped(std::string_view words) {
-  std::string out;
-  for (const char c : printable(words, words.size() * 4 + 16)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 std::vector<double> axis_ticks(double lo, double hi, int count) {
   if (!(hi > lo)) return {lo};

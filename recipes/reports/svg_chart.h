@@ -13,10 +13,6 @@
 
 namespace steelyard {
 
-// `text` for HTML and XML: & < > " ' as entities; control characters and what is not UTF-8 in the
-// escaped form of printable().
-std::string html_escaped(std::string_view text);
-
 struct ChartSeries {
   std::string name;
   int color = 1;                                       // 1 to 4

@@ -53,7 +53,7 @@ Json summary(const RunOptions& options, Experiment& experiment, const TrainResul
 }
 
 void write_summary(const RunOptions& options, const Json& json) {
-  write_file_atomic(options.folder / run_files::kSummary, json.dump(2) + "\n");
+  write_file_atomic(options.folder / run_files::kSummary, printable_json(json.dump(2)) + "\n");
 }
 
 // Whether the best epoch so far must be forgotten, because its weights are lost. A file of a later

@@ -1,4 +1,7 @@
 """report as a user runs it."""
+import base64
+import glob
+import hashlib
 import html.parser
 import json
 import os
@@ -89,9 +92,21 @@ class Report(WithRuns):
             if (tag, name) == ("img", "src"):  # pictures are in the page
                 self.assertRegex(value, r"^data:image/png;base64,[A-Za-z0-9+/]+=*$")
                 continue
-            self.assertNotIn(name, ("src", "href", "srcset", "action", "onload", "onclick"), (tag, value))
-        self.assertNotRegex(re.sub("base64,[A-Za-z0-9+/=]+", "", self.html), r"<script|@import|url\(|http")
+            self.assertNotIn(name, ("src", "href", "srcset", "action", "onload", "onclick", "style"), (tag, value))
+        self.assertNotRegex(re.sub("base64,[A-Za-z0-9+/=]+", "", self.html), r"<script|@import|url\(|https?:")
+        self.check_policy(page)
         return page, printed
+
+    def check_policy(self, page):
+        """A browser takes the page's style sheet and no other, pictures in the page and nothing else, whatever is in the page."""
+        [style] = re.findall("<style>(.*?)</style>", self.html, re.DOTALL)
+        self.assertLess(self.html.index("Content-Security-Policy"), self.html.index("<style>"))
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        [policy] = [value for tag, name, value in page.attributes if (tag, name) == ("meta", "content") and "-src" in value]
+        self.assertEqual(policy, f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'")
+        for tag, name, value in page.attributes:
+            if name == "class" and (share := re.search(r"\bs\d+$", value)):
+                self.assertIn(f".{share[0]} {{ --share: {share[0][1:]}%; }}", style)
 
     def row(self, page, first):
         found = [row for row in page.rows if row and row[0] == first]
@@ -227,7 +242,7 @@ class Report(WithRuns):
         while report.poll() is None:
             polls += 1
             try:
-                empty += os.stat(self.path("page.html.tmp")).st_size == 0
+                empty += any(os.stat(path).st_size == 0 for path in glob.glob(self.path("page.html.*.tmp")))
             except FileNotFoundError:
                 pass
         self.assertEqual(report.returncode, 0)

@@ -9,6 +9,7 @@
 
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/recipes/reports/data_report.h"
+#include "steelyard/recipes/reports/html.h"
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/reports/svg_chart.h"
@@ -24,9 +25,24 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(SvgChart, EscapesText) {
+TEST(Html, EscapesText) {
   EXPECT_EQ(html_escaped("a<b>&\"'"), "a&lt;b&gt;&amp;&quot;&#39;");
   EXPECT_EQ(html_escaped("\xff\x01"), "\\xff\\x01");
+}
+
+// RFC 4648's examples; a style sheet's hash as `openssl dgst -sha256 -binary | base64` prints it.
+TEST(Html, NamesTheOnlyStyleSheetByItsHash) {
+  EXPECT_EQ(base64(""), "");
+  EXPECT_EQ(base64("f"), "Zg==");
+  EXPECT_EQ(base64("fo"), "Zm8=");
+  EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(policy_and_style("p { margin: 0; }"),
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+            "'sha256-ZMIWxFqsI8wXm9tNjoL6Cyi5nRfO7zhfynHh3P3TR9s='; img-src data:; "
+            "base-uri 'none'; form-action 'none'\">\n<style>p { margin: 0; }</style>\n");
+}
+
+TEST(SvgChart, EscapesText) {
   EXPECT_THAT(line_chart({"<t>", "<x>", {{.name = "<s>"}, {.name = "&"}}}),
               Not(::testing::ContainsRegex("<[txs]>")));
 }
