@@ -8,9 +8,10 @@ namespace steelyard::cli {
 void add_python(CLI::App& verb, std::string& python) {
   verb.add_option(
       "--python", python,
-      "A Python with onnxruntime, for RUN/export/model.onnx (default: the first of "
-      "$STEELYARD_PYTHON, build/python-env here or of this program's build, and python3 "
-      "that has it)");
+      "A Python with onnxruntime, for RUN/export/model.onnx, started isolated (-I) (default: the "
+      "first of $STEELYARD_PYTHON, python-env in the build folder of this program, and python3 "
+      "that "
+      "has it)");
 }
 
 std::optional<deploy::OnnxRuntime> runtime_in(const std::string& python) {

@@ -141,8 +141,8 @@ void redirect(int from, int to) {
   }
 }
 
-// Runs a program to its end; one that cannot be started has not succeeded. It is killed when this
-// process ends before it.
+// Runs the program of that path to its end; one that cannot be started has not succeeded. It is
+// killed when this process ends before it.
 bool run_program(const std::vector<std::string>& command, const ScratchFile& input,
                  const ScratchFile& output, const ScratchFile& errors,
                  std::optional<std::chrono::seconds> limit = std::nullopt) {
@@ -157,7 +157,7 @@ bool run_program(const std::vector<std::string>& command, const ScratchFile& inp
     redirect(input.descriptor(), STDIN_FILENO);
     redirect(output.descriptor(), STDOUT_FILENO);
     redirect(errors.descriptor(), STDERR_FILENO);
-    execvp(argv[0], argv.data());
+    execv(argv[0], argv.data());
     _exit(127);
   }
   return child > 0 && succeeds(child, limit);
@@ -212,14 +212,31 @@ Tensor channels_first(const Tensor& x) {
   return y;
 }
 
-// Of the environment that scripts/python_env made in the build folder of this program, which is
-// build/cpu/cli/steelyard; "" if the system does not say where it is.
-std::string python_beside_program() {
+// Of the environment that scripts/python_env made in build/, if this program is
+// build/cpu/cli/steelyard; else "": an installed program's grandparent folder may be anybody's.
+std::string python_of_build() {
   std::error_code unknown;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  if (unknown) return "";
-  const auto build = program.parent_path().parent_path().parent_path();
-  return (build / "python-env/bin/python3").string();
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+  const auto build = folder.parent_path();
+  if (folder.filename() != "cli" || !std::filesystem::exists(build / "CMakeCache.txt", unknown)) {
+    return "";
+  }
+  return (build.parent_path() / "python-env/bin/python3").string();
+}
+
+// The program's path, found as a shell finds it but for the entries of $PATH that name the current
+// folder or one below it; "" where there is none.
+std::string path_of_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
+  while (!name.empty() && !rest.empty()) {
+    const std::string_view folder = rest.substr(0, rest.find(':'));
+    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+    const std::string program = std::string(folder) + "/" + name;
+    if (folder.starts_with('/') && access(program.c_str(), X_OK) == 0) return program;
+  }
+  return "";
 }
 
 }  // namespace
@@ -228,20 +245,20 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
   std::vector<std::string> candidates{python};
   if (python.empty()) {
     const char* chosen = std::getenv("STEELYARD_PYTHON");
-    candidates = {chosen != nullptr ? chosen : "", "build/python-env/bin/python3",
-                  python_beside_program(), "python3"};
+    candidates = {chosen != nullptr ? chosen : "", python_of_build(), "python3"};
   }
   for (const std::string& candidate : candidates) {
-    if (candidate.empty()) continue;
+    const std::string program = path_of_program(candidate);
+    if (program.empty()) continue;
     const ScratchFile input;
     const ScratchFile output;
     const ScratchFile errors;
     const bool ran = run_program(
-        {candidate, "-c", "import numpy, onnxruntime; print('found', onnxruntime.__version__)"},
+        {program, "-I", "-c", "import numpy, onnxruntime; print('found', onnxruntime.__version__)"},
         input, output, errors, kSearchLimit);
     const std::string line = last_line(output.message());
     if (ran && line.starts_with(kFound)) {
-      return OnnxRuntime{candidate, printable(line.substr(kFound.size()))};
+      return OnnxRuntime{program, printable(line.substr(kFound.size()))};
     }
   }
   return std::nullopt;
@@ -258,7 +275,7 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
   const char* precision = session == Session::kExact ? "1" : "0";
   const char* images = ports.output_channels_last ? "NHWC" : "NCHW";
-  std::vector<std::string> command{runtime.python,        "-c",      kScript, model.string(),
+  std::vector<std::string> command{runtime.python,        "-I",      "-c",  kScript, model.string(),
                                    sizes_text(x.shape()), precision, images};
   for (const InputPort& part : ports.inputs) command.push_back(part_text(part));
   if (!run_program(command, input, output, errors)) {

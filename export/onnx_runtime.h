@@ -18,8 +18,9 @@ struct OnnxRuntime {
 };
 
 // The first Python that has it: only `python` is tried if it is given, else $STEELYARD_PYTHON, the
-// environment that scripts/python_env makes (in the current folder, then in that of the program's
-// build), and python3.
+// environment that scripts/python_env makes in the folder of this program's build, and python3. A
+// name without a slash is looked for in the absolute folders of $PATH. Python runs isolated (-I):
+// neither the current folder nor $PYTHONPATH nor packages of a user alone give it modules.
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python = "");
 
 // What to tell the user if there is none.
