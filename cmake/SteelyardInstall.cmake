@@ -3,6 +3,13 @@
 # steelyard::kernels; pkg-config gives libsteelyard.so.
 include(CMakePackageConfigHelpers)
 
+# Where the loader looks for what a target links: the same absolute folders in the build tree and installed. CMake
+# would otherwise lengthen the build tree's list by empty entries, to have room for another one, and the loader takes
+# an empty entry for the current folder.
+function(steelyard_keep_runpath target)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
+
 get_property(steelyard_libraries GLOBAL PROPERTY STEELYARD_LIBRARIES)
 set(steelyard_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Steelyard)
 
@@ -24,6 +31,7 @@ if(STEELYARD_SHARED AND NOT STEELYARD_FUZZ)
     $<BUILD_INTERFACE:${STEELYARD_INCLUDE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   set_target_properties(steelyard_shared PROPERTIES EXPORT_NAME shared OUTPUT_NAME steelyard
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  steelyard_keep_runpath(steelyard_shared)
   list(APPEND steelyard_exported steelyard_shared)
 
   file(RELATIVE_PATH steelyard_headers_from_libraries
@@ -64,4 +72,5 @@ install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+steelyard_keep_runpath(steelyard)
 install(TARGETS steelyard RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

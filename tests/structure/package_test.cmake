@@ -1,5 +1,5 @@
 # Installs the project, moves what was installed elsewhere, and there builds and runs a program against it: with CMake,
-# static and shared, and with pkg-config.
+# static and shared, and with pkg-config. check_programs reads what is installed and what is built.
 # Arguments: -DBUILD_DIR= -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DBUILD_TYPE=
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -39,6 +39,8 @@ foreach(library steelyard shared)
   run(${WORK_DIR}/build/with_${library})
   expect(with_${library})
 endforeach()
+
+run(${SOURCE_DIR}/check_programs --run ${WORK_DIR}/moved/bin/steelyard ${WORK_DIR}/moved ${WORK_DIR}/build)
 
 find_program(PKG_CONFIG pkg-config REQUIRED)
 file(GLOB_RECURSE description ${WORK_DIR}/moved/steelyard.pc)
