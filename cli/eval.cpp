@@ -56,14 +56,13 @@ Json scores_json(const ClassScores& scores, const std::string& name) {
 Json to_json(const std::filesystem::path& checkpoint, const Experiment& experiment,
              const Evaluation& evaluation) {
   const Dataset& test = experiment.test();
-  Json json{{"checkpoint", printable(checkpoint.string(), kMaxPathBytes)},
-            {"samples", test.size()}};
+  Json json{{"checkpoint", checkpoint.string()}, {"samples", test.size()}};
   json.update(to_json(evaluation.metrics));
   const std::vector<ClassScores> scores = class_scores(evaluation.predictions, test);
   const std::vector<std::string>& names = test.names.classes;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const std::string name = i < names.size() ? names[i] : std::to_string(i);
-    json["classes"].push_back(scores_json(scores[i], printable(name, kMaxPathBytes)));
+    json["classes"].push_back(scores_json(scores[i], name));
   }
   if (!evaluation.predictions.classes.defined()) return json;
   const std::vector<std::int64_t> counts = confusion_matrix(evaluation.predictions, test);
@@ -90,7 +89,8 @@ ExitCode evaluate_as_rank(const EvalArguments& options, comm::Communicator& rank
   const Evaluation evaluation = experiment.test_predictions(ranks);
   const Metrics& metrics = evaluation.metrics;
   if (options.format == "json") {
-    fmt::print("{}\n", printable_json(to_json(run.checkpoint, experiment, evaluation).dump(2)));
+    const Json json = to_json(run.checkpoint, experiment, evaluation);
+    fmt::print("{}\n", printable_json(json.dump(2, ' ', false, Json::error_handler_t::replace)));
   } else {
     fmt::print("{}: {} test samples, loss {:.4f}{}\n", shown(run.checkpoint),
                experiment.test().size(), metrics.loss, metrics_text(metrics));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <sstream>
+#include <unordered_set>
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/printable.h"
@@ -58,7 +59,8 @@ class TreeBuilder : public YAML::EventHandler {
   // while no child of it is open.
   struct Open {
     YamlNode* node;
-    bool has_key = false;  // tables: the last entry waits for its value
+    bool has_key = false;                       // tables: the last entry waits for its value
+    std::unordered_set<std::string> keys = {};  // of the entries so far
   };
 
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -136,10 +138,11 @@ class TreeBuilder : public YAML::EventHandler {
     }
     if (key == "<<") fail_at(place, "merge keys ('<<') are not allowed in a recipe");
     Open& table = open_.back();
-    for (const YamlEntry& entry : table.node->entries) {
-      if (entry.key == key) {
-        fail_at(place, "duplicate key " + quote_for_message(key) + ", first at " + entry.place);
-      }
+    if (!table.keys.insert(key).second) {
+      const auto& entries = table.node->entries;
+      const auto first = std::find_if(entries.begin(), entries.end(),
+                                      [&](const YamlEntry& entry) { return entry.key == key; });
+      fail_at(place, "duplicate key " + quote_for_message(key) + ", first at " + first->place);
     }
     table.node->entries.push_back({key, place, {}});
     table.has_key = true;
@@ -338,14 +341,21 @@ bool YamlNode::operator==(const YamlNode& other) const {
 }
 
 YamlNode parse_yaml(std::string_view text, const std::string& source) {
-  return parse(text, [text, &source](const YAML::Mark& mark) {
-    // yaml-cpp counts bytes, editors count characters.
-    int column = mark.column;
-    for (int i = std::max(0, mark.pos - mark.column); i < mark.pos; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      if (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --column;
+  // yaml-cpp counts bytes, editors count characters. Of the line's bytes before `counted` so many
+  // continue a character: a recipe may be one long line, so none is looked at for every value.
+  int line = -1, counted = 0, continuing = 0;
+  return parse(text, [=, &source](const YAML::Mark& mark) mutable {
+    if (mark.line != line || mark.pos < counted) {
+      line = mark.line;
+      counted = std::max(0, mark.pos - mark.column);
+      continuing = 0;
     }
-    return source + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(column + 1);
+    for (; counted < mark.pos; ++counted) {
+      const auto at = static_cast<std::size_t>(counted);
+      continuing += at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
+    }
+    return source + ":" + std::to_string(mark.line + 1) + ":" +
+           std::to_string(mark.column - continuing + 1);
   });
 }
 

@@ -44,7 +44,7 @@ class Names(Case):
             file.write("version: 1\nname: small\nseed: 3\n"
                        f'data: {{dataset: table, path: "{json.dumps(table)[1:-1]}", batch_size: 18, validation: 18, test: 36, '
                        f"table: {{target: [kind]}}}}\nmodel: {{type: mlp, hidden: [8], classes: {len(names)}}}\n"
-                       "train: {epochs: 1, optimizer: {type: sgd, lr: 0.02}}\n" + QUANTIZE)
+                       "train: {epochs: 1, optimizer: {type: sgd, lr: 0.02}}\n" + QUANTIZE.replace(", Conv2d", ""))
         run = "run\x1b[31m"
         for arguments in (["validate", recipe], ["validate", recipe, "--resolved"], ["data", recipe], ["train", recipe, "--dry-run"],
                           ["train", recipe, "--run-dir", run], ["eval", run], ["export", run], ["verify", run], ["report", run],
