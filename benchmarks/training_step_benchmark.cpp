@@ -61,13 +61,13 @@ const std::vector<std::string> kModes{"float", "float_frozen_bn", "qat", "qat_fi
 class StepTimer {
  public:
   StepTimer(const Case& c, const std::string& mode, Device device) : device_(device) {
-    const ModelRegistry registry = builtin_models();
+    const Registries& registries = builtin_registries();
     const Recipe recipe =
         parse_recipe(std::string("version: 1\nname: benchmark\ndata: {dataset: none}\nmodel: ") +
                          c.model + "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n",
-                     "benchmark", {}, registry);
+                     "benchmark", {}, registries);
     Rng rng(1);
-    model_ = build_model(recipe.model, c.input, 10, rng, registry);
+    model_ = build_model(recipe.model, c.input, 10, rng, registries.models);
     if (mode == "qat" || mode == "qat_fixed_ranges") {
       model_ = qat::prepare(model_, qat::w8a8({"re:.*"})).model;
     } else if (mode == "w4a4_lsq") {

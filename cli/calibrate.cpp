@@ -31,8 +31,8 @@ std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
       layers.size(), changed, weights, ratios / static_cast<double>(layers.size()));
 }
 
-ExitCode calibrate(const CalibrateArguments& options) {
-  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), builtin_registries().models);
+ExitCode calibrate(const CalibrateArguments& options, const Registries& registries) {
+  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), registries);
   require_calibratable(recipe);
   const std::string folder =
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;
@@ -43,7 +43,8 @@ ExitCode calibrate(const CalibrateArguments& options) {
              const auto& rounding = run.experiment().rounding();
              if (!rounding.empty()) show(rounding_text(rounding));
              print_result(run, final);
-           }});
+           }},
+          registries);
   run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());
@@ -67,7 +68,7 @@ Verb add_calibrate(CLI::App& app) {
                    "The run's folder (default: runs/<name>-calibrated)");
   options->add_device(*verb);
   add_threads(*verb);
-  return [options] { return calibrate(*options); };
+  return [options](const Registries& registries) { return calibrate(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -19,14 +19,13 @@ struct DataArguments : RecipeArguments {
   std::string sheet;
 };
 
-ExitCode show_data(const DataArguments& options) {
+ExitCode show_data(const DataArguments& options, const Registries& registries) {
   if (!options.sheet.empty() && !options.sheet.ends_with(".png")) {
     throw InputError("--sheet: expected a name that ends in .png, got '" +
                      printable(options.sheet) + "'");
   }
   if (!options.sheet.empty()) require_writable("--sheet", options.sheet);
-  const Registries registries;
-  const Recipe recipe = load_recipe(options.recipe, options.overrides, registries.models);
+  const Recipe recipe = load_recipe(options.recipe, options.overrides, registries);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);
   if (!recipe.model.onnx) {
     if (const auto note = note_of_channels(splits.train.sample_shape())) print_note(*note);
@@ -51,7 +50,7 @@ Verb add_data(CLI::App& app) {
                    "them, and below "
                    "those what augmentation does");
   add_threads(*verb);
-  return [options] { return show_data(*options); };
+  return [options](const Registries& registries) { return show_data(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -32,8 +32,9 @@ struct EvalArguments {
 };
 
 // What the result depends on. The number of threads decides the order of sums.
-std::vector<Agreement> agreements(const LoadedRun& run) {
+std::vector<Agreement> agreements(const LoadedRun& run, const Registries& registries) {
   return {{"program (sha256)", sha256_of_file("/proc/self/exe")},
+          {"plugins (sha256)", registries.digest_of_plugins()},
           {"backend of products", kernels::backend_text()},
           {"number of threads", std::to_string(kernels::num_threads())},
           {"checkpoint (sha256)", sha256_of_file(run.checkpoint)},
@@ -75,12 +76,12 @@ Json to_json(const std::filesystem::path& checkpoint, const Experiment& experime
 }
 
 // Ranks share the batches; the first one prints.
-ExitCode evaluate_as_rank(const EvalArguments& options, comm::Communicator& ranks) {
-  const Registries registries;
+ExitCode evaluate_as_rank(const EvalArguments& options, const Registries& registries,
+                          comm::Communicator& ranks) {
   LoadedRun run;
   on_all_ranks(
       ranks, [&] { run = load_run(options.run, options.checkpoint, registries, RunData::kTest); });
-  if (ranks.size() > 1) require_agreement(agreements(run), ranks);
+  if (ranks.size() > 1) require_agreement(agreements(run, registries), ranks);
   Experiment& experiment = *run.experiment;
   if (ranks.rank() == 0) {
     print_notes(run.notes);
@@ -101,10 +102,10 @@ ExitCode evaluate_as_rank(const EvalArguments& options, comm::Communicator& rank
   return kDone;
 }
 
-ExitCode evaluate_run(const EvalArguments& options) {
+ExitCode evaluate_run(const EvalArguments& options, const Registries& registries) {
   const comm::RankState state;
   return as_ranks("eval", state, [&](comm::Ranks& ranks) {
-    return evaluate_as_rank(options, ranks.communicator());
+    return evaluate_as_rank(options, registries, ranks.communicator());
   });
 }
 
@@ -121,7 +122,7 @@ Verb add_eval(CLI::App& app) {
                    "(default: text)")
       ->check(CLI::IsMember({"text", "json"}));
   add_threads(*verb);
-  return [options] { return evaluate_run(*options); };
+  return [options](const Registries& registries) { return evaluate_run(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -22,8 +22,7 @@ struct ExportArguments {
   bool no_int4 = false;
 };
 
-ExitCode export_run(const ExportArguments& options) {
-  const Registries registries;
+ExitCode export_run(const ExportArguments& options, const Registries& registries) {
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
   print_notes(run.notes);
   const qat::Profile trained_for = run.experiment->recipe().exports.profile;
@@ -67,9 +66,9 @@ Verb add_export(CLI::App& app) {
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
   add_threads(*verb);
-  return [options] {
+  return [options](const Registries& registries) {
     if (options->formats.empty()) options->formats = deploy::default_format_names();
-    return export_run(*options);
+    return export_run(*options, registries);
   };
 }
 

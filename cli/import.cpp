@@ -134,10 +134,10 @@ void require_data(YamlNode document, const std::vector<std::string>& overrides) 
 }
 
 // A recipe with the file as its model.
-Recipe recipe_of(const ImportArguments& options) {
+Recipe recipe_of(const ImportArguments& options, const Registries& registries) {
   YamlNode document;
   if (!options.recipe.empty()) {
-    document = load_recipe(options.recipe, {}, builtin_registries().models).given;
+    document = load_recipe(options.recipe, {}, registries).given;
     for (const char* section : {"quantize", "calibrate", "schedule", "export", "init"}) {
       remove_entry(document, section);
     }
@@ -161,7 +161,7 @@ Recipe recipe_of(const ImportArguments& options) {
     set_entry(document, "init", without_lines(yaml_table({{"checkpoint", std::move(path)}})));
   }
   for (const std::string& override : options.overrides) apply_override(document, override);
-  return read_recipe(std::move(document), builtin_registries().models);
+  return read_recipe(std::move(document), registries);
 }
 
 // A file of weights alone does not say of which network they are.
@@ -189,7 +189,7 @@ void require_no_run(const ImportArguments& options) {
   throw InputError("import: --dry-run makes no run: expected no --recipe, --set or --run-dir");
 }
 
-ExitCode import_model(const ImportArguments& options) {
+ExitCode import_model(const ImportArguments& options, const Registries& registries) {
   require_network(options);
   if (options.dry_run) {
     require_no_run(options);
@@ -198,10 +198,11 @@ ExitCode import_model(const ImportArguments& options) {
   if (!options.samples.empty()) {
     throw InputError("import: --sample needs --dry-run: otherwise the data gives the shape");
   }
-  Recipe recipe = recipe_of(options);
+  Recipe recipe = recipe_of(options, registries);
   const std::string folder = options.run_dir.empty() ? "runs/" + recipe.name : options.run_dir;
   Run run(std::move(recipe),
-          {.folder = folder, .tested = [&](const Metrics& final) { print_result(run, final); }});
+          {.folder = folder, .tested = [&](const Metrics& final) { print_result(run, final); }},
+          registries);
   run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());
@@ -237,7 +238,7 @@ Verb add_import(CLI::App& app) {
   verb->add_option("--output", options->output,
                    "The output of the ONNX file that becomes the run's, if it has several");
   add_threads(*verb);
-  return [options] { return import_model(*options); };
+  return [options](const Registries& registries) { return import_model(*options, registries); };
 }
 
 }  // namespace steelyard::cli

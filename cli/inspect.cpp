@@ -19,12 +19,11 @@ namespace {
 constexpr std::size_t kMetadataWidth = 100;
 
 // The network that a run folder or an exported model holds.
-ExitCode print_graph(const std::string& path) {
+ExitCode print_graph(const std::string& path, const Registries& registries) {
   if (!is_folder(path)) {
     fmt::print("{}", deploy::to_string(deploy::load_graph(path)));
     return kDone;
   }
-  const Registries registries;
   const LoadedRun run = load_run(path, "last", registries, RunData::kNone);
   print_notes(run.notes);
   fmt::print("{}", deploy::to_string(deployed_graph(*run.experiment)));
@@ -79,7 +78,9 @@ Verb add_inspect(CLI::App& app) {
                    "model.safetensors or a run's folder")
       ->required();
   verb->add_flag("--graph", *graph, "Print the deployed network, operation by operation");
-  return [path, graph] { return *graph ? print_graph(*path) : list_tensors(*path); };
+  return [path, graph](const Registries& registries) {
+    return *graph ? print_graph(*path, registries) : list_tensors(*path);
+  };
 }
 
 }  // namespace steelyard::cli

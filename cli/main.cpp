@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -22,6 +23,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/runs/plugin.h"
 
 namespace steelyard::cli {
 namespace {
@@ -64,7 +66,23 @@ bool takes_ranks(const std::string& verb) {
   return std::find(std::begin(kVerbs), std::end(kVerbs), verb) != std::end(kVerbs);
 }
 
-using Verbs = std::vector<std::pair<CLI::App*, Verb>>;
+// A verb with the plugins that its command line names.
+struct AddedVerb {
+  CLI::App* app;
+  Verb run;
+  std::shared_ptr<std::vector<std::string>> plugins;
+};
+using Verbs = std::vector<AddedVerb>;
+
+// To all verbs but the one that reads no recipe and no run.
+void add_plugins(CLI::App& verb, std::vector<std::string>& plugins) {
+  if (verb.get_name() == "recipes") return;
+  verb.add_option("--plugin", plugins,
+                  "A shared object with datasets, losses, metrics, layers and observers that the "
+                  "recipe or run names; may be repeated (docs/own_parts.md)")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+}
 
 Verbs add_verbs(CLI::App& app) {
   Verbs verbs;
@@ -73,20 +91,28 @@ Verbs add_verbs(CLI::App& app) {
                                  add_data, add_profile, add_inspect, add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
-    verbs.emplace_back(known.back(), std::move(verb));
+    verbs.push_back({known.back(), std::move(verb), std::make_shared<std::vector<std::string>>()});
+    add_plugins(*known.back(), *verbs.back().plugins);
   }
   return verbs;
 }
 
 int run_parsed(const Verbs& verbs) {
-  for (const auto& [subcommand, verb] : verbs) {
+  for (const auto& [subcommand, verb, plugins] : verbs) {
     if (!subcommand->parsed()) continue;
     const std::string name = subcommand->get_name();
     if (!takes_ranks(name) && is_one_of_several()) {
       return refuse(name + " is for one process: start it without mpirun or srun");
     }
     set_threads_of(*subcommand);
-    return finish(verb());
+    Registries registries;
+    try {
+      if (name != "recipes") load_plugins_of_environment(registries);
+      for (const std::string& plugin : *plugins) load_plugin(plugin, registries);
+    } catch (const InputError& error) {
+      return refuse(error.what());
+    }
+    return finish(verb(registries));
   }
   return kUsage;
 }

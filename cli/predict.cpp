@@ -166,7 +166,7 @@ void require_export(const PredictArguments& options, const std::filesystem::path
                    printable(options.model) + export_options + " writes it");
 }
 
-Predictor make_predictor(const PredictArguments& options) {
+Predictor make_predictor(const PredictArguments& options, const Registries& registries) {
   if (!is_folder(options.model)) {
     if (options.with != "integer" && !options.with.empty()) {
       throw InputError(printable(options.model) + ": is not a run's folder, which --with " +
@@ -184,7 +184,7 @@ Predictor make_predictor(const PredictArguments& options) {
     // Exports of earlier versions do not say how images and tables became their inputs; the run
     // does, where it is still there.
     if (path_exists(std::filesystem::path(options.model) / run_files::kLast)) {
-      const LoadedRun run = load_run(options.model, "last", Registries(), RunData::kNone);
+      const LoadedRun run = load_run(options.model, "last", registries, RunData::kNone);
       predictor.form = form_of(*run.experiment);
       if (predictor.outputs == OutputKind::kValues) {
         predictor.outputs = exported_outputs_of(*run.experiment);
@@ -193,7 +193,6 @@ Predictor make_predictor(const PredictArguments& options) {
     }
     return predictor;
   }
-  const Registries registries;
   LoadedRun loaded = load_run(options.model, "last", registries, RunData::kNone);
   print_notes(loaded.notes);
   const std::shared_ptr<Experiment> experiment = std::move(loaded.experiment);
@@ -240,11 +239,11 @@ std::vector<std::string> output_names(const Predictor& predictor) {
   return predictor.form.table ? predictor.form.table->target : std::vector<std::string>();
 }
 
-ExitCode predict(const PredictArguments& options) {
+ExitCode predict(const PredictArguments& options, const Registries& registries) {
   if (!options.python.empty() && options.with != "onnx") {
     throw InputError("predict: --python is for --with onnx");
   }
-  const Predictor predictor = make_predictor(options);
+  const Predictor predictor = make_predictor(options, registries);
   const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
   const std::int64_t count = inputs.samples.size();
   PredictionPrinter printer(value_of<PredictionFormat>(options.format), predictor.outputs,
@@ -293,7 +292,7 @@ Verb add_predict(CLI::App& app) {
       ->check(CLI::IsMember(all_words<PredictionFormat>()));
   add_python(*verb, options->python);
   add_threads(*verb);
-  return [options] { return predict(*options); };
+  return [options](const Registries& registries) { return predict(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -27,14 +27,13 @@ Run run_to_time(const ProfileArguments& options, const Registries& registries) {
     return Run(options.recipe, {.overrides = overrides, .note = print_note}, registries);
   }
   const std::filesystem::path folder = options.recipe;
-  recipe_of_run(folder, registries.models);  // says what is wrong with it
+  recipe_of_run(folder, registries);  // says what is wrong with it
   return Run((folder / run_files::kRecipe).string(),
              {.folder = folder, .overrides = overrides, .resume = true, .note = print_note},
              registries);
 }
 
-ExitCode profile(const ProfileArguments& options) {
-  const Registries registries;
+ExitCode profile(const ProfileArguments& options, const Registries& registries) {
   Run run = run_to_time(options, registries);
   print_notes(run.experiment().notes());
   const StepTiming timing = run.time_steps(options.steps);
@@ -63,7 +62,7 @@ Verb add_profile(CLI::App& app) {
   options->add_device(*verb);
   verb->add_flag("--json", options->json, "Print JSON instead of a table");
   add_threads(*verb);
-  return [options] { return profile(*options); };
+  return [options](const Registries& registries) { return profile(*options, registries); };
 }
 
 }  // namespace steelyard::cli

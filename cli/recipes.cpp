@@ -38,7 +38,7 @@ Verb add_recipes(CLI::App& app) {
   auto name = std::make_shared<std::string>();
   CLI::App* verb = app.add_subcommand("recipes", "List the presets, or print one");
   verb->add_option("name", *name, "The preset to print");
-  return [name] { return print_recipes(*name); };
+  return [name](const Registries&) { return print_recipes(*name); };
 }
 
 }  // namespace steelyard::cli

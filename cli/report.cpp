@@ -18,13 +18,12 @@ struct ReportArguments {
   std::string out;
 };
 
-ExitCode report(const ReportArguments& options) {
+ExitCode report(const ReportArguments& options, const Registries& registries) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
                                         : std::filesystem::path(options.out);
   // Check before measuring that this is a run and that the page can be written.
-  const Registries registries;
-  recipe_of_run(options.run, registries.models);
+  recipe_of_run(options.run, registries);
   { const AtomicFile writable(out); }  // an interrupt while measuring leaves nothing of it
   const RunReport made = make_report(options.run, registries, options.report);
   write_file_atomic(out, report_page(made));
@@ -55,7 +54,7 @@ Verb add_report(CLI::App& app) {
                    "Test samples for the accuracies (default: 10000)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   add_threads(*verb);
-  return [options] { return report(*options); };
+  return [options](const Registries& registries) { return report(*options, registries); };
 }
 
 }  // namespace steelyard::cli

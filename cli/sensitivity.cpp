@@ -180,17 +180,17 @@ void show_progress(std::int64_t done, std::int64_t all) {
 // Checks before minutes of measuring.
 void require_results(const SensitivityArguments& options, const Registries& registries) {
   require_writable("--out", options.out);
-  require_float_start(recipe_of_run(options.run, registries.models));
+  require_float_start(recipe_of_run(options.run, registries));
 }
 
 // Chooses widths, writes the recipe and says what was chosen.
 Json choose(const SensitivityArguments& options, const Sensitivity& measured,
             const Registries& registries) {
   const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
-  const Recipe run = recipe_of_run(options.run, registries.models);
+  const Recipe run = recipe_of_run(options.run, registries);
   const auto write = [&](const std::vector<std::string>& overrides) {
     write_file_atomic(options.out,
-                      mixed_precision_recipe(run, measured, plan, overrides, registries.models));
+                      mixed_precision_recipe(run, measured, plan, overrides, registries));
   };
   write({});  // kept when an override is refused
   try {
@@ -235,8 +235,8 @@ void print_and_choose(const SensitivityArguments& options, const Sensitivity& me
 }
 
 // Ranks share the measurements; the first one prints and writes.
-ExitCode measure_as_rank(const SensitivityArguments& options, comm::Communicator& ranks) {
-  const Registries registries;
+ExitCode measure_as_rank(const SensitivityArguments& options, const Registries& registries,
+                         comm::Communicator& ranks) {
   if (options.unit) on_first_rank(ranks, [&] { require_results(options, registries); });
   SensitivityOptions measure = options.measure;
   measure.ranks = &ranks;
@@ -244,8 +244,8 @@ ExitCode measure_as_rank(const SensitivityArguments& options, comm::Communicator
     // What would stop the choice after the measurement stops it now.
     measure.check = [&](const Sensitivity& layers) {
       const WidthPlan trial = choose_widths(layers, budget_of(options), options.activation_bits);
-      const Recipe run = recipe_of_run(options.run, registries.models);
-      static_cast<void>(mixed_precision_recipe(run, layers, trial, {}, registries.models));
+      const Recipe run = recipe_of_run(options.run, registries);
+      static_cast<void>(mixed_precision_recipe(run, layers, trial, {}, registries));
     };
   }
   const Sensitivity measured = measure_sensitivity(options.run, registries, measure, show_progress);
@@ -253,11 +253,11 @@ ExitCode measure_as_rank(const SensitivityArguments& options, comm::Communicator
   return kDone;
 }
 
-ExitCode sensitivity(const SensitivityArguments& options) {
+ExitCode sensitivity(const SensitivityArguments& options, const Registries& registries) {
   const comm::RankState state;
   return as_ranks("sensitivity", state, [&](comm::Ranks& ranks) {
     on_all_ranks(ranks.communicator(), [&] { require_options_of_budget(options); });
-    return measure_as_rank(options, ranks.communicator());
+    return measure_as_rank(options, registries, ranks.communicator());
   });
 }
 
@@ -329,7 +329,7 @@ Verb add_sensitivity(CLI::App& app) {
   verb->add_flag("--json", options->json, "Print JSON instead of tables");
   add_budgets(*verb, options);
   add_threads(*verb);
-  return [options] { return sensitivity(*options); };
+  return [options](const Registries& registries) { return sensitivity(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -154,7 +154,8 @@ ExitCode run_to_the_end(Run& run, RankProgress& rank_progress, bool draws_lines)
 }
 
 // Trains alone or as one of several ranks.
-ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, comm::Ranks& ranks) {
+ExitCode train_as_rank(const TrainArguments& options, const Registries& registries,
+                       comm::RankState& state, comm::Ranks& ranks) {
   comm::Communicator& all = ranks.communicator();
   state.set_draws_lines(draws_lines(all.size()));
   if (all.size() > 1) handle_signals();  // one that ended by itself would be lost to the others
@@ -171,7 +172,8 @@ ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, co
                            .other_data = options.other_data,
                            .forget_best = options.forget_best,
                            .note = note,
-                           .tested = [&](const Metrics& final) { print_result(*run, final); }});
+                           .tested = [&](const Metrics& final) { print_result(*run, final); }},
+                registries);
     run->load_teacher();
   });
   Experiment& experiment = run->experiment();
@@ -193,10 +195,11 @@ ExitCode train_as_rank(const TrainArguments& options, comm::RankState& state, co
   return run_to_the_end(*run, rank_progress, draws_lines(all.size()));
 }
 
-ExitCode train(const TrainArguments& options) {
+ExitCode train(const TrainArguments& options, const Registries& registries) {
   comm::RankState state;
-  return as_ranks("train", state,
-                  [&](comm::Ranks& ranks) { return train_as_rank(options, state, ranks); });
+  return as_ranks("train", state, [&](comm::Ranks& ranks) {
+    return train_as_rank(options, registries, state, ranks);
+  });
 }
 
 }  // namespace
@@ -223,7 +226,7 @@ Verb add_train(CLI::App& app) {
   add_threads(*verb);
   verb->add_option("--seed", options->seed, "The random seed, in place of the recipe's");
   verb->add_flag("--dry-run", options->dry_run, "Print plan and memory estimate, train nothing");
-  return [options] { return train(*options); };
+  return [options](const Registries& registries) { return train(*options, registries); };
 }
 
 }  // namespace steelyard::cli

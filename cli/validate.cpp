@@ -16,9 +16,8 @@ struct ValidateArguments : RecipeArguments {
   bool print_resolved = false;
 };
 
-ExitCode validate(const ValidateArguments& options) {
-  const Registries registries;
-  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), registries.models);
+ExitCode validate(const ValidateArguments& options, const Registries& registries) {
+  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), registries);
   if (options.print_resolved) fmt::print("{}", resolved_yaml(recipe));
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   require_exportable(experiment, registries);
@@ -44,13 +43,13 @@ Verb add_validate(CLI::App& app) {
   options->add_recipe(*verb, "train.epochs=3");
   options->add_device(*verb);
   verb->add_flag("--resolved", options->print_resolved, "Print the recipe with its defaults");
-  return [options] { return validate(*options); };
+  return [options](const Registries& registries) { return validate(*options, registries); };
 }
 
 Verb add_schema(CLI::App& app) {
   app.add_subcommand("schema", "Print the JSON schema of recipes");
-  return [] {
-    fmt::print("{}\n", recipe_schema(builtin_models()));
+  return [](const Registries& registries) {
+    fmt::print("{}\n", recipe_schema(registries));
     return kDone;
   };
 }

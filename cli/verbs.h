@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "steelyard/framework/comm/watchdog.h"
+#include "steelyard/recipes/schema/registries.h"
 
 namespace steelyard::cli {
 
@@ -21,7 +22,8 @@ enum ExitCode {
   kInterrupted = 130
 };
 
-using Verb = std::function<ExitCode()>;
+// The names that recipes and runs may use: the library's and those of plugins.
+using Verb = std::function<ExitCode(const Registries&)>;
 
 // Lets idle threads sleep soon, unless the environment says how they wait: restarts the program
 // with a GOMP_SPINCOUNT, which libgomp reads before main(). If other processes are busy, spinning

@@ -264,9 +264,8 @@ ExitCode verify_larger(const VerifyArguments& options,
   return worst;
 }
 
-ExitCode compare_all(const VerifyArguments& options) {
+ExitCode compare_all(const VerifyArguments& options, const Registries& registries) {
   const auto runtime = chosen_runtime(options);
-  const Registries registries;
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
   print_notes(run.notes);
   Experiment& experiment = *run.experiment;
@@ -288,8 +287,8 @@ ExitCode compare_all(const VerifyArguments& options) {
   return result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 
-ExitCode verify_run(const VerifyArguments& options) {
-  const ExitCode code = compare_all(options);
+ExitCode verify_run(const VerifyArguments& options, const Registries& registries) {
+  const ExitCode code = compare_all(options, registries);
   return code == kDone ? code : report("failed", shown(options.run) + ": not verified", code);
 }
 
@@ -307,7 +306,7 @@ Verb add_verify(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   add_python(*verb, options->python);
   add_threads(*verb);
-  return [options] { return verify_run(*options); };
+  return [options](const Registries& registries) { return verify_run(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -55,7 +55,7 @@ foreach(folder ${STEELYARD_FOLDERS})
           FILES_MATCHING PATTERN "*.h" PATTERN "cpu" EXCLUDE
           REGEX "${steelyard_private_headers}" EXCLUDE)
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/steelyard.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard)
+install(FILES ${PROJECT_SOURCE_DIR}/steelyard.h ${STEELYARD_BUILD_ID_HEADER} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard)
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SteelyardConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
@@ -69,6 +69,7 @@ install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindRE2.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/SteelyardPlugin.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

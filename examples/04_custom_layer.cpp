@@ -41,21 +41,21 @@ train: {epochs: 6, optimizer: {type: sgd, lr: 0.05}}
 )";
 
 int main() {
-  ModelRegistry registry = builtin_models();
-  registry.add_layer<ThresholdedReLUOptions>(
+  Registries registries;
+  registries.add_layer<ThresholdedReLUOptions>(
       "ThresholdedReLU", "zero up to a threshold",
       {key("threshold", "largest value that becomes 0", &ThresholdedReLUOptions::threshold)
            .by_default("1")
            .at_least(0)},
-      [](ThresholdedReLUOptions options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
+      [](const ThresholdedReLUOptions& options, const LayerSpec&, Rng&) {
         return make_module<ThresholdedReLU>(options);
       });
-  const Recipe recipe = parse_recipe(kRecipe, "custom-layer.yaml", {}, registry);
+  const Recipe recipe = parse_recipe(kRecipe, "custom-layer.yaml", {}, registries);
 
   const Dataset train = made_up_images(1024, 1);
   const Dataset test = made_up_images(512, 2);
   Rng rng(static_cast<std::uint64_t>(recipe.seed));
-  const auto model = build_model(recipe.model, {12, 12, 1}, train.classes, rng, registry);
+  const auto model = build_model(recipe.model, {12, 12, 1}, train.classes, rng, registries.models);
 
   LoaderOptions options;
   options.batch_size = recipe.data.loader.batch_size;

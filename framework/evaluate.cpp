@@ -48,7 +48,7 @@ struct Totals {
     const Variable outputs = rows_of(by, model.forward(Variable(batch.inputs), context));
     add_weighted(compute_loss(by, outputs, batch.targets).value(),
                  static_cast<double>(batch.inputs.dim(0)), loss);
-    if (by.type == Loss::Type::kCrossEntropy) add_correct(outputs.value(), batch.targets, correct);
+    if (loss_info(by).targets == TargetKind::kClass) add_correct(outputs.value(), batch.targets, correct);
     predictions.add(outputs.value(), batch);
   }
 
@@ -61,7 +61,7 @@ Evaluation evaluation_of(double loss, double correct, const Dataset& dataset, co
   const auto size = static_cast<double>(dataset.size());
   Evaluation evaluation{{.loss = loss / size}, std::move(predictions)};
   Metrics& metrics = evaluation.metrics;
-  if (by.type == Loss::Type::kCrossEntropy) metrics.top1 = 100.0 * correct / size;
+  if (loss_info(by).targets == TargetKind::kClass) metrics.top1 = 100.0 * correct / size;
   metrics.more = compute_metrics(by, evaluation.predictions, dataset);
   return evaluation;
 }

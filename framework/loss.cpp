@@ -1,6 +1,5 @@
 #include "steelyard/framework/loss.h"
 
-#include <array>
 #include <cmath>
 #include <stdexcept>
 
@@ -35,35 +34,38 @@ double computed_of_zeros(const Loss& loss, const Dataset& dataset) {
   return compute_loss(loss, zeros, dataset.targets).value().item();
 }
 
-double unknown_of_zeros(const Loss&, const Dataset&) { return 0; }
-
 // In the order of Loss::Type.
-constexpr std::array kLosses{
-    LossInfo{Loss::Type::kCrossEntropy, TargetKind::kClass, class_loss, of_equal_chances},
-    LossInfo{Loss::Type::kMeanSquaredError, TargetKind::kValues,
-             [](const Loss&, const Variable& outputs, const Tensor& targets, const LossPart&) {
-               return mse_loss(outputs, targets);
-             },
-             computed_of_zeros},
-    LossInfo{Loss::Type::kHuber, TargetKind::kValues,
-             [](const Loss& loss, const Variable& outputs, const Tensor& targets, const LossPart&) {
-               return huber_loss(outputs, targets, loss.huber_delta);
-             },
-             computed_of_zeros},
-    LossInfo{Loss::Type::kBinaryCrossEntropy, TargetKind::kMarks,
-             [](const Loss& loss, const Variable& outputs, const Tensor& targets, const LossPart&) {
-               return binary_cross_entropy(outputs, targets, loss.positive_weights);
-             },
-             computed_of_zeros},
-    LossInfo{Loss::Type::kCosine, TargetKind::kValues,
-             [](const Loss&, const Variable& outputs, const Tensor& targets, const LossPart&) {
-               return cosine_loss(outputs, targets);
-             },
-             computed_of_zeros},
-    LossInfo{Loss::Type::kCtc, TargetKind::kText, text_loss, unknown_of_zeros},
-};
-static_assert(kLosses.back().type == Loss::Type::kCtc &&
-              kLosses.size() == static_cast<std::size_t>(Loss::Type::kCtc) + 1);
+const std::vector<LossInfo>& losses() {
+  using Type = Loss::Type;
+  static const std::vector<LossInfo> kLosses{
+      {.targets = TargetKind::kClass,
+       .compute = class_loss,
+       .of_zero_outputs = of_equal_chances,
+       .type = Type::kCrossEntropy},
+      {.targets = TargetKind::kValues,
+       .compute = [](const Loss&, const Variable& outputs, const Tensor& targets,
+                     const LossPart&) { return mse_loss(outputs, targets); },
+       .type = Type::kMeanSquaredError},
+      {.targets = TargetKind::kValues,
+       .compute =
+           [](const Loss& loss, const Variable& outputs, const Tensor& targets, const LossPart&) {
+             return huber_loss(outputs, targets, loss.huber_delta);
+           },
+       .type = Type::kHuber},
+      {.targets = TargetKind::kMarks,
+       .compute =
+           [](const Loss& loss, const Variable& outputs, const Tensor& targets, const LossPart&) {
+             return binary_cross_entropy(outputs, targets, loss.positive_weights);
+           },
+       .type = Type::kBinaryCrossEntropy},
+      {.targets = TargetKind::kValues,
+       .compute = [](const Loss&, const Variable& outputs, const Tensor& targets,
+                     const LossPart&) { return cosine_loss(outputs, targets); },
+       .type = Type::kCosine},
+      {.targets = TargetKind::kText, .compute = text_loss, .type = Type::kCtc},
+  };
+  return kLosses;
+}
 
 struct KindWords {
   const char* needed;
@@ -86,34 +88,42 @@ KindWords words_for(TargetKind kind) {
 
 // What compute_loss() can tell without the dataset.
 void require_dtype(const Loss& loss, const Tensor& targets) {
-  const TargetKind kind = loss_info(loss.type).targets;
+  const TargetKind kind = loss_info(loss).targets;
   const bool numbers = kind == TargetKind::kClass || kind == TargetKind::kText;
   const bool mixed = kind == TargetKind::kClass && targets.rank() == 2;  // probabilities
   if (mixed || numbers == (targets.dtype() == DType::kI64)) return;
-  throw InputError("the loss " + word_of(loss.type) + " needs " + words_for(kind).needed +
+  throw InputError("the loss " + loss_name(loss) + " needs " + words_for(kind).needed +
                    (numbers ? ", the dataset has floats" : ", the dataset has class labels"));
 }
 
 }  // namespace
 
-const LossInfo& loss_info(Loss::Type type) { return kLosses.at(static_cast<std::size_t>(type)); }
+const LossInfo& loss_info(const Loss& loss) {
+  if (loss.type != Loss::Type::kOwn) return losses().at(static_cast<std::size_t>(loss.type));
+  if (!loss.own) throw std::invalid_argument("[loss] expected Loss::own of the type kOwn");
+  return *loss.own;
+}
+
+std::string loss_name(const Loss& loss) {
+  return loss.type == Loss::Type::kOwn ? loss_info(loss).name : word_of(loss.type);
+}
 
 void validate_loss(const Loss& loss, const Dataset& dataset) {
-  const TargetKind needed = loss_info(loss.type).targets;
+  const TargetKind needed = loss_info(loss).targets;
   const TargetKind found = target_kind(dataset.targets, dataset.classes);
   if (needed == found) return;
-  throw InputError("the loss " + word_of(loss.type) + " needs " + words_for(needed).needed +
+  throw InputError("the loss " + loss_name(loss) + " needs " + words_for(needed).needed +
                    ", the dataset has " + words_for(found).found);
 }
 
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
                       const LossPart& part) {
   require_dtype(loss, targets);
-  return loss_info(loss.type).compute(loss, rows_of(loss, outputs), targets, part);
+  return loss_info(loss).compute(loss, rows_of(loss, outputs), targets, part);
 }
 
 Variable rows_of(const Loss& loss, const Variable& outputs) {
-  const TargetKind kind = loss_info(loss.type).targets;
+  const TargetKind kind = loss_info(loss).targets;
   const bool rows = kind == TargetKind::kClass || kind == TargetKind::kMarks;
   const Shape& shape = outputs.shape();
   if (!rows || shape.size() < 3) return outputs;
@@ -121,7 +131,10 @@ Variable rows_of(const Loss& loss, const Variable& outputs) {
 }
 
 double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {
-  return loss_info(loss.type).of_zero_outputs(loss, dataset);
+  const LossInfo& info = loss_info(loss);
+  if (info.of_zero_outputs) return info.of_zero_outputs(loss, dataset);
+  const bool alike = info.targets == TargetKind::kValues || info.targets == TargetKind::kMarks;
+  return alike ? computed_of_zeros(loss, dataset) : 0;
 }
 
 Variable frames_of(const Variable& outputs, std::int64_t characters) {

@@ -105,17 +105,30 @@ constexpr std::array kOfEither{Type::kCrossEntropy, Type::kBinaryCrossEntropy};
 constexpr std::array kOfValues{Type::kMeanSquaredError, Type::kHuber};
 constexpr std::array kOfTexts{Type::kCtc};
 
-constexpr std::array kMetrics{
-    MetricInfo{"loss", "loss", false, false},
-    MetricInfo{"top1", "top-1", true, true, nullptr, kOfClasses},
-    MetricInfo{"top5", "top-5", true, true, top5, kOfClasses},
-    MetricInfo{"map", "mean average precision", true, true, mean_average_precision, kOfMarks},
-    MetricInfo{"precision", "precision", true, true, macro_precision, kOfEither},
-    MetricInfo{"recall", "recall", true, true, macro_recall, kOfEither},
-    MetricInfo{"f1", "F1", true, true, macro_f1, kOfEither},
-    MetricInfo{"r2", "R2", false, true, r2, kOfValues},
-    MetricInfo{"cer", "character error rate", true, false, character_error_rate, kOfTexts},
-};
+const std::vector<MetricInfo>& metrics() {
+  static const std::vector<MetricInfo> kMetrics{
+      {"loss", "loss", false, false},
+      {"top1", "top-1", true, true, nullptr, kOfClasses},
+      {"top5", "top-5", true, true, top5, kOfClasses},
+      {"map", "mean average precision", true, true, mean_average_precision, kOfMarks},
+      {"precision", "precision", true, true, macro_precision, kOfEither},
+      {"recall", "recall", true, true, macro_recall, kOfEither},
+      {"f1", "F1", true, true, macro_f1, kOfEither},
+      {"r2", "R2", false, true, r2, kOfValues},
+      {"cer", "character error rate", true, false, character_error_rate, kOfTexts},
+  };
+  return kMetrics;
+}
+
+const MetricInfo* find_in(std::span<const MetricInfo> rows, std::string_view name) {
+  const auto found = std::find_if(rows.begin(), rows.end(),
+                                  [&](const MetricInfo& metric) { return metric.name == name; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+std::span<const MetricInfo> own_metrics(const Loss& loss) {
+  return loss.own_metrics ? std::span(*loss.own_metrics) : std::span<const MetricInfo>();
+}
 
 std::vector<ClassScores> scores_of_classes(const Predictions& predictions, const Dataset& dataset) {
   std::vector<ClassScores> scores(static_cast<std::size_t>(dataset.classes));
@@ -155,27 +168,40 @@ std::vector<ClassScores> scores_of_marks(const Predictions& predictions, const D
 
 }  // namespace
 
-std::span<const MetricInfo> metric_table() { return kMetrics; }
+std::span<const MetricInfo> metric_table() { return metrics(); }
 
-const MetricInfo* find_metric(std::string_view name) {
-  const auto found = std::find_if(kMetrics.begin(), kMetrics.end(),
-                                  [&](const MetricInfo& metric) { return metric.name == name; });
-  return found == kMetrics.end() ? nullptr : &*found;
+const MetricInfo* find_metric(std::string_view name, const Loss& loss) {
+  const MetricInfo* found = find_in(metrics(), name);
+  return found != nullptr ? found : find_in(own_metrics(loss), name);
 }
 
-bool has_metric(Loss::Type loss, const MetricInfo& metric) {
-  return metric.losses.empty() ||
-         std::find(metric.losses.begin(), metric.losses.end(), loss) != metric.losses.end();
+bool has_metric(const Loss& loss, const MetricInfo& metric) {
+  if (metric.losses.empty()) return true;
+  return std::any_of(metric.losses.begin(), metric.losses.end(), [&](Loss::Type type) {
+    return type == loss.type || (loss.type == Loss::Type::kOwn &&
+                                 loss_info({.type = type}).targets == loss_info(loss).targets);
+  });
+}
+
+std::vector<const MetricInfo*> metrics_of(const Loss& loss) {
+  std::vector<const MetricInfo*> found;
+  for (const std::span<const MetricInfo> rows : {metric_table(), own_metrics(loss)}) {
+    for (const MetricInfo& metric : rows) {
+      if (has_metric(loss, metric)) found.push_back(&metric);
+    }
+  }
+  return found;
 }
 
 std::vector<Metric> compute_metrics(const Loss& loss, const Predictions& predictions,
                                     const Dataset& dataset) {
-  std::vector<Metric> metrics;
-  for (const MetricInfo& metric : kMetrics) {
-    if (metric.value == nullptr || !has_metric(loss.type, metric)) continue;
-    metrics.push_back({std::string(metric.name), metric.value(predictions, dataset)});
+  std::vector<Metric> computed;
+  for (const MetricInfo* metric : metrics_of(loss)) {
+    if (!metric->value) continue;
+    computed.push_back({std::string(metric->name), metric->value(predictions, dataset),
+                        std::string(metric->label), metric->percent});
   }
-  return metrics;
+  return computed;
 }
 
 std::optional<double> value_in(const Metrics& metrics, std::string_view name) {
@@ -188,10 +214,13 @@ std::optional<double> value_in(const Metrics& metrics, std::string_view name) {
 }
 
 std::string metric_text(const Metric& metric) {
-  const MetricInfo* info = find_metric(metric.name);
-  if (info == nullptr) return fmt::format("{} {:.4g}", metric.name, metric.value);
-  return info->percent ? fmt::format("{} {:.2f} %", info->label, metric.value)
-                       : fmt::format("{} {:.4f}", info->label, metric.value);
+  const MetricInfo* info = metric.label.empty() ? find_metric(metric.name) : nullptr;
+  if (info != nullptr) {
+    return metric_text({metric.name, metric.value, std::string(info->label), info->percent});
+  }
+  const std::string& label = metric.label.empty() ? metric.name : metric.label;
+  return metric.percent ? fmt::format("{} {:.2f} %", label, metric.value)
+                        : fmt::format("{} {:.4f}", label, metric.value);
 }
 
 std::string metrics_text(const Metrics& metrics) {
@@ -206,11 +235,10 @@ std::optional<Metric> main_metric(const Metrics& metrics) {
   return metrics.more.empty() ? std::nullopt : std::optional(metrics.more.front());
 }
 
-bool is_better(const Metrics& a, const Metrics& b, std::string_view best) {
-  const MetricInfo* metric = find_metric(best);
-  if (metric != nullptr) {
-    const auto x = value_in(a, best), y = value_in(b, best);
-    if (x && y && *x != *y) return metric->larger_is_better == (*x > *y);
+bool is_better(const Metrics& a, const Metrics& b, const MetricInfo* best) {
+  if (best != nullptr) {
+    const auto x = value_in(a, best->name), y = value_in(b, best->name);
+    if (x && y && *x != *y) return best->larger_is_better == (*x > *y);
     if (x && y) return a.loss < b.loss;
   }
   if (a.top1 && b.top1 && *a.top1 != *b.top1) return *a.top1 > *b.top1;

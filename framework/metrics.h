@@ -1,10 +1,11 @@
 // The quality of a model: its loss, and metrics of its predictions on a dataset.
 //
-// A metric is a row of the table in metrics.cpp: its name, which losses have it, and a function of
-// the predictions. Names are those of metrics.jsonl and of `train.best`.
+// A metric is a row of the table in metrics.cpp, or of a program: its name, which losses have it, and
+// a function of the predictions. Names are those of metrics.jsonl and of `train.best`.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@ namespace steelyard {
 struct Metric {
   std::string name;
   double value = 0;
+  std::string label = {};  // for people; empty: as metric_table() has it
+  bool percent = false;    // where there is a label
 };
 
 struct Metrics {
@@ -34,16 +37,19 @@ struct MetricInfo {
   bool larger_is_better = true;
   // Computes the metric from predictions of the kind that the loss has; null for `loss` and `top1`,
   // which are computed on the device.
-  double (*value)(const Predictions& predictions, const Dataset& dataset) = nullptr;
-  std::span<const Loss::Type> losses = {};  // empty: all
+  std::function<double(const Predictions& predictions, const Dataset& dataset)> value = {};
+  // Those that have it, and programs' own with targets of the same kind; empty: all.
+  std::span<const Loss::Type> losses = {};
 };
 
-// The table of all metrics, `loss` and `top1` first.
+// The table of the library's metrics, `loss` and `top1` first.
 std::span<const MetricInfo> metric_table();
-// The metric of that name, or null.
-const MetricInfo* find_metric(std::string_view name);
+// The metric of that name, the library's or one of Loss::own_metrics, or null.
+const MetricInfo* find_metric(std::string_view name, const Loss& loss = {});
 // Whether training with that loss has the metric.
-bool has_metric(Loss::Type loss, const MetricInfo& metric);
+bool has_metric(const Loss& loss, const MetricInfo& metric);
+// Those that it has, the library's first.
+std::vector<const MetricInfo*> metrics_of(const Loss& loss);
 
 // The metrics of a loss in addition to `loss` and `top1`.
 std::vector<Metric> compute_metrics(const Loss& loss, const Predictions& predictions,
@@ -59,9 +65,9 @@ std::string metrics_text(const Metrics& metrics);
 // The main metric apart from the loss: top-1, else the first; nothing if there is none.
 std::optional<Metric> main_metric(const Metrics& metrics);
 
-// True if `a` is the better model by the metric named `best`. If that is "" or one of them lacks
-// it: by higher top1, or by lower loss without top1. Of equals: by lower loss.
-bool is_better(const Metrics& a, const Metrics& b, std::string_view best = "");
+// True if `a` is the better model by the metric `best`. If that is null or one of them lacks it: by
+// higher top1, or by lower loss without top1. Of equals: by lower loss.
+bool is_better(const Metrics& a, const Metrics& b, const MetricInfo* best = nullptr);
 
 // Counts for one class, or for one of several labels.
 struct ClassScores {

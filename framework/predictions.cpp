@@ -83,7 +83,7 @@ PredictionRecord::PredictionRecord(const Loss& loss, const Dataset& dataset,
                                    std::int64_t batch_size, Device device)
     : loss_(loss), dataset_(dataset), batch_size_(batch_size), device_(device) {
   const std::int64_t samples = dataset.size();
-  switch (loss_info(loss.type).targets) {
+  switch (loss_info(loss).targets) {
     case TargetKind::kClass:
       all_.classes = Tensor::zeros({samples}, DType::kI64, device);
       all_.ranks = Tensor::zeros({samples}, DType::kI64, device);
@@ -104,7 +104,7 @@ PredictionRecord::PredictionRecord(const Loss& loss, const Dataset& dataset,
 
 void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
   const std::int64_t first = batch.index * batch_size_;
-  switch (loss_info(loss_.type).targets) {
+  switch (loss_info(loss_).targets) {
     case TargetKind::kClass:
       write_classes(outputs, batch.targets, at_row<std::int64_t>(all_.classes, first),
                     at_row<std::int64_t>(all_.ranks, first), at_row<double>(all_.losses, first));
@@ -130,7 +130,7 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
 
 // A rank without batches gets the number of frames from the others.
 void PredictionRecord::agree_on_frames(comm::Communicator& ranks) {
-  if (loss_info(loss_.type).targets != TargetKind::kText) return;
+  if (loss_info(loss_).targets != TargetKind::kText) return;
   Tensor& characters = all_.characters;
   std::array<float, 1> frames{characters.defined() ? static_cast<float>(characters.dim(1)) : 0};
   ranks.max(frames);

@@ -245,7 +245,8 @@ void Trainer::finish_epoch() {
   if (report.validation) {
     require_loss("validation loss", report.validation->loss);
     improved = position_.epoch >= final_form_from() &&
-               (!best_ || is_better(*report.validation, best_->metrics, options_.best_metric));
+               (!best_ || is_better(*report.validation, best_->metrics,
+                                    find_metric(options_.best_metric, options_.loss)));
     if (improved) best_ = {position_.epoch, *report.validation};
   }
   for (const TrainerCallback* callback : callbacks_) {
@@ -376,11 +377,11 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
     if (metadata.contains("best_top1")) {
       best_->metrics.top1 = parsed<double>(metadata, "best_top1", source);
     }
-    for (const MetricInfo& metric : metric_table()) {
-      const std::string key = "best_" + std::string(metric.name);
-      if (metric.value == nullptr || !metadata.contains(key)) continue;
+    for (const MetricInfo* metric : metrics_of(options_.loss)) {
+      const std::string key = "best_" + std::string(metric->name);
+      if (!metric->value || !metadata.contains(key)) continue;
       best_->metrics.more.push_back(
-          {std::string(metric.name), parsed<double>(metadata, key, source)});
+          {std::string(metric->name), parsed<double>(metadata, key, source)});
     }
     if (best_->epoch < final_form_from()) best_.reset();
   }

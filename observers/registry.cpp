@@ -114,6 +114,7 @@ const std::vector<ObserverRow>& observer_rows() {
 
 std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QScheme& scheme,
                                         std::int64_t channels) {
+  if (options.own) return options.own->make(options, scheme, channels);
   std::string known;
   for (const ObserverRow& row : observer_rows()) {
     if (options.type == row.name) {
@@ -126,10 +127,11 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
                               "', expected one of " + known);
 }
 
-bool merges_over_shards(std::string_view name) {
+bool merges_over_shards(const ObserverOptions& options) {
+  if (options.own) return options.own->over_shards;
   const auto& rows = observer_rows();
   return std::any_of(rows.begin(), rows.end(),
-                     [&](const ObserverRow& row) { return row.name == name && row.over_shards; });
+                     [&](const ObserverRow& row) { return row.name == options.type && row.over_shards; });
 }
 
 std::vector<std::string> observer_names() {

@@ -1,6 +1,7 @@
 // The options of a dataset that a recipe gives.
 #pragma once
 
+#include <any>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -35,6 +36,8 @@ struct DatasetRequest {
   // Whether samples [H, W] of floats stay as they are: sequences, such as [length, features]. Else,
   // and of bytes, they are images of one channel, [H, W, 1].
   bool sequences = false;
+  // The options of a dataset that a program added, of the type that its loader expects.
+  std::any options = {};
   // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training
   // set has it.
   std::optional<DatasetNames> names = {};

@@ -1,5 +1,6 @@
 #include "steelyard/recipes/language/option_docs.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -113,12 +114,29 @@ class SchemaWriter {
     if (!table.cases) return object_schema(table.members, {});
     Json variants = Json::array();
     for (const OptionCase& c : table.cases->cases) variants.push_back(case_schema(table, c));
-    if (const RecipeOption& key = discriminator(table); !key.required && !key.default_yaml) {
+    if (const RecipeOption& key = discriminator(table); has_other_values(key)) {
+      variants.push_back(schema_of_others(table));
+    } else if (!key.required && !key.default_yaml) {
       std::vector<RecipeOption> members = table.members;
       std::erase_if(members, [&](const auto& m) { return m.name == table.discriminator; });
       variants.push_back(object_schema(members, {}));
     }
     return {{"oneOf", variants}};
+  }
+
+  // The alternative of the values that have no case.
+  Json schema_of_others(const RecipeOption& table) {
+    const std::vector<std::string> names = case_names(table);
+    std::vector<RecipeOption> members = table.members;
+    for (RecipeOption& member : members) {
+      if (member.name != table.discriminator) continue;
+      std::erase_if(member.choices, [&](const std::string& choice) {
+        return std::find(names.begin(), names.end(), choice) != names.end();
+      });
+    }
+    Json schema = object_schema(members, {});
+    schema["properties"][table.discriminator]["not"] = {{"enum", names}};
+    return schema;
   }
 
   static const RecipeOption& discriminator(const RecipeOption& table) {
@@ -133,6 +151,7 @@ class SchemaWriter {
     std::vector<RecipeOption> members = table.members;
     for (RecipeOption& member : members) {
       if (member.name != table.discriminator) continue;
+      member.kind = OptionKind::kChoice;
       member.choices = {c.value};
       member.required = member.default_yaml != c.value;
       member.help = c.help;

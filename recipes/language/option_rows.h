@@ -366,9 +366,12 @@ class Table {
       member.kind = OptionKind::kChoice;
       member.choices.clear();
     }
-    option_.discriminator = discriminator;
-    option_.cases = std::move(options);
-    return *this;
+    return add_cases(discriminator, std::move(options));
+  }
+  // Further rows for some values of a key; its other values have none.
+  Table some_cases(const std::string& discriminator, OptionCases cases) {
+    if (cases.cases.empty()) return *this;
+    return add_cases(discriminator, std::make_shared<const OptionCases>(std::move(cases)));
   }
   Table check(Check check) {
     check_ = std::move(check);
@@ -392,6 +395,14 @@ class Table {
   }
 
  private:
+  // Throws std::invalid_argument for a case's option that has the name of a key of the table.
+  Table add_cases(const std::string& discriminator, std::shared_ptr<const OptionCases> options) {
+    for (const OptionCase& c : options->cases) require_other_names(option_.members, c);
+    option_.discriminator = discriminator;
+    option_.cases = std::move(options);
+    return *this;
+  }
+
   static void read_rows(const std::vector<Row<T>>& rows, const YamlNode& resolved, T& to) {
     for (const Row<T>& row : rows) {
       const YamlNode* value = resolved.find(row.option.name);

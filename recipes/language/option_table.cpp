@@ -161,6 +161,7 @@ const OptionCase* chosen_case(const YamlNode& node, const RecipeOption& table) {
   if (key == table.members.end()) throw std::logic_error("[options] no key chooses the case");
   const YamlNode* given = node.find(key->name);
   if (!given) return key->default_yaml ? find_case(table, *key->default_yaml) : nullptr;
+  if (has_other_values(*key)) return find_case(table, given->text);
   RecipeOption choice = *key;
   choice.choices = case_names(table);
   return find_case(table, resolve_choice(*given, choice).text);
@@ -356,6 +357,20 @@ std::string describe_expectation(const RecipeOption& option) {
              ", or a list of: " + describe_expectation(option.members.at(0));
   }
   return "";
+}
+
+void require_other_names(const std::vector<RecipeOption>& members, const OptionCase& of) {
+  for (const RecipeOption& option : of.options) {
+    const bool taken = std::any_of(members.begin(), members.end(),
+                                   [&](const auto& member) { return member.name == option.name; });
+    if (!taken) continue;
+    throw std::invalid_argument("[recipes] the option '" + option.name + "' of '" + of.value +
+                                "' has the name of a key beside it");
+  }
+}
+
+bool has_other_values(const RecipeOption& discriminator) {
+  return discriminator.kind == OptionKind::kString || !discriminator.choices.empty();
 }
 
 std::vector<std::string> case_names(const RecipeOption& table) {

@@ -79,6 +79,13 @@ YamlNode resolve_options(const YamlNode& node, const RecipeOption& table, const 
 // The description of valid values: "a whole number from 2 to 8".
 std::string describe_expectation(const RecipeOption& option);
 
+// Throws std::invalid_argument where an option of the case has the name of a member.
+void require_other_names(const std::vector<RecipeOption>& members, const OptionCase& of);
+
+// Whether a key that chooses among cases may have values without one: it has choices of its own, or
+// takes any text.
+bool has_other_values(const RecipeOption& discriminator);
+
 // Names of a table's cases.
 std::vector<std::string> case_names(const RecipeOption& table);
 

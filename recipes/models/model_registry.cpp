@@ -145,6 +145,16 @@ Table<ModelSpec> ModelRegistry::model_table() const {
       });
 }
 
+std::vector<std::string> ModelRegistry::Types::names() const {
+  std::vector<std::string> names;
+  for (const OptionCase& c : cases.cases) names.push_back(c.value);
+  return names;
+}
+
+std::vector<std::string> ModelRegistry::layer_types() const { return layers_->names(); }
+
+std::vector<std::string> ModelRegistry::model_types() const { return models_->names(); }
+
 const ModuleFactory& ModelRegistry::layer(const std::string& type) const {
   return layers_->at(type);
 }

@@ -114,6 +114,8 @@ class ModelRegistry {
   // The section `model`.
   Table<ModelSpec> model_table() const;
 
+  std::vector<std::string> layer_types() const;
+  std::vector<std::string> model_types() const;
   const ModuleFactory& layer(const std::string& type) const;
   const ModuleFactory& model(const std::string& type) const;
 
@@ -125,6 +127,7 @@ class ModelRegistry {
     void add(const std::string& type, const std::string& help, std::vector<RecipeOption> options,
              ModuleFactory factory);
     const ModuleFactory& at(const std::string& type) const;
+    std::vector<std::string> names() const;
   };
 
   template <typename T>

@@ -33,16 +33,6 @@ std::shared_ptr<BatchNorm2d> batch_norm(std::int64_t channels) {
   return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
 }
 
-// Among the layers below a recipe's node.
-bool has_layer(const YamlNode& node, const std::string& type) {
-  const YamlNode* own = node.find("type");
-  if (own != nullptr && own->text == type) return true;
-  return std::any_of(node.items.begin(), node.items.end(),
-                     [&](const YamlNode& item) { return has_layer(item, type); }) ||
-         std::any_of(node.entries.begin(), node.entries.end(),
-                     [&](const YamlEntry& entry) { return has_layer(entry.value, type); });
-}
-
 struct MlpSpec {
   std::vector<std::int64_t> hidden{256, 128};
   double dropout = 0;
@@ -279,6 +269,15 @@ ModelRegistry builtin_models() {
   add_models(registry);
   add_torchvision_models(registry);
   return registry;
+}
+
+bool has_layer(const YamlNode& node, const std::string& type) {
+  const YamlNode* own = node.find("type");
+  if (own != nullptr && own->text == type) return true;
+  return std::any_of(node.items.begin(), node.items.end(),
+                     [&](const YamlNode& item) { return has_layer(item, type); }) ||
+         std::any_of(node.entries.begin(), node.entries.end(),
+                     [&](const YamlEntry& entry) { return has_layer(entry.value, type); });
 }
 
 bool takes_sequences(const ModelSpec& spec) {

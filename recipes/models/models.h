@@ -17,6 +17,9 @@ void add_models(ModelRegistry& registry);
 void add_torchvision_models(ModelRegistry& registry);
 void add_layers(ModelRegistry& registry);
 
+// Among the layers below a recipe's node.
+bool has_layer(const YamlNode& node, const std::string& type);
+
 // Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to a
 // Conv1d and to any ONNX file; else they are images of one channel.
 bool takes_sequences(const ModelSpec& spec);

@@ -301,8 +301,7 @@ std::string accuracies(const RunReport& report) {
           "</caption><thead><tr><th class=\"name\">model</th><th>top-1, %</th>"
           "<th>to the first, points</th><th>loss</th>";
   for (const Metric& metric : report.accuracies.front().metrics.more) {
-    const MetricInfo* info = find_metric(metric.name);
-    html += "<th>" + std::string(info->label) + (info->percent ? ", %" : "") + "</th>";
+    html += "<th>" + html_escaped(metric.label) + (metric.percent ? ", %" : "") + "</th>";
   }
   html += "</tr></thead><tbody>\n";
   for (const ReportedAccuracy& row : report.accuracies) {
@@ -313,9 +312,8 @@ std::string accuracies(const RunReport& report) {
             cell(top1 && !first ? fmt::format("{:+.2f}", *row.metrics.top1 - base) : "–") +
             cell(fmt::format("{:.4f}", row.metrics.loss));
     for (const Metric& metric : row.metrics.more) {
-      const bool percent = find_metric(metric.name)->percent;
-      html +=
-          cell(percent ? fmt::format("{:.2f}", metric.value) : fmt::format("{:.4f}", metric.value));
+      html += cell(metric.percent ? fmt::format("{:.2f}", metric.value)
+                                  : fmt::format("{:.4f}", metric.value));
     }
     html += "</tr>\n";
   }

@@ -97,8 +97,8 @@ Summary summary_in(const std::filesystem::path& path) {
 }
 
 // Quantized, or left in float by the plan.
-bool is_layer(const Module& module) {
-  const qat::QuantizedForm* form = qat::find_form({}, module);
+bool is_layer(const Module& module, const Registries& registries) {
+  const qat::QuantizedForm* form = qat::find_form(registries.own_forms, module);
   return dynamic_cast<const qat::QuantizedLayer*>(&module) != nullptr ||
          (form != nullptr && form->kind == qat::FormKind::kWeighted);
 }
@@ -123,7 +123,7 @@ class Reporter {
       : folder_(folder),
         registries_(registries),
         options_(options),
-        recipe_(recipe_of_run(folder, registries.models)) {}
+        recipe_(recipe_of_run(folder, registries)) {}
 
   RunReport run() {
     report_.name = recipe_.name;
@@ -271,12 +271,13 @@ class Reporter {
 
   // A float run is measured where a quantized one would have its quantizers.
   void measure_float_layers() {
-    const std::vector<std::string> targets = quantizable_types(loaded_.experiment->model());
+    const std::vector<std::string> targets =
+        quantizable_types(loaded_.experiment->model(), registries_.own_forms);
     if (targets.empty()) throw InputError("the model has no layer with weights");
     Experiment experiment(
-        parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}),
+        parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}, registries_),
                                       loaded_.checkpoint.string()),
-                     "recipe of the report", {}, registries_.models),
+                     "recipe of the report", {}, registries_),
         registries_, InitialWeights::kRecipe, loaded_.experiment->network_text(),
         loaded_.experiment->known_data());
     experiment.normalize_as(loaded_.experiment->normalization());
@@ -298,7 +299,7 @@ class Reporter {
     const auto measured = qat::measure_tensors(experiment.model(), batches, inputs, kBins);
     if (quantized) report_.doubtful = qat::doubtful_ranges(measured);
     for (const NamedModule& entry : experiment.model().named_modules()) {
-      if (is_layer(*entry.module)) add_layer(entry);
+      if (is_layer(*entry.module, registries_)) add_layer(entry);
       for (const qat::MeasuredTensor& tensor : measured) {
         if (tensor.quantizer == entry.module) add_tensor(tensor, quantized);
       }
@@ -416,7 +417,7 @@ class Reporter {
       throw InputError("init.skip leaves tensors of init.checkpoint out");
     }
     return {parse_recipe(measuring_recipe(recipe_, std::nullopt, checkpoint.value_or("")),
-                         "recipe of the float model", {}, registries_.models),
+                         "recipe of the float model", {}, registries_),
             registries_, InitialWeights::kRecipe,
             checkpoint ? loaded_.experiment->network_text() : std::string(),
             loaded_.experiment->known_data()};

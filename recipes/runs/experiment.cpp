@@ -92,11 +92,6 @@ std::string note_of_reduced_range(const std::vector<qat::QuantizeGroup>& groups)
 
 }  // namespace
 
-const Registries& builtin_registries() {
-  static const Registries registries;
-  return registries;
-}
-
 Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
                        const std::string& network, const KnownData& known)
     : recipe_(std::move(recipe)),
@@ -164,7 +159,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
   if (recipe_.quantize && !recipe_.schedule.stages.empty()) {  // its sums must fit int32 as well
     qat::prepare(make_float_model(registries),
-                 widest_stage(recipe_.quantize->config, recipe_.schedule));
+                 widest_stage(recipe_.quantize->config, recipe_.schedule), registries.own_forms);
   }
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
@@ -177,8 +172,8 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   }
   imported_weights_.reset();
   std::optional<std::size_t> equalized;
-  if (loads && recipe_.equalize) equalized = qat::equalize(model_).size();
-  model_ = prepared(model_, plan_);
+  if (loads && recipe_.equalize) equalized = qat::equalize(model_, registries.own_forms).size();
+  model_ = prepared(model_, registries, plan_);
   if (loads && !recipe_.init_checkpoint && !network_) note_untrained_norms(registries);
   if (equalized) {
     add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");
@@ -269,10 +264,11 @@ void Experiment::load_source(const std::string& key, const std::string& checkpoi
 }
 
 std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
+                                             const Registries& registries,
                                              std::optional<qat::Plan>& plan) const {
   if (!recipe_.quantize) return model;
   require_executable(*recipe_.quantize);
-  qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config);
+  qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config, registries.own_forms);
   plan = std::move(result.plan);
   if (recipe_.exports.reduce_range) {
     plan->notes.push_back(note_of_reduced_range(recipe_.quantize->config.groups));
@@ -342,7 +338,7 @@ void Experiment::note_untrained_norms(const Registries& registries) {
 
 std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {
   std::optional<qat::Plan> plan;
-  return prepared(make_float_model(registries), plan);
+  return prepared(make_float_model(registries), registries, plan);
 }
 
 std::unique_ptr<Optimizer> Experiment::make_optimizer() {

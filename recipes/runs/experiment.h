@@ -18,17 +18,9 @@
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/runs/run_record.h"
 #include "steelyard/recipes/schema/recipe.h"
+#include "steelyard/recipes/schema/registries.h"
 
 namespace steelyard {
-
-// The names that recipes may use; a program adds its own before it reads recipes.
-struct Registries {
-  ModelRegistry models = builtin_models();
-  DatasetRegistry datasets = builtin_datasets();
-};
-
-// The names of a program that adds none.
-const Registries& builtin_registries();
 
 // The source of a model's first weights.
 enum class InitialWeights {
@@ -100,7 +92,7 @@ class Experiment {
   const LoaderOptions& loader_options() const { return loader_options_; }
   // With the weights that the recipe asks for, once there is training data.
   const Loss& loss() const { return loss_; }
-  TargetKind target_kind() const { return loss_info(loss_.type).targets; }
+  TargetKind target_kind() const { return loss_info(loss_).targets; }
 
   // Throws InputError where the recipe asks for what the device does not do.
   void require_trainable_on(Device device) const;
@@ -219,7 +211,7 @@ class Experiment {
   void load_source(const std::string& key, const std::string& checkpoint, const std::string& place,
                    Module& model, const InitSpec& init = {});
   // The model prepared for quantization, where the recipe asks for it.
-  std::shared_ptr<Module> prepared(std::shared_ptr<Module> model,
+  std::shared_ptr<Module> prepared(std::shared_ptr<Module> model, const Registries& registries,
                                    std::optional<qat::Plan>& plan) const;
   std::unique_ptr<TrainerCallback> make_schedule(Module& model) const;
 

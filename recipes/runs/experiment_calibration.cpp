@@ -23,7 +23,7 @@ void Experiment::choose_calibration_batches(const Registries& registries) {
   const std::int64_t batches = default_calibration_batches();
   YamlNode document = recipe_.given;
   set_entry(*document.find("calibrate"), "batches", yaml_scalar(std::to_string(batches)));
-  recipe_ = read_recipe(std::move(document), registries.models);
+  recipe_ = read_recipe(std::move(document), registries);
   if (batches == kDefaultBatches) return;
   notes_.push_back("calibrate.batches: " + std::to_string(batches) +
                    ", all of an epoch (the default is " + std::to_string(kDefaultBatches) + ")");

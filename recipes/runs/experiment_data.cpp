@@ -103,7 +103,7 @@ void Experiment::use_exported_data(const Registries& registries) {
                      value);
   }
   if (notes_.size() == notes) return;
-  recipe_ = read_recipe(std::move(document), registries.models);
+  recipe_ = read_recipe(std::move(document), registries);
   loader_options_ = recipe_.data.loader;
   loss_ = recipe_.train.trainer.loss;
 }
@@ -124,7 +124,7 @@ void Experiment::compare_exported_data() {
   if (exported_->target != target_kind()) {
     fail_at(place("train", "loss"), "train.loss: " + metadata + "'target': the outputs are " +
                                         word_of(exported_->target) + ", the loss " +
-                                        word_of(loss().type) + " is of " + word_of(target_kind()));
+                                        loss_name(loss()) + " is of " + word_of(target_kind()));
   }
   note_normalization_of(file, theirs.normalization);
   note_dtype_of(file, theirs.dtype);
@@ -335,7 +335,7 @@ void Experiment::require_outputs_for_targets() const {
   if (train_.size() == 0 || input_.classes != 0 || !recipe_.model.classes || network_) return;
   const Shape expected{train_.size(), *recipe_.model.classes};
   if (train_.targets.shape() != expected) {
-    fail_at(place("model", "classes"), "the loss " + word_of(loss().type) +
+    fail_at(place("model", "classes"), "the loss " + loss_name(loss()) +
                                            " needs targets of the model's outputs " +
                                            shape_string(expected) + ", the dataset has " +
                                            shape_string(train_.targets.shape()));
@@ -352,7 +352,7 @@ void Experiment::require_targets_of_network() const {
   if (found == expected) return;
   const bool turned = output.size() == 3 && !network_->output.channels_last;
   fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
-          "the loss " + word_of(loss().type) + " needs targets of the network's outputs " +
+          "the loss " + loss_name(loss()) + " needs targets of the network's outputs " +
               shape_string(expected) +
               (turned ? ", in the order height, width, channels (the file's is channels, height, "
                         "width)"
@@ -371,7 +371,7 @@ void Experiment::require_frames() const {
                                          : output.size() == 1 && output[0] % characters == 0;
     if (fits) return;
     fail_at(place("model", "onnx"),
-            "model.onnx: the loss ctc needs outputs of the " + std::to_string(characters) +
+            "model.onnx: the loss " + loss_name(loss()) + " needs outputs of the " + std::to_string(characters) +
                 " characters of the data (the blank included) in every frame, the network has "
                 "outputs " +
                 shape_string(output) + ": data.class_names can list all characters");
@@ -379,7 +379,7 @@ void Experiment::require_frames() const {
   const std::int64_t outputs = recipe_.model.classes.value_or(0);
   if (outputs > 0 && outputs % characters == 0) return;
   fail_at(place("model", "classes"),
-          "the loss ctc needs model.classes, a multiple of the " + std::to_string(characters) +
+          "the loss " + loss_name(loss()) + " needs model.classes, a multiple of the " + std::to_string(characters) +
               " characters of the training set, the blank included: one output for each in every "
               "frame");
 }

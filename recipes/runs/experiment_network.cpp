@@ -77,15 +77,13 @@ std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) con
 }
 
 std::string Experiment::activation_of_loss() const {
-  switch (loss().type) {
-    case Loss::Type::kCrossEntropy:
-    case Loss::Type::kCtc:
+  switch (target_kind()) {
+    case TargetKind::kClass:
+    case TargetKind::kText:
       return "Softmax";
-    case Loss::Type::kBinaryCrossEntropy:
+    case TargetKind::kMarks:
       return "Sigmoid";
-    case Loss::Type::kMeanSquaredError:
-    case Loss::Type::kHuber:
-    case Loss::Type::kCosine:
+    case TargetKind::kValues:
       break;
   }
   return "none";
@@ -117,8 +115,8 @@ void Experiment::note_activation() {
   notes_.push_back(
       std::string(network_ ? "model.onnx" : "model.layers") + ": the model ends in " + own + ", " +
       (own == of_loss
-           ? "which the loss " + word_of(loss().type) + " contains too: it is computed twice"
-           : "whose outputs the loss " + word_of(loss().type) +
+           ? "which the loss " + loss_name(loss()) + " contains too: it is computed twice"
+           : "whose outputs the loss " + loss_name(loss()) +
                  " takes for logits: it computes their " + of_loss));
 }
 
@@ -129,23 +127,21 @@ void Experiment::require_logits() const {
   const std::string own = activation_of_loss();
   if (type.text != own) return;
   fail_at(type.place, "model.layers: the model ends in " + own + ", which the loss " +
-                          word_of(loss().type) + " contains: leave it out");
+                          loss_name(loss()) + " contains: leave it out");
 }
 
 bool Experiment::leaves_head() const {
   if (!network_) return false;
   const Shape& output = network_->output_sample;
   const bool shares = network_->head == "Softmax" || network_->head == "LogSoftmax";
-  switch (loss().type) {
-    case Loss::Type::kCrossEntropy:
+  switch (target_kind()) {
+    case TargetKind::kClass:
       return shares && !output.empty() && shape_size(output) == output.back();
-    case Loss::Type::kCtc:
+    case TargetKind::kText:
       return shares;
-    case Loss::Type::kBinaryCrossEntropy:
+    case TargetKind::kMarks:
       return network_->head == "Sigmoid";
-    case Loss::Type::kMeanSquaredError:
-    case Loss::Type::kHuber:
-    case Loss::Type::kCosine:
+    case TargetKind::kValues:
       break;
   }
   return false;

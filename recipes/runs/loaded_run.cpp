@@ -48,7 +48,7 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
   run.checkpoint =
       named ? folder / (checkpoint + ".safetensors") : std::filesystem::path(checkpoint);
   const std::string name = run.checkpoint.string();
-  Recipe recipe = recipe_of_run(folder, registries.models);
+  Recipe recipe = recipe_of_run(folder, registries);
   if (named && !path_exists(run.checkpoint)) {
     const std::string other = checkpoint == "last" ? "best" : "last";
     const bool has_other = path_exists(folder / (other + ".safetensors"));
@@ -56,7 +56,7 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
                      (has_other ? ", but one named " + other : ""));
   }
   Checkpoint saved = load_checkpoint(run.checkpoint);
-  if (const auto record = record_in(saved.metadata, name, registries.models)) {
+  if (const auto record = record_in(saved.metadata, name, registries)) {
     require_trained_by(folder, recipe, run.checkpoint, *record);
     run.experiment = std::make_unique<Experiment>(std::move(recipe), registries, *record, data);
     run.sources = record->sources;

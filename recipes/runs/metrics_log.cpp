@@ -68,9 +68,10 @@ std::string event_of(const Json& line) {
     if (table.contains(key)) add(tag, table, key);
   };
   const auto add_metrics = [&](const std::string& part, const Json& table) {
-    for (const MetricInfo& metric : metric_table()) {
-      const std::string name(metric.name);
-      if (name != "loss") add_if_any((part + name).c_str(), table, name.c_str());
+    for (const auto& [name, value] : table.items()) {
+      const bool metric = value.is_number() && name != "loss" && name != "step" &&
+                          name != "seconds";
+      if (metric) add((part + name).c_str(), table, name.c_str());
     }
   };
   const std::string type = line.at("type").get<std::string>();

@@ -15,7 +15,7 @@ namespace {
 
 // What files do not say themselves.
 std::optional<TargetKind> targets_of(const Recipe& recipe) {
-  const TargetKind kind = loss_info(recipe.train.trainer.loss.type).targets;
+  const TargetKind kind = loss_info(recipe.train.trainer.loss).targets;
   const bool told = kind == TargetKind::kMarks || kind == TargetKind::kText;
   return told ? std::optional(kind) : std::nullopt;
 }
@@ -88,6 +88,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          // Earlier versions had images for every model.
          .sequences =
              takes_sequences(recipe.model) && (!trained_on || trained_on->sample.size() != 3),
+         .options = data.dataset_options,
          .names = trained_on ? std::optional(trained_on->names) : std::nullopt});
   } catch (const InputError& error) {
     const YamlNode& table = *recipe.resolved.find("data");

@@ -122,7 +122,7 @@ Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registri
     for (const auto& [section, key] : kExportedKeys) take(section, key);
   }
   if (recipe.calibrates) take("calibrate", "batches");
-  return complete ? std::move(recipe) : read_recipe(std::move(document), registries.models);
+  return complete ? std::move(recipe) : read_recipe(std::move(document), registries);
 }
 
 // A run that has a checkpoint, with the network that this holds.
@@ -131,7 +131,7 @@ Experiment continued(Recipe recipe, const Registries& registries,
   const std::filesystem::path last = folder / run_files::kLast;
   const TensorFileMetadata metadata = load_checkpoint_metadata(last);
   if (recipe.model.onnx || recipe.calibrates) {
-    recipe = completed(std::move(recipe), recipe_of_run(folder, registries.models), registries);
+    recipe = completed(std::move(recipe), recipe_of_run(folder, registries), registries);
   }
   return {std::move(recipe),
           registries,
@@ -172,7 +172,7 @@ void require_calibratable(const Recipe& recipe) {
 
 Run::Run(const std::string& recipe, RunOptions options, const Registries& registries)
     : Run(
-          load_recipe(recipe, options.overrides, registries.models),
+          load_recipe(recipe, options.overrides, registries),
           [&] {
             options.recipe_file = recipe;
             return options;

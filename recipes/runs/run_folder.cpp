@@ -66,10 +66,10 @@ void require_same_run(const RunOptions& options, const Experiment& experiment,
                       const Registries& registries) {
   const std::filesystem::path path = options.folder / run_files::kRecipe;
   const std::filesystem::path last = options.folder / run_files::kLast;
-  const Recipe of_run = recipe_of_run(options.folder, registries.models);
+  const Recipe of_run = recipe_of_run(options.folder, registries);
   const Recipe& given = experiment.recipe();
   require_same_recipe(path.string(), lasting_recipe(of_run), lasting_recipe(given));
-  const auto record = record_in(load_checkpoint_metadata(last), last.string(), registries.models);
+  const auto record = record_in(load_checkpoint_metadata(last), last.string(), registries);
   if (record) {
     require_same_recipe(last.string(), record->recipe, essential_recipe(given));
     require_same_data(options, experiment, *record);
@@ -126,7 +126,7 @@ void store_changed_recipe(const std::filesystem::path& folder, const Recipe& rec
     remove_entry(document, "device");
     return document;
   };
-  const Recipe of_run = recipe_of_run(folder, registries.models);
+  const Recipe of_run = recipe_of_run(folder, registries);
   if (without_device(of_run.resolved) == without_device(recipe.resolved)) return;
   write_file_atomic(folder / run_files::kRecipe, resolved_yaml(recipe));
 }
@@ -134,7 +134,7 @@ void store_changed_recipe(const std::filesystem::path& folder, const Recipe& rec
 std::string difference_from_recipe(const std::filesystem::path& checkpoint, const Recipe& recipe,
                                    const Registries& registries) {
   const auto record =
-      record_in(load_checkpoint_metadata(checkpoint), checkpoint.string(), registries.models);
+      record_in(load_checkpoint_metadata(checkpoint), checkpoint.string(), registries);
   if (!record) return "";
   const auto differences = recipe_differences(record->recipe, essential_recipe(recipe));
   return differences.empty() ? "" : to_string(differences, "given");
@@ -196,7 +196,7 @@ RunLock open_run(const RunOptions& options, const Experiment& experiment,
   return lock;
 }
 
-Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry) {
+Recipe recipe_of_run(const std::filesystem::path& folder, const Registries& registries) {
   const std::filesystem::path path = folder / run_files::kRecipe;
   if (!path_exists(path)) {
     const std::string found = is_folder(folder) ? "this folder has no " + path.filename().string()
@@ -204,7 +204,7 @@ Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& r
                                                     : "there is none";
     throw InputError(printable(folder.string()) + ": expected a run's folder, " + found);
   }
-  return parse_recipe(read_file(path, kMaxYamlBytes), path.string(), {}, registry);
+  return parse_recipe(read_file(path, kMaxYamlBytes), path.string(), {}, registries);
 }
 
 }  // namespace steelyard

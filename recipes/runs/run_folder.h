@@ -82,6 +82,6 @@ std::optional<std::int64_t> epoch_of_best(const std::filesystem::path& path);
 std::optional<std::int64_t> step_of_checkpoint(const std::filesystem::path& path);
 
 // The recipe that a run was made with.
-Recipe recipe_of_run(const std::filesystem::path& folder, const ModelRegistry& registry);
+Recipe recipe_of_run(const std::filesystem::path& folder, const Registries& registries);
 
 }  // namespace steelyard

@@ -115,6 +115,7 @@ std::vector<Agreement> Run::agreements(bool goes_on) const {
   }
   return {{"run folder", std::filesystem::absolute(options_.folder).lexically_normal().string()},
           {"program (sha256)", sha256_of_file("/proc/self/exe")},
+          {"plugins (sha256)", registries_.digest_of_plugins()},
           {"backend of products", kernels::backend_text()},
           {"number of threads", std::to_string(kernels::num_threads())},
           {"recipe (sha256)", sha256_of(resolved_yaml(experiment_.recipe()))},

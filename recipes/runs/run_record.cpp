@@ -27,8 +27,7 @@ constexpr std::int64_t kMostValuesOfASample = std::int64_t{1} << 31;
 // The paths of a role in every recipe, whatever layers and models there are.
 const std::vector<std::string>& paths_of(OptionRole role) {
   static const auto paths = [] {
-    const ModelRegistry none;
-    const RecipeOption table = recipe_options(none);
+    const RecipeOption table = recipe_options(builtin_registries());
     return std::pair(paths_of_role(table, OptionRole::kFree),
                      paths_of_role(table, OptionRole::kNotEssential));
   }();
@@ -158,7 +157,7 @@ std::optional<DataRecord> data_in(const TensorFileMetadata& metadata, const std:
 
 // The essential recipe of a record that an earlier version may have written.
 YamlNode recipe_in(const std::string& text, const std::string& source,
-                   const ModelRegistry& registry) {
+                   const Registries& registries) {
   YamlNode document = parse_yaml(text, source);
   YamlNode any = yaml_scalar("any");
   set_entry(document, "name", any);
@@ -169,7 +168,7 @@ YamlNode recipe_in(const std::string& text, const std::string& source,
   if (YamlNode* train = document.find("train")) {
     if (YamlNode* distill = train->find("distill")) set_entry(*distill, "checkpoint", any);
   }
-  return essential_recipe(parse_recipe(to_yaml(document), source, {}, registry));
+  return essential_recipe(parse_recipe(to_yaml(document), source, {}, registries));
 }
 
 std::string numbers_text(const std::vector<float>& values) {
@@ -271,14 +270,14 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
 }
 
 std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
-                                   const ModelRegistry& registry) {
+                                   const Registries& registries) {
   const std::optional<DataRecord> data = data_in(metadata, source);
   const auto recipe = metadata.find(kRecipeKey);
   if (!data || recipe == metadata.end()) return std::nullopt;
   return RunRecord{data->input,
                    data->normalization,
                    data->digest,
-                   recipe_in(recipe->second, source + ": metadata 'recipe'", registry),
+                   recipe_in(recipe->second, source + ": metadata 'recipe'", registries),
                    sources_in(metadata, source),
                    network_in(metadata)};
 }

@@ -62,7 +62,7 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata);
 // The record of a checkpoint; nothing where an earlier version wrote it. The recipe gets the
 // defaults of options that are newer than the file. Throws InputError that starts with `source`.
 std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std::string& source,
-                                   const ModelRegistry& registry);
+                                   const Registries& registries);
 // Only RunRecord::sources; empty where an earlier version wrote the file.
 std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
                                               const std::string& source);

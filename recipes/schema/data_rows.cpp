@@ -193,7 +193,7 @@ Table<TableOptions> table_table() {
 
 }  // namespace
 
-Table<DataSpec> data_table() {
+Table<DataSpec> data_table(const Registries& registries) {
   constexpr std::size_t kMostInputs = 256;
   const auto augment = [](const std::string& word, bool Augmentation::*member) {
     return flag(word, &DataSpec::loader, &LoaderOptions::augment, member);
@@ -202,8 +202,8 @@ Table<DataSpec> data_table() {
              "What to train and test on.",
              {key("dataset",
                   "fashion_mnist, cifar10, cifar100, idx, images (folders), shards (tar archives), "
-                  "table (CSV), arrays (NumPy), safetensors, or a dataset that a C++ program "
-                  "registered",
+                  "table (CSV), arrays (NumPy), safetensors, or a dataset that a plugin or a C++ "
+                  "program adds",
                   &DataSpec::dataset)
                   .required(),
               key("path",
@@ -272,8 +272,12 @@ Table<DataSpec> data_table() {
                   .items(0, kMostInputs),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
               nested<DataSpec>("table", table_table(), &DataSpec::table)})
-      .check([](const OptionReader& from, DataSpec& data) {
+      .some_cases("dataset", cases_of(registries.dataset_options))
+      .check([&registries](const OptionReader& from, DataSpec& data) {
         data.loader.shuffle = true;
+        if (const auto* own = find_row(registries.dataset_options, data.dataset)) {
+          data.dataset_options = own->make(from.node());
+        }
         std::vector<std::string> names = data.inputs;
         if (!names.empty()) names.emplace_back("targets");
         std::sort(names.begin(), names.end());

@@ -19,11 +19,15 @@ YamlNode of_width(YamlNode quantizer, int bits) {
 }
 
 // Removes the keys of the former observer; dynamic scales have no observer.
-YamlNode observed_by(YamlNode quantizer, const std::string& observer) {
+YamlNode observed_by(YamlNode quantizer, const std::string& observer,
+                     const Registries& registries = builtin_registries()) {
   const YamlNode* dynamic = quantizer.find("dynamic");
   if (dynamic != nullptr && dynamic->text == "true") return quantizer;
   for (const observers::ObserverRow& row : observers::observer_rows()) {
     for (const observers::ObserverOption& own : row.options) remove_entry(quantizer, own.name);
+  }
+  for (const auto& row : registries.own_observers) {
+    for (const RecipeOption& own : row.described.options) remove_entry(quantizer, own.name);
   }
   set_entry(quantizer, "observer", yaml_scalar(observer));
   return quantizer;
@@ -62,17 +66,17 @@ bool matches(const YamlNode& group, const LayerWidth& layer) {
 
 }  // namespace
 
-std::vector<std::string> quantizable_types(Module& model) {
+std::vector<std::string> quantizable_types(Module& model, const qat::QuantizedForms& own_forms) {
   std::set<std::string> types;
   for (const NamedModule& entry : model.named_modules()) {
-    const qat::QuantizedForm* form = qat::find_form({}, *entry.module);
+    const qat::QuantizedForm* form = qat::find_form(own_forms, *entry.module);
     if (form != nullptr && form->kind == qat::FormKind::kWeighted) types.insert(form->type);
   }
   return {types.begin(), types.end()};
 }
 
 YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, int bits,
-                         const ObserverNames& observers) {
+                         const ObserverNames& observers, const Registries& registries) {
   const YamlNode* given = groups_in(recipe);
   YamlNode groups = given != nullptr ? *given : default_groups(defaults.targets, observers);
   const bool narrow =
@@ -87,7 +91,8 @@ YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, in
     for (const bool weights : {true, false}) {
       if (YamlNode* quantizer = group.find(weights ? "weights" : "activations")) {
         *quantizer = of_width(
-            observed_by(std::move(*quantizer), weights ? observers.weights : observers.activations),
+            observed_by(std::move(*quantizer), weights ? observers.weights : observers.activations,
+                        registries),
             bits);
       }
     }
@@ -140,6 +145,9 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
   }
   YamlNode train = yaml_table({});
   for (const char* key : {"epochs", "optimizer", "loss", "huber_delta", "zero_infinity"}) {
+    copy_entry(train, *recipe.resolved.find("train"), key);
+  }
+  for (const std::string& key : recipe.train.own_loss_keys) {
     copy_entry(train, *recipe.resolved.find("train"), key);
   }
   set_entry(document, "train", std::move(train));

@@ -13,7 +13,7 @@
 namespace steelyard {
 
 // The quantizable layer types that a float model contains: "Conv2d", "Linear".
-std::vector<std::string> quantizable_types(Module& model);
+std::vector<std::string> quantizable_types(Module& model, const qat::QuantizedForms& own_forms);
 
 // How ranges are found, as recipes name it.
 struct ObserverNames {
@@ -38,7 +38,7 @@ struct FloatDefaults {
 // weights is written out, since that of measuring_recipe() would be another where scales are
 // learned. For a float recipe one group as `defaults` say.
 YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, int bits,
-                         const ObserverNames& observers);
+                         const ObserverNames& observers, const Registries& registries);
 
 // The recipe's `quantize.groups`, in their order, each divided by the widths of its layers, the
 // widest first; `activation_bits` replaces the groups' own. A group without layers stays: sums and

@@ -36,7 +36,7 @@ std::string listed(std::vector<std::string> words) {
   return words.empty() ? last : join(words) + " and " + last;
 }
 
-std::vector<TableCase<QuantizerConfig>> observer_cases() {
+std::vector<TableCase<QuantizerConfig>> observer_cases(const Registries& registries) {
   std::vector<TableCase<QuantizerConfig>> cases;
   for (const ObserverRow& row : observers::observer_rows()) {
     TableCase<QuantizerConfig>& added = cases.emplace_back(
@@ -49,7 +49,21 @@ std::vector<TableCase<QuantizerConfig>> observer_cases() {
                                .at_most(option.at_most));
     }
   }
+  for (const auto& own : registries.own_observers) {
+    TableCase<QuantizerConfig>& added =
+        cases.emplace_back(TableCase<QuantizerConfig>{own.described.value, own.described.help, {}});
+    for (const RecipeOption& option : own.described.options) added.rows.push_back({option});
+  }
   return cases;
+}
+
+// A program's observer, where the quantizer names one.
+void take_own_observer(const OptionReader& from, ObserverOptions& observer,
+                       const Registries& registries) {
+  const auto* own = find_row(registries.own_observers, observer.type);
+  if (own == nullptr) return;
+  observer.own = at_place(from.at("observer").place,
+                          [&] { return std::make_shared<const ObserverRow>(own->make(from.node())); });
 }
 
 Row<QuantizerConfig> bits_row(const std::string& help, int most) {
@@ -104,7 +118,7 @@ void check_dynamic(const OptionReader& from, const QScheme& scheme) {
   }
 }
 
-Table<QuantizerConfig> weights_table() {
+Table<QuantizerConfig> weights_table(const Registries& registries) {
   const auto scheme = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, &QuantizerConfig::scheme, member);
   };
@@ -130,13 +144,14 @@ Table<QuantizerConfig> weights_table() {
                      "-128 to 127); absent: yes, except with learned scales or `symmetric: false`",
                      &QScheme::narrow_range),
               observer_row("how the range is found").by_default()})
-      .cases("observer", observer_cases())
-      .check([](const OptionReader& from, QuantizerConfig& weights) {
+      .cases("observer", observer_cases(registries))
+      .check([&registries](const OptionReader& from, QuantizerConfig& weights) {
+        take_own_observer(from, weights.observer, registries);
         set_group_size(from, weights.scheme);
       });
 }
 
-Table<QuantizerConfig> activations_table() {
+Table<QuantizerConfig> activations_table(const Registries& registries) {
   return Table<QuantizerConfig>(
              "Quantization of activations.",
              {bits_row("bit width; at most 8 with `dynamic`, the observer entropy or the profile "
@@ -170,8 +185,9 @@ Table<QuantizerConfig> activations_table() {
                   &QuantizerConfig::scheme, &QScheme::dynamic),
               observer_row("how the range is found; absent: min_max with 8 bits and more, "
                            "moving_average with fewer (docs/numerics.md says why)")})
-      .cases("observer", observer_cases())
-      .check([](const OptionReader& from, QuantizerConfig& activations) {
+      .cases("observer", observer_cases(registries))
+      .check([&registries](const OptionReader& from, QuantizerConfig& activations) {
+        take_own_observer(from, activations.observer, registries);
         activations.scheme.is_signed = activations.scheme.symmetric;
         activations.scheme.narrow_range = false;
         set_group_size(from, activations.scheme);
@@ -187,7 +203,7 @@ Table<QuantizerConfig> activations_table() {
       });
 }
 
-Table<qat::QuantizeGroup> group_table() {
+Table<qat::QuantizeGroup> group_table(const Registries& registries) {
   return Table<qat::QuantizeGroup>(
              "At least one of `weights` and `activations` is given.",
              {key("targets",
@@ -198,9 +214,9 @@ Table<qat::QuantizeGroup> group_table() {
                   .required()
                   .items(1)
                   .places(&qat::QuantizeGroup::target_places),
-              nested<qat::QuantizeGroup>("weights", weights_table(), &qat::QuantizeGroup::config,
+              nested<qat::QuantizeGroup>("weights", weights_table(registries), &qat::QuantizeGroup::config,
                                          &qat::QConfig::weights),
-              nested<qat::QuantizeGroup>("activations", activations_table(),
+              nested<qat::QuantizeGroup>("activations", activations_table(registries),
                                          &qat::QuantizeGroup::config, &qat::QConfig::activations)})
       .check([](const OptionReader& from, qat::QuantizeGroup& group) {
         if (group.config.weights || group.config.activations) return;
@@ -313,7 +329,7 @@ bool narrow_range_by_default(const QuantizeSpec& spec) {
   return learning_of_weights(spec.algorithm) == Learning::kNothing;
 }
 
-Table<QuantizeSpec> quantize_table() {
+Table<QuantizeSpec> quantize_table(const Registries& registries) {
   const auto config = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, &QuantizeSpec::config, member);
   };
@@ -325,7 +341,7 @@ Table<QuantizeSpec> quantize_table() {
                   "(sums, products, concatenations, averages, sigmoid, ...) has the bits of the "
                   "first "
                   "group with `activations` that are not dynamic",
-                  group_table(), &QuantizeSpec::config, &qat::QuantizeConfig::groups)
+                  group_table(registries), &QuantizeSpec::config, &qat::QuantizeConfig::groups)
                   .required()
                   .items(1),
               config("ignore",

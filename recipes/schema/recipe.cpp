@@ -1,10 +1,13 @@
 #include "steelyard/recipes/schema/recipe.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/file_kind.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/recipes/language/overrides.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
 
 namespace steelyard {
@@ -28,19 +31,95 @@ void require_readable(const YamlNode& resolved) {
                               std::to_string(kMaxYamlBytes) + " bytes");
 }
 
+// Where a recipe says what it needs, this is said before its unknown keys are. What is malformed is
+// left to the table.
+void require_parts(const YamlNode& document, const Registries& registries) {
+  const YamlNode* needs = document.find("needs");
+  if (needs == nullptr) return;
+  for (const YamlNode& item : needs->items) {
+    const YamlNode* kind = item.find("kind");
+    const YamlNode* name = item.find("name");
+    if (kind == nullptr || name == nullptr) continue;
+    for (const Word<PartKind>& word : words_of(PartKind{})) {
+      if (word.word != kind->text || registries.has(word.value, name->text)) continue;
+      const YamlNode* plugin = item.find("plugin");
+      const bool of_plugin = plugin != nullptr && !plugin->text.empty();
+      fail_at(item.place,
+              "the recipe needs the " + kind->text + " " + quote_for_message(name->text) +
+                  (of_plugin ? " of the plugin " + printable(plugin->text) +
+                                   ": pass --plugin with its shared object"
+                             : ", which a C++ program added: use that program, or pass --plugin "
+                               "with a shared object that has it"));
+    }
+  }
+}
+
+bool has_observer(const std::optional<QuantizeSpec>& quantize, const std::string& name) {
+  if (!quantize) return false;
+  return std::any_of(
+      quantize->config.groups.begin(), quantize->config.groups.end(), [&](const auto& group) {
+        const auto& [weights, activations] = group.config;
+        return (weights && weights->observer.type == name) ||
+               (activations && activations->observer.type == name);
+      });
+}
+
+bool uses(const Recipe& recipe, PartKind kind, const std::string& name) {
+  const Loss& loss = recipe.train.trainer.loss;
+  switch (kind) {
+    case PartKind::kDataset:
+      return recipe.data.dataset == name;
+    case PartKind::kModel:
+      return recipe.model.type == name;
+    case PartKind::kLayer: {
+      const YamlNode* layers = recipe.model.options.find("layers");
+      return layers != nullptr && has_layer(*layers, name);
+    }
+    case PartKind::kLoss:
+      return loss_name(loss) == name;
+    case PartKind::kMetric:
+      return has_metric(loss, *find_metric(name, loss));
+    case PartKind::kObserver:
+      return has_observer(recipe.quantize, name);
+  }
+  throw std::logic_error("[recipe] unknown kind of part");
+}
+
+// What the recipe uses of a program's parts, so that the recipe in a run's folder says it.
+void note_needs(Recipe& recipe, const Registries& registries) {
+  recipe.needs.clear();
+  remove_entry(recipe.resolved, "needs");
+  YamlNode list = yaml_list({});
+  for (const OwnPart& part : registries.own_parts()) {
+    if (!uses(recipe, part.kind, part.name)) continue;
+    recipe.needs.push_back(part);
+    const auto text = [](const std::string& value) {
+      YamlNode node = yaml_scalar(value);
+      node.quoted = true;
+      return node;
+    };
+    list.items.push_back(yaml_table({{"kind", yaml_scalar(word_of(part.kind))},
+                                     {"name", text(part.name)},
+                                     {"plugin", text(part.plugin)}}));
+  }
+  if (!list.items.empty()) set_entry(recipe.resolved, "needs", std::move(list));
+}
+
 }  // namespace
 
 Recipe parse_recipe(std::string_view text, const std::string& source,
-                    const std::vector<std::string>& overrides, const ModelRegistry& registry) {
+                    const std::vector<std::string>& overrides, const Registries& registries) {
   YamlNode document = parse_yaml(text, source);
   for (const std::string& assignment : overrides) apply_override(document, assignment);
-  return read_recipe(std::move(document), registry);
+  return read_recipe(std::move(document), registries);
 }
 
-Recipe read_recipe(YamlNode document, const ModelRegistry& registry) {
-  const Table<Recipe> table = recipe_table(registry);
+Recipe read_recipe(YamlNode document, const Registries& registries) {
+  require_parts(document, registries);
+  const Table<Recipe> table = recipe_table(registries);
   Recipe recipe{.resolved = resolve_options(document, table.option(), "")};
   table.read(recipe.resolved, recipe);
+  note_needs(recipe, registries);
   require_readable(recipe.resolved);
   recipe.given = std::move(document);
   return recipe;
@@ -61,11 +140,11 @@ void require_text(const std::filesystem::path& path) {
 }  // namespace
 
 Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
-                   const ModelRegistry& registry) {
+                   const Registries& registries) {
   std::vector<std::string> names;
   for (const Preset& preset : list_presets()) {
     if (preset.name == path_or_preset) {
-      return parse_recipe(preset.text, path_or_preset + ".yaml", overrides, registry);
+      return parse_recipe(preset.text, path_or_preset + ".yaml", overrides, registries);
     }
     names.emplace_back(preset.name);
   }
@@ -75,7 +154,7 @@ Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::str
   }
   require_text(path_or_preset);
   return parse_recipe(read_file(path_or_preset, kMaxYamlBytes),
-                      printable(path_or_preset, kMaxPathBytes), overrides, registry);
+                      printable(path_or_preset, kMaxPathBytes), overrides, registries);
 }
 
 std::string resolved_yaml(const Recipe& recipe) { return to_yaml(recipe.resolved); }

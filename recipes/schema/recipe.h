@@ -1,7 +1,8 @@
 // A training recipe: one strict YAML file, as the options of what it configures.
 //
 // Each key is declared once, by a row that names the member that takes its value: in *_rows.cpp and
-// recipe_options.cpp here, in recipes/models/ and in observers/registry.cpp.
+// recipe_options.cpp here, in recipes/models/ and in observers/registry.cpp; a program's own parts
+// have rows of their own (registries.h).
 #pragma once
 
 #include <cmath>
@@ -23,7 +24,7 @@
 #include "steelyard/qat/qconfig.h"
 #include "steelyard/qat/schedule.h"
 #include "steelyard/recipes/language/yaml_document.h"
-#include "steelyard/recipes/models/model_registry.h"
+#include "steelyard/recipes/schema/registries.h"
 
 namespace steelyard {
 
@@ -57,6 +58,7 @@ struct DataSpec {
   std::string label_separator = {};
   std::optional<std::string> class_names = {};  // a file
   std::vector<std::string> inputs = {};         // of a sample; empty: it is one
+  std::any dataset_options = {};                // of a program's own dataset
 };
 
 enum class OptimizerType { kSgd, kAdamW };
@@ -89,6 +91,7 @@ struct TrainSpec {
   TrainerOptions trainer = {};
   WeightSpec class_weights = {};     // of trainer.loss
   WeightSpec positive_weights = {};  // of trainer.loss
+  std::vector<std::string> own_loss_keys = {};  // the options of a program's own loss
   OptimizerSpec optimizer = {};
   double warmup_epochs = 0;  // of trainer.lr_schedule, which counts steps
   std::int64_t warmup_steps(std::int64_t steps_per_epoch) const {
@@ -146,6 +149,7 @@ struct Recipe {
   qat::QatSchedule schedule = {};
   std::optional<std::int64_t> reestimate_bn = {};  // batches, after the last epoch
   ExportSpec exports = {};
+  std::vector<OwnPart> needs = {};  // what it names that is not the library's
   // The text with its overrides and without defaults.
   YamlNode given = {};
   // Everything above as checked text with every default written out; what resolved_yaml() prints.
@@ -163,14 +167,15 @@ int most_bits_of_reduced(kernels::Granularity weights);
 // (recipes/language/overrides.h). Throws InputError of one line: "recipe.yaml:12:7: unknown key
 // ...".
 Recipe parse_recipe(std::string_view text, const std::string& source,
-                    const std::vector<std::string>& overrides, const ModelRegistry& registry);
+                    const std::vector<std::string>& overrides,
+                    const Registries& registries = builtin_registries());
 
 // The same for a text that was read: Recipe::given of another recipe, for example.
-Recipe read_recipe(YamlNode document, const ModelRegistry& registry);
+Recipe read_recipe(YamlNode document, const Registries& registries = builtin_registries());
 
 // The same for a shipped preset's name or a file's path.
 Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
-                   const ModelRegistry& registry);
+                   const Registries& registries = builtin_registries());
 
 // The recipe with every default: parsing it gives the same recipe.
 std::string resolved_yaml(const Recipe& recipe);

@@ -34,6 +34,15 @@ Table<Recipe> init_table() {
            .items(1)}};
 }
 
+Table<OwnPart> needs_table() {
+  return {"A part that the library does not have.",
+          {key("kind", "kind of part", &OwnPart::kind).required(),
+           key("name", "its name in recipes", &OwnPart::name).required(),
+           key("plugin", "the plugin that adds it; empty: a C++ program", &OwnPart::plugin)
+               .by_default("\"\"")
+               .may_be_empty()}};
+}
+
 // Modules that are not trained keep their ranges and their statistics.
 void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   if (recipe.train.only.empty()) return;
@@ -71,7 +80,7 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   for (std::size_t i = 0; i < recipe.quantize->config.groups.size(); ++i) {
     const auto& activations = recipe.quantize->config.groups[i].config.activations;
     if (!activations || activations->scheme.dynamic ||
-        observers::merges_over_shards(activations->observer.type)) {
+        observers::merges_over_shards(activations->observer)) {
       continue;
     }
     fail_at(recipe.quantize->group_places[i],
@@ -83,7 +92,7 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
 
 }  // namespace
 
-Table<Recipe> recipe_table(const ModelRegistry& registry) {
+Table<Recipe> recipe_table(const Registries& registries) {
   return Table<Recipe>(
              "", {key_of<std::int64_t, Recipe>("version", "version of the recipe format: 1",
                                                [](Recipe&, std::int64_t) {})
@@ -105,14 +114,21 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
                       .by_default("auto")
                       .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
                       .role(OptionRole::kFree),
-                  nested<Recipe>("data", data_table(), &Recipe::data).required(),
-                  nested<Recipe>("model", registry.model_table(), &Recipe::model).required(),
+                  nested<Recipe>("data", data_table(registries), &Recipe::data).required(),
+                  nested<Recipe>("model", registries.models.model_table(), &Recipe::model).required(),
                   nested<Recipe>("init", init_table()).role(OptionRole::kNotEssential),
-                  nested<Recipe>("train", train_table(), &Recipe::train).required(),
-                  nested<Recipe>("quantize", quantize_table(), &Recipe::quantize),
+                  nested<Recipe>("train", train_table(registries), &Recipe::train).required(),
+                  nested<Recipe>("quantize", quantize_table(registries), &Recipe::quantize),
                   nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
                   nested<Recipe>("schedule", schedule_table()).by_default("{}"),
-                  nested<Recipe>("export", export_table()).by_default("{}")})
+                  nested<Recipe>("export", export_table()).by_default("{}"),
+                  list_of<OwnPart, Recipe>(
+                      "needs",
+                      "parts of plugins and C++ programs that the recipe names; the recipe in a "
+                      "run's folder lists them. Naming a part loads nothing: `--plugin` does "
+                      "(docs/own_parts.md)",
+                      needs_table(), &Recipe::needs)
+                      .role(OptionRole::kFree)})
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);
@@ -121,15 +137,15 @@ Table<Recipe> recipe_table(const ModelRegistry& registry) {
       });
 }
 
-RecipeOption recipe_options(const ModelRegistry& registry) {
-  return recipe_table(registry).option();
+RecipeOption recipe_options(const Registries& registries) {
+  return recipe_table(registries).option();
 }
 
-std::string recipe_schema(const ModelRegistry& registry) {
-  return json_schema(recipe_options(registry), "Steelyard recipe");
+std::string recipe_schema(const Registries& registries) {
+  return json_schema(recipe_options(registries), "Steelyard recipe");
 }
 
-std::string recipe_markdown(const ModelRegistry& registry) {
+std::string recipe_markdown(const Registries& registries) {
   return "# Recipes\n\n"
          "For users of the command line and of C++: every key of a recipe, with its values,\n"
          "default and meaning. [tutorial.md](tutorial.md#which-preset-to-copy) says which recipe\n"
@@ -146,7 +162,7 @@ std::string recipe_markdown(const ModelRegistry& registry) {
          "This page is generated from the rows that declare the keys: in `recipes/schema/`\n"
          "(`*_rows.cpp`, `recipe_options.cpp`), `recipes/models/` (`model` and its layers) and\n"
          "`observers/registry.cpp`.\n\n" +
-         markdown(recipe_options(registry));
+         markdown(recipe_options(registries));
 }
 
 }  // namespace steelyard

@@ -1,15 +1,16 @@
 // The tables of a recipe's sections. Their rows, in *_rows.cpp and recipe_options.cpp, declare
-// every key once.
+// every key once, but for those of a program's own parts. The registries outlive the result.
 #pragma once
 
 #include "steelyard/recipes/language/option_rows.h"
 #include "steelyard/recipes/schema/recipe.h"
+#include "steelyard/recipes/schema/registries.h"
 
 namespace steelyard {
 
-Table<DataSpec> data_table();
-Table<TrainSpec> train_table();
-Table<QuantizeSpec> quantize_table();
+Table<DataSpec> data_table(const Registries& registries);
+Table<TrainSpec> train_table(const Registries& registries);
+Table<QuantizeSpec> quantize_table(const Registries& registries);
 // The sections that reach into several members of a recipe; `train` and `quantize` are read before.
 Table<Recipe> calibrate_table();
 Table<Recipe> schedule_table();
@@ -18,8 +19,8 @@ Table<Recipe> export_table();
 // Checks a schedule against the rest of the recipe. Throws InputError.
 void check_schedule(const OptionReader& schedule, const Recipe& recipe);
 
-// The whole recipe. `registry` gives the layers and models and must outlive the result.
-Table<Recipe> recipe_table(const ModelRegistry& registry);
+// The whole recipe.
+Table<Recipe> recipe_table(const Registries& registries);
 
 // Largest count of anything.
 inline constexpr double kMaxCount = 1e9;

@@ -1,6 +1,8 @@
 // The section `train`.
+#include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <memory>
 
 #include "steelyard/framework/training_words.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -128,9 +130,9 @@ Table<TrainSpec> distill_table() {
                   .above(0)
                   .at_most(1e3)})
       .check([](const OptionReader& from, TrainSpec& train) {
-        const Loss::Type loss = train.trainer.loss.type;
-        if (loss != Loss::Type::kCrossEntropy) {
-          fail_at(from.place(), "distill needs the loss cross_entropy, got " + word_of(loss));
+        const Loss& loss = train.trainer.loss;
+        if (loss.type != Loss::Type::kCrossEntropy) {
+          fail_at(from.place(), "distill needs the loss cross_entropy, got " + loss_name(loss));
         }
       });
 }
@@ -148,10 +150,42 @@ Table<TrainSpec> ema_table() {
            .within(0, 0.999999)}};
 }
 
-Row<TrainSpec> best_row() {
+// The library's losses and a program's, whose options take_own_parts() reads.
+Row<TrainSpec> loss_row(const Registries& registries) {
+  Row<TrainSpec> row{option_of<Loss::Type>()};
+  row.option.name = "loss";
+  row.option.help = "loss function";
+  for (const auto& own : registries.own_losses) row.option.choices.push_back(own.described.value);
+  row.stores.push_back([](const YamlNode& node, TrainSpec& train) {
+    const std::vector<std::string> words = all_words<Loss::Type>();
+    const bool known = std::find(words.begin(), words.end(), node.text) != words.end();
+    train.trainer.loss.type = known ? value_of<Loss::Type>(node.text) : Loss::Type::kOwn;
+  });
+  return row.by_default(word_of(Loss().type));
+}
+
+// What a program adds to the library's losses and metrics.
+void take_own_parts(const OptionReader& from, TrainSpec& train, const Registries& registries) {
+  Loss& loss = train.trainer.loss;
+  if (loss.type == Loss::Type::kOwn) {
+    const OwnRow<LossInfo>& row = *find_row(registries.own_losses, from.text("loss"));
+    loss.own = at_place(from.at("loss").place, [&] {
+      return std::make_shared<const LossInfo>(row.make(from.node()));
+    });
+    for (const RecipeOption& option : row.described.options) {
+      train.own_loss_keys.push_back(option.name);
+    }
+  }
+  if (!registries.own_metrics.empty()) {
+    loss.own_metrics = std::make_shared<const std::vector<MetricInfo>>(registries.own_metrics);
+  }
+}
+
+Row<TrainSpec> best_row(const Registries& registries) {
   std::vector<std::pair<std::string, std::string>> words;
-  for (const MetricInfo& metric : metric_table()) {
-    words.emplace_back(metric.name, metric.name);
+  for (const std::span<const MetricInfo> rows :
+       {metric_table(), std::span<const MetricInfo>(registries.own_metrics)}) {
+    for (const MetricInfo& metric : rows) words.emplace_back(metric.name, metric.name);
   }
   return words_key<TrainSpec>("best",
                               "the validation metric that chooses the best epoch; absent: the "
@@ -186,15 +220,15 @@ void check_train(const OptionReader& from, TrainSpec& train) {
   needs(train.positive_weights.given(), "positive_weights", Loss::Type::kBinaryCrossEntropy);
   needs(loss.zero_infinity, "zero_infinity", Loss::Type::kCtc);
   if (const std::string& best = trainer.best_metric; !best.empty()) {
-    if (!has_metric(loss.type, *find_metric(best))) {
-      fail("best", " expected a metric of the loss " + word_of(loss.type) + ", got " + best);
+    if (!has_metric(loss, *find_metric(best, loss))) {
+      fail("best", " expected a metric of the loss " + loss_name(loss) + ", got " + best);
     }
   }
 }
 
 }  // namespace
 
-Table<TrainSpec> train_table() {
+Table<TrainSpec> train_table(const Registries& registries) {
   const auto loss = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, &TrainSpec::trainer, &TrainerOptions::loss, member);
   };
@@ -208,7 +242,7 @@ Table<TrainSpec> train_table() {
                   .within(1, kMaxEpochs),
               nested<TrainSpec>("optimizer", optimizer_table()).required(),
               nested<TrainSpec>("lr_schedule", lr_schedule_table()).by_default("{}"),
-              loss("loss", "loss function", &Loss::type).by_default(),
+              loss_row(registries),
               loss("huber_delta", "with huber: error above which the loss grows linearly",
                    &Loss::huber_delta)
                   .by_default()
@@ -258,7 +292,7 @@ Table<TrainSpec> train_table() {
                       &TrainerOptions::shards)
                   .by_default()
                   .within(1, kMostShards),
-              best_row(),
+              best_row(registries),
               nested<TrainSpec>("distill", distill_table()),
               nested<TrainSpec>("ema", ema_table()),
               key("only",
@@ -313,7 +347,11 @@ Table<TrainSpec> train_table() {
                   &TrainSpec::tensorboard)
                   .by_default()
                   .role(OptionRole::kFree)})
-      .check(check_train);
+      .some_cases("loss", cases_of(registries.own_losses))
+      .check([&registries](const OptionReader& from, TrainSpec& train) {
+        take_own_parts(from, train, registries);
+        check_train(from, train);
+      });
 }
 
 }  // namespace steelyard

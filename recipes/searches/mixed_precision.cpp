@@ -241,7 +241,7 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
 
 std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
                                    const WidthPlan& plan, const std::vector<std::string>& overrides,
-                                   const ModelRegistry& registry) {
+                                   const Registries& registries) {
   require_float_start(run);
   YamlNode document = run.resolved;
   set_entry(document, "name", yaml_scalar(run.name + "-mixed"));
@@ -260,7 +260,7 @@ std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensiti
   set_entry(quantize, "groups",
             groups_of_widths(run, layer_widths(plan), plan.activation_bits, sensitivity.observers));
   set_entry(document, "quantize", std::move(quantize));
-  const Recipe recipe = parse_recipe(to_yaml(document), run.name + "-mixed", overrides, registry);
+  const Recipe recipe = parse_recipe(to_yaml(document), run.name + "-mixed", overrides, registries);
   return comments(sensitivity, plan) + resolved_yaml(recipe);
 }
 

@@ -65,6 +65,6 @@ void require_float_start(const Recipe& run);
 // as require_float_start(). `overrides` are those of parse_recipe().
 std::string mixed_precision_recipe(const Recipe& run, const Sensitivity& sensitivity,
                                    const WidthPlan& plan, const std::vector<std::string>& overrides,
-                                   const ModelRegistry& registry);
+                                   const Registries& registries);
 
 }  // namespace steelyard

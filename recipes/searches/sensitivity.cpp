@@ -169,7 +169,7 @@ class Network {
     const NoGradGuard no_grad;
     const Loss loss = plain_loss(experiment_->loss());
     Metrics metrics{.loss = compute_loss(loss, Variable(outputs), samples_.targets).value().item()};
-    if (loss.type == Loss::Type::kCrossEntropy) {
+    if (loss_info(loss).targets == TargetKind::kClass) {
       metrics.top1 = 100.0 * static_cast<double>(count_correct(outputs, samples_.targets)) /
                      static_cast<double>(samples_.size());
     }
@@ -266,7 +266,7 @@ class Measurement {
         options_(options),
         ranks_(ranks),
         run_(load_run(folder, options.checkpoint, registries)),
-        targets_(quantizable_types(run_.experiment->model())) {
+        targets_(quantizable_types(run_.experiment->model(), registries.own_forms)) {
     require_widths(options.bits);
     const Experiment& experiment = *run_.experiment;
     if (!experiment.recipe().quantize && targets_.empty()) {
@@ -317,6 +317,7 @@ class Measurement {
     for (const int bits : options_.bits) widths += std::to_string(bits) + " ";
     return {
         {"program (sha256)", sha256_of_file("/proc/self/exe")},
+        {"plugins (sha256)", registries_.digest_of_plugins()},
         {"backend of products", kernels::backend_text()},
         {"number of threads", std::to_string(kernels::num_threads())},
         {"checkpoint (sha256)", sha256_of_file(run_.checkpoint)},
@@ -355,10 +356,10 @@ class Measurement {
     // A float run's recipe gets learned scales (mixed_precision_recipe()).
     const FloatDefaults as_trained{.targets = targets_, .narrow_range = false};
     const std::string text =
-        measuring_recipe(recipe, groups_of_width(recipe, as_trained, bits, options_.observers),
+        measuring_recipe(recipe, groups_of_width(recipe, as_trained, bits, options_.observers, registries_),
                          quantized ? "" : run_.checkpoint.string());
     auto experiment = std::make_unique<Experiment>(
-        parse_recipe(text, "recipe of the measurement", {}, registries_.models), registries_,
+        parse_recipe(text, "recipe of the measurement", {}, registries_), registries_,
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe,
         run_.experiment->network_text(), run_.experiment->known_data());
     experiment->normalize_as(run_.experiment->normalization());

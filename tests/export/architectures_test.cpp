@@ -17,15 +17,15 @@ using testing::random_tensor;
 class Architectures : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Architectures, DeployWhatTheyTrain) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const Recipe recipe = parse_recipe(
       "version: 1\nname: r\ndata: {dataset: none}\nmodel: {type: " + std::string(GetParam()) +
           "}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 1}}\n",
-      "r", {}, registry);
+      "r", {}, registries);
   Rng rng(1);
   const Shape sample{32, 32, 3};
   qat::PreparedModel prepared =
-      qat::prepare(build_model(recipe.model, sample, 5, rng, registry), testing::w8a8());
+      qat::prepare(build_model(recipe.model, sample, 5, rng, registries.models), testing::w8a8());
   for (const qat::PlanRow& row : prepared.plan.rows) {
     EXPECT_NE(row.quantized, "float") << row.module << " " << row.tensor << ": " << row.note;
   }

@@ -30,7 +30,7 @@ Experiment make_experiment(const Preset& c) {
   std::vector<std::string> overrides = c.overrides;
   overrides.emplace_back("data.batch_size=64");
   const Registries registries;
-  return Experiment(load_recipe(c.preset, overrides, registries.models), registries,
+  return Experiment(load_recipe(c.preset, overrides, registries), registries,
                     InitialWeights::kLater);
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/relu.h"
 #include "tests/framework/metric_values.h"
 #include "tests/support/tensors.h"
@@ -104,21 +105,58 @@ TEST(Metrics, BestIsByTheMetricThatIsAskedFor) {
   const Metrics a{.loss = 1, .top1 = 90, .more = {{"f1", 70}, {"cer", 4}}};
   const Metrics b{.loss = 2, .top1 = 91, .more = {{"f1", 60}, {"cer", 5}}};
   EXPECT_TRUE(is_better(b, a));
-  EXPECT_TRUE(is_better(a, b, "loss"));
-  EXPECT_TRUE(is_better(a, b, "f1"));
-  EXPECT_FALSE(is_better(b, a, "f1"));
-  EXPECT_TRUE(is_better(a, b, "cer"));
-  EXPECT_TRUE(is_better(b, a, "map")) << "what was not measured decides nothing";
+  EXPECT_TRUE(is_better(a, b, find_metric("loss")));
+  EXPECT_TRUE(is_better(a, b, find_metric("f1")));
+  EXPECT_FALSE(is_better(b, a, find_metric("f1")));
+  EXPECT_TRUE(is_better(a, b, find_metric("cer")));
+  EXPECT_TRUE(is_better(b, a, find_metric("map"))) << "what was not measured decides nothing";
   EXPECT_EQ(metrics_text(a), ", top-1 90.00 %, F1 70.00 %, character error rate 4.00 %");
+}
+
+// Half of the mean square of logits, of class labels.
+Loss half_square() {
+  Loss loss{.type = Loss::Type::kOwn};
+  loss.own = std::make_shared<const LossInfo>(
+      LossInfo{.targets = TargetKind::kClass,
+               .compute = [](const Loss&, const Variable& outputs, const Tensor&,
+                             const LossPart&) { return 0.5 * mean(outputs * outputs); },
+               .name = "half_square"});
+  return loss;
+}
+
+TEST(Metrics, OfAProgramsLossAreThoseOfItsTargetsAndItsOwn) {
+  const Dataset dataset{Tensor::from<float>({2, 0, 0, 2, 2, 0}, {3, 2}),
+                        Tensor::from<std::int64_t>({0, 1, 1}, {3}), 2};
+  static constexpr Loss::Type kOfClasses[] = {Loss::Type::kCrossEntropy};
+  static constexpr Loss::Type kOfValues[] = {Loss::Type::kHuber};
+  const auto samples = [](const Predictions&, const Dataset& of) {
+    return static_cast<double>(of.size());
+  };
+  Loss loss = half_square();
+  loss.own_metrics = std::make_shared<const std::vector<MetricInfo>>(std::vector<MetricInfo>{
+      {"samples", "number of samples", false, false, samples, kOfClasses},
+      {"other", "of other losses", false, false, samples, kOfValues}});
+  const Metrics metrics = evaluation_of(dataset, loss).metrics;
+  EXPECT_DOUBLE_EQ(metrics.loss, 1);
+  EXPECT_NEAR(metrics.top1.value_or(0), 200.0 / 3, 1e-9);
+  EXPECT_TRUE(value_in(metrics, "recall"));
+  EXPECT_FALSE(value_in(metrics, "r2"));
+  EXPECT_EQ(value_of(metrics, "samples"), 3);
+  EXPECT_FALSE(value_in(metrics, "other"));
+  EXPECT_THAT(metrics_text(metrics), ::testing::HasSubstr("number of samples 3.0000"));
+  Metrics fewer = metrics;
+  fewer.more.back().value = 2;
+  EXPECT_TRUE(is_better(fewer, metrics, find_metric("samples", loss)));
+  EXPECT_FALSE(is_better(metrics, fewer, find_metric("samples", loss)));
 }
 
 TEST(Metrics, OfEqualsTheOneWithTheLowestLossIsBest) {
   const Metrics a{.loss = 1, .top1 = 90, .more = {{"f1", 70}}};
   const Metrics b{.loss = 2, .top1 = 90, .more = {{"f1", 70}}};
   for (const char* metric : {"", "top1", "f1", "loss"}) {
-    EXPECT_TRUE(is_better(a, b, metric)) << metric;
-    EXPECT_FALSE(is_better(b, a, metric)) << metric;
-    EXPECT_FALSE(is_better(a, a, metric)) << metric;
+    EXPECT_TRUE(is_better(a, b, find_metric(metric))) << metric;
+    EXPECT_FALSE(is_better(b, a, find_metric(metric))) << metric;
+    EXPECT_FALSE(is_better(a, a, find_metric(metric))) << metric;
   }
 }
 

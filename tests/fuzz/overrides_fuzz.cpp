@@ -33,17 +33,16 @@ export: {formats: [safetensors], profile: ort}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace steelyard;
-  static const ModelRegistry kModels = builtin_models();
   std::vector<std::string> assignments;
   std::istringstream lines{std::string(fuzz::view(data, size))};
   for (std::string line; std::getline(lines, line);) assignments.push_back(line);
   std::string resolved;
   if (!fuzz::accepted([&] {
-        resolved = resolved_yaml(parse_recipe(kRecipe, "recipe.yaml", assignments, kModels));
+        resolved = resolved_yaml(parse_recipe(kRecipe, "recipe.yaml", assignments, builtin_registries()));
       })) {
     return 0;
   }
-  fuzz::require(resolved_yaml(parse_recipe(resolved, "resolved", {}, kModels)) == resolved,
+  fuzz::require(resolved_yaml(parse_recipe(resolved, "resolved", {}, builtin_registries())) == resolved,
                 "a resolved recipe resolves otherwise:\n" + resolved);
   return 0;
 }

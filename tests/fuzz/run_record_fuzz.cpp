@@ -26,7 +26,6 @@ void check(const RunRecord& record) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace steelyard;
-  static const ModelRegistry kModels = builtin_models();
   const auto parts = fuzz::split(fuzz::view(data, size), 2);
   const TensorFileMetadata metadata{{"data", std::string(parts[0])},
                                     {"recipe", std::string(parts[1])}};
@@ -34,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool data_accepted =
       fuzz::accepted([&] { normalization = normalization_in(metadata, "checkpoint"); });
   RunRecord record;
-  if (!fuzz::accepted([&] { record = record_in(metadata, "checkpoint", kModels).value(); })) {
+  if (!fuzz::accepted([&] { record = record_in(metadata, "checkpoint", builtin_registries()).value(); })) {
     return 0;
   }
   fuzz::require(data_accepted && normalization == record.normalization,
@@ -42,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(record);
   TensorFileMetadata again;
   add_record(record, again);
-  const RunRecord reread = record_in(again, "again", kModels).value();
+  const RunRecord reread = record_in(again, "again", builtin_registries()).value();
   fuzz::require(reread.input == record.input && reread.normalization == record.normalization &&
                     reread.data_digest == record.data_digest && reread.recipe == record.recipe,
                 "a record that was written reads otherwise");

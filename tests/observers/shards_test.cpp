@@ -66,7 +66,7 @@ TEST(Shards, TeachAnObserverWhatTheWholeStepTeachesIt) {
     options.type = row.name;
     options.averaging_constant = 0.3;
     const auto whole = make_observer(options, kGrid, 1);
-    if (!merges_over_shards(row.name)) {
+    if (!merges_over_shards(options)) {
       EXPECT_THROW(whole->begin_step(), std::logic_error);
       continue;
     }

@@ -36,7 +36,7 @@ quantize:
 )";
 
 inline Recipe parsed(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return parse_recipe(text, "r.yaml", overrides, builtin_models());
+  return parse_recipe(text, "r.yaml", overrides, builtin_registries());
 }
 
 // The message of the InputError that `f` throws, or "accepted".
@@ -52,8 +52,8 @@ std::string rejection(const F& f) {
 
 inline std::string recipe_rejection(const std::string& text,
                                     const std::vector<std::string>& overrides = {}) {
-  const ModelRegistry registry = builtin_models();
-  return rejection([&] { parse_recipe(text, "r.yaml", overrides, registry); });
+  const Registries& registries = builtin_registries();
+  return rejection([&] { parse_recipe(text, "r.yaml", overrides, registries); });
 }
 
 // `text` with its first `from` replaced by `to`.

@@ -57,13 +57,13 @@ class TorchTwin : public ::testing::TestWithParam<Twin> {
     if (!std::filesystem::exists(folder / (name + ".case.safetensors"))) {
       GTEST_SKIP() << "no files: torch is not installed";
     }
-    const ModelRegistry registry = builtin_models();
+    const Registries& registries = builtin_registries();
     const Recipe recipe = parse_recipe(
         std::string("version: 1\nname: twin\ndata: {dataset: none}\nmodel: ") + GetParam().model +
             "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n",
-        "twin", {}, registry);
+        "twin", {}, registries);
     Rng rng(1);
-    model_ = build_model(recipe.model, {10, 12, 2}, 5, rng, registry);
+    model_ = build_model(recipe.model, {10, 12, 2}, 5, rng, registries.models);
     const auto weights = folder / (name + ".model.safetensors");
     load_into(*model_, load_tensors(weights).tensors, weights.string());
     for (const auto& t : load_tensors(folder / (name + ".case.safetensors")).tensors) {
@@ -109,17 +109,17 @@ TEST_P(TorchArchitecture, SameLogitsAndStatistics) {
   const std::string name = GetParam();
   const std::filesystem::path weights = folder / (name + ".pt");
   if (!std::filesystem::exists(weights)) GTEST_SKIP() << "no files: torch is not installed";
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const bool drops = !name.starts_with("resnet");
   const Recipe recipe =
       parse_recipe("version: 1\nname: twin\ndata: {dataset: none}\nmodel: {type: " + name +
                        (drops ? ", dropout: 0}" : "}") +
                        "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n",
-                   "twin", {}, registry);
+                   "twin", {}, registries);
   Rng rng(1);
   const auto model = [&] {
     const WeightCount no_values(std::int64_t{1} << 40);
-    return build_model(recipe.model, {64, 64, 3}, 10, rng, registry);
+    return build_model(recipe.model, {64, 64, 3}, 10, rng, registries.models);
   }();
   load_trained_weights(*model, weights);
   std::map<std::string, Tensor> expected;

@@ -1,5 +1,6 @@
 # Installs the project, moves what was installed elsewhere, and there builds and runs a program against it: with CMake,
-# static and shared, and with pkg-config. check_programs reads what is installed and what is built.
+# static and shared, and with pkg-config; the installed program loads a plugin that is built there. check_programs reads
+# what is installed and what is built.
 # Arguments: -DBUILD_DIR= -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DBUILD_TYPE=
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -41,6 +42,10 @@ foreach(library steelyard shared)
 endforeach()
 
 run(${SOURCE_DIR}/check_programs --run ${WORK_DIR}/moved/bin/steelyard ${WORK_DIR}/moved ${WORK_DIR}/build)
+run(${WORK_DIR}/moved/bin/steelyard schema --plugin ${WORK_DIR}/build/libconsumer_plugin.so)
+if(NOT output MATCHES "\"enum\": \\[[ \n]*\"of_the_consumer\"")
+  message(FATAL_ERROR "the installed program does not know the plugin's loss")
+endif()
 
 find_program(PKG_CONFIG pkg-config REQUIRED)
 file(GLOB_RECURSE description ${WORK_DIR}/moved/steelyard.pc)

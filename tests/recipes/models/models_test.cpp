@@ -20,16 +20,16 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::shared_ptr<Module> build(const std::string& model, const Shape& input, std::int64_t classes,
-                              const ModelRegistry& registry, std::uint64_t seed = 1) {
+                              const Registries& registries, std::uint64_t seed = 1) {
   const std::string text = with(kSmallRecipe, "{type: mlp, hidden: [8]}", model);
-  const Recipe recipe = parse_recipe(text, "r.yaml", {}, registry);
+  const Recipe recipe = parse_recipe(text, "r.yaml", {}, registries);
   Rng rng(seed);
-  return build_model(recipe.model, input, classes, rng, registry);
+  return build_model(recipe.model, input, classes, rng, registries.models);
 }
 
 std::shared_ptr<Module> build(const std::string& model, const Shape& input,
                               std::int64_t classes = 10) {
-  return build(model, input, classes, builtin_models());
+  return build(model, input, classes, builtin_registries());
 }
 
 std::string build_rejection(const std::string& model, const Shape& input,
@@ -173,9 +173,8 @@ TEST(Models, ResNetConvolutionsStartWithVarianceTwoOverFanOut) {
 }
 
 TEST(Models, TheSeedDecidesTheWeights) {
-  const ModelRegistry registry = builtin_models();
   const auto first = [&](std::uint64_t seed) {
-    const auto model = build("{type: resnet, depth: 8}", {8, 8, 1}, 10, registry, seed);
+    const auto model = build("{type: resnet, depth: 8}", {8, 8, 1}, 10, builtin_registries(), seed);
     return model->named_parameters()[0].variable.value().span<float>()[0];
   };
   EXPECT_EQ(first(1), first(1));
@@ -327,7 +326,8 @@ class Scale : public Module {
 };
 
 TEST(ModelRegistry, TakesModulesFromOutside) {
-  ModelRegistry registry = builtin_models();
+  Registries registries;
+  ModelRegistry& registry = registries.models;
   const RecipeOption by{.name = "by", .kind = OptionKind::kNumber, .required = true};
   registry.add_layer("Scale", "a user's layer", {by}, [](const LayerSpec& spec, Rng&) {
     return std::make_shared<Scale>(spec.number("by"));
@@ -335,7 +335,7 @@ TEST(ModelRegistry, TakesModulesFromOutside) {
   registry.add_model("perceptron", "a user's model", {}, [](const LayerSpec& spec, Rng& rng) {
     return std::make_shared<Linear>(LinearOptions{spec.features(), spec.classes()}, rng);
   });
-  const ModelRegistry moved = std::move(registry);  // options stay valid
+  const Registries moved = std::move(registries);  // options stay valid
   const auto list = build(
       "{layers: [{type: Sequential, layers: [{type: Scale, by: 2}]}, {type: Linear, out_features: "
       "10}]}",

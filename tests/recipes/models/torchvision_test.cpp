@@ -43,12 +43,12 @@ const Architecture kArchitectures[] = {
 void PrintTo(const Architecture& a, std::ostream* out) { *out << a.name; }
 
 std::shared_ptr<Module> build(const std::string& name, std::int64_t classes, const Shape& sample) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const Recipe recipe =
       parse_recipe(with(kSmallRecipe, "{type: mlp, hidden: [8]}", "{type: " + name + "}"), "r.yaml",
-                   {}, registry);
+                   {}, registries);
   Rng rng(1);
-  return build_model(recipe.model, sample, classes, rng, registry);
+  return build_model(recipe.model, sample, classes, rng, registries.models);
 }
 
 class Torchvision : public ::testing::TestWithParam<Architecture> {};
@@ -102,7 +102,7 @@ TEST(TorchvisionModels, InitialValues) {
 }
 
 TEST(TorchvisionModels, OptionsAndPlaces) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const auto text = [](const std::string& model) {
     return with(kSmallRecipe, "{type: mlp, hidden: [8]}", model);
   };
@@ -111,9 +111,9 @@ TEST(TorchvisionModels, OptionsAndPlaces) {
   EXPECT_NE(recipe_rejection(text("{type: resnet19}")).find("did you mean 'resnet18'"),
             std::string::npos);
   EXPECT_NE(rejection([&] {
-              const Recipe recipe = parse_recipe(text("{type: resnet18}"), "r.yaml", {}, registry);
+              const Recipe recipe = parse_recipe(text("{type: resnet18}"), "r.yaml", {}, registries);
               Rng rng(1);
-              build_model(recipe.model, {8}, 10, rng, registry);
+              build_model(recipe.model, {8}, 10, rng, registries.models);
             }).find("r.yaml:4:8: resnet18 expected an image"),
             std::string::npos);
 }

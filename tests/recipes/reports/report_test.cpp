@@ -310,7 +310,7 @@ quantize:
       weights: {}
       activations: {}
 )";
-  Run run(parse_recipe(recipe, "r.yaml", {}, registries.models), {.folder = "nowhere"}, registries);
+  Run run(parse_recipe(recipe, "r.yaml", {}, registries), {.folder = "nowhere"}, registries);
   return run.time_steps(steps);
 }
 

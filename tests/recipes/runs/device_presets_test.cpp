@@ -50,7 +50,7 @@ struct TrainedRun {
   TrainedRun(const std::string& preset, Device device) {
     const Registries all = registries();
     Recipe recipe = load_recipe(
-        preset, {"data.batch_size=6", "data.validation=4", "train.optimizer.lr=0.001"}, all.models);
+        preset, {"data.batch_size=6", "data.validation=4", "train.optimizer.lr=0.001"}, all);
     recipe.train.trainer.epochs = 1;
     recipe.schedule.freeze_observers.reset();
     recipe.schedule.stages.clear();
@@ -129,7 +129,7 @@ std::vector<std::string> float_preset_names() {
 // Gradients of a preset's first step in `dtype`, on the CPU afterwards.
 std::vector<NamedTensor> first_gradients(const std::string& preset, Device device, DType dtype) {
   const Registries all = registries();
-  Recipe recipe = load_recipe(preset, {"data.batch_size=6", "data.validation=4"}, all.models);
+  Recipe recipe = load_recipe(preset, {"data.batch_size=6", "data.validation=4"}, all);
   Experiment experiment(std::move(recipe), all, InitialWeights::kLater);
   Module& model = experiment.model();
   for (NamedParameter& p : model.named_parameters()) {

@@ -19,7 +19,7 @@ RunRecord example() {
 }
 
 std::optional<RunRecord> read(const TensorFileMetadata& metadata) {
-  return record_in(metadata, "c.safetensors", builtin_models());
+  return record_in(metadata, "c.safetensors", builtin_registries());
 }
 
 // The floats are those that trained, bit for bit.

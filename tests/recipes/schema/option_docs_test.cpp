@@ -27,30 +27,30 @@ void collect_names(const std::vector<RecipeOption>& options, std::set<std::strin
   }
 }
 
-std::set<std::string> all_keys(const ModelRegistry& registry) {
+std::set<std::string> all_keys(const Registries& registries) {
   std::set<std::string> names;
   std::set<const OptionCases*> seen;
-  collect_names(recipe_options(registry).members, names, seen);
+  collect_names(recipe_options(registries).members, names, seen);
   return names;
 }
 
 TEST(RecipeSchema, IsJsonAndHoldsEveryKey) {
-  const ModelRegistry registry = builtin_models();
-  const std::string text = recipe_schema(registry);
+  const Registries& registries = builtin_registries();
+  const std::string text = recipe_schema(registries);
   const Json schema = Json::parse(text);
   EXPECT_EQ(schema["type"], "object");
   EXPECT_EQ(schema["additionalProperties"], false);
   EXPECT_EQ(schema["properties"]["train"]["properties"]["epochs"]["minimum"], 1);
   EXPECT_EQ(schema["properties"]["data"]["properties"]["batch_size"]["default"], 128);
   EXPECT_TRUE(schema["$defs"].contains("layer"));
-  for (const std::string& key : all_keys(registry)) {
+  for (const std::string& key : all_keys(registries)) {
     EXPECT_NE(text.find("\"" + key + "\": {"), std::string::npos) << key;
   }
 }
 
 // The references of a schema point at definitions that exist.
 TEST(RecipeSchema, ReferencesResolve) {
-  const std::string text = recipe_schema(builtin_models());
+  const std::string text = recipe_schema(builtin_registries());
   const Json schema = Json::parse(text);
   std::size_t references = 0;
   const std::function<void(const Json&)> visit = [&](const Json& node) {
@@ -68,7 +68,7 @@ TEST(RecipeSchema, ReferencesResolve) {
 }
 
 TEST(RecipePage, IsWhatTheOptionTableGenerates) {
-  const std::string page = recipe_markdown(builtin_models());
+  const std::string page = recipe_markdown(builtin_registries());
   if (std::getenv("STEELYARD_UPDATE_DOCS")) std::ofstream(STEELYARD_RECIPES_PAGE) << page;
   std::ifstream file(STEELYARD_RECIPES_PAGE);
   std::stringstream committed;
@@ -77,9 +77,9 @@ TEST(RecipePage, IsWhatTheOptionTableGenerates) {
 }
 
 TEST(RecipePage, HoldsEveryKey) {
-  const ModelRegistry registry = builtin_models();
-  const std::string page = recipe_markdown(registry);
-  for (const std::string& key : all_keys(registry)) {
+  const Registries& registries = builtin_registries();
+  const std::string page = recipe_markdown(registries);
+  for (const std::string& key : all_keys(registries)) {
     EXPECT_NE(page.find("| `" + key + "` |"), std::string::npos) << key;
   }
 }
@@ -98,8 +98,8 @@ TEST(OptionTable, EveryDefaultPassesItsOwnCheck) {
           EXPECT_NO_THROW(resolve_options(parse_yaml("{}", "t"), table, "")) << option.name;
         }
       };
-  const ModelRegistry registry = builtin_models();
-  check(recipe_options(registry).members);
+  const Registries& registries = builtin_registries();
+  check(recipe_options(registries).members);
 }
 
 }  // namespace

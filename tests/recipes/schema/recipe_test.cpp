@@ -460,15 +460,15 @@ TEST(Recipe, ALongNameIsRefusedForItsLength) {
 }
 
 TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   std::vector<std::string> names;
   for (const Preset& preset : list_presets()) {
-    const Recipe recipe = load_recipe(std::string(preset.name), {}, registry);
+    const Recipe recipe = load_recipe(std::string(preset.name), {}, registries);
     EXPECT_EQ(recipe.name, preset.name);
     EXPECT_FALSE(preset.description.empty());
     EXPECT_EQ(recipe.quantize.has_value(), !preset.name.ends_with("-float"));
     Rng rng(1);
-    EXPECT_TRUE(build_model(recipe.model, {28, 28, 1}, 10, rng, registry));
+    EXPECT_TRUE(build_model(recipe.model, {28, 28, 1}, 10, rng, registries.models));
     names.emplace_back(preset.name);
   }
   EXPECT_THAT(names, ElementsAre("fashion-mnist-cnn-float", "fashion-mnist-cnn-w4a4-lsq",
@@ -479,18 +479,18 @@ TEST(Recipe, EveryPresetIsValidAndNamedAsItsFile) {
 }
 
 TEST(Recipe, LoadsFilesAndNamesThemInMessages) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const std::filesystem::path path =
       std::filesystem::path(::testing::TempDir()) / "steelyard_recipe_test.yaml";
   std::ofstream(path) << kSmallRecipe;
-  EXPECT_EQ(load_recipe(path.string(), {}, registry).name, "small");
+  EXPECT_EQ(load_recipe(path.string(), {}, registries).name, "small");
   std::ofstream(path) << "version: 2\n";
-  EXPECT_EQ(rejection([&] { load_recipe(path.string(), {}, registry); }),
+  EXPECT_EQ(rejection([&] { load_recipe(path.string(), {}, registries); }),
             path.string() + ":1:10: expected 1, got '2'");
   std::filesystem::resize_file(path, 300'000);
-  EXPECT_NE(rejection([&] { load_recipe(path.string(), {}, registry); }), "accepted");
+  EXPECT_NE(rejection([&] { load_recipe(path.string(), {}, registries); }), "accepted");
   std::filesystem::remove(path);
-  EXPECT_THAT(rejection([&] { load_recipe("fashion-mnist-cnn-floot", {}, registry); }),
+  EXPECT_THAT(rejection([&] { load_recipe("fashion-mnist-cnn-floot", {}, registries); }),
               StartsWith("no recipe file and no preset 'fashion-mnist-cnn-floot' (did you mean "
                          "'fashion-mnist-cnn-float'?); presets: fashion-mnist-cnn-float, "));
 }

@@ -129,12 +129,12 @@ TEST(ChooseWidths, TakesNoWidthAtWhichOutputsAreNotFinite) {
 }
 
 TEST(MixedPrecision, WritesARecipe) {
-  const ModelRegistry registry = builtin_models();
-  const Recipe run = parse_recipe(kSmallRecipe, "r.yaml", {}, registry);
+  const Registries& registries = builtin_registries();
+  const Recipe run = parse_recipe(kSmallRecipe, "r.yaml", {}, registries);
   const Sensitivity all = two_layers();
   const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, 6);
-  const std::string text = mixed_precision_recipe(run, all, plan, {"train.epochs=9"}, registry);
-  const Recipe recipe = parse_recipe(text, "m.yaml", {}, registry);
+  const std::string text = mixed_precision_recipe(run, all, plan, {"train.epochs=9"}, registries);
+  const Recipe recipe = parse_recipe(text, "m.yaml", {}, registries);
   EXPECT_EQ(recipe.name, "small-mixed");
   EXPECT_EQ(recipe.init_checkpoint, "runs/a/last.safetensors");
   EXPECT_EQ(recipe.train.trainer.epochs, 9);
@@ -149,7 +149,7 @@ TEST(MixedPrecision, WritesARecipe) {
 
 // What was said of a float run's own training goes, and every rate is divided.
 TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const Sensitivity all = two_layers();
   const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, 8);
   const std::string text =
@@ -158,9 +158,9 @@ TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
   for (const std::string& own : {with(text, "  epochs: 3\n", "  epochs: 3\n  only: [fc1]\n"),
                                  text + "schedule: {freeze_bn: {epoch: 1}, reestimate_bn: "
                                         "{batches: 2}}\n"}) {
-    const Recipe run = parse_recipe(own, "r.yaml", {}, registry);
+    const Recipe run = parse_recipe(own, "r.yaml", {}, registries);
     const Recipe recipe =
-        parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
+        parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries), "m.yaml", {}, registries);
     EXPECT_TRUE(recipe.train.only.empty());
     EXPECT_FALSE(recipe.schedule.freeze_batch_norm);
     EXPECT_FALSE(recipe.reestimate_bn);
@@ -172,20 +172,20 @@ TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
 
 // A group without layers stays in its place, and a layer may be called as a type is.
 TEST(MixedPrecision, WritesTargetsThatNameWhatWasChosen) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const std::string text =
       with(kQuantizedRecipe, "    - targets: [Conv2d]\n",
            "    - targets: [left_in_float]\n      weights: {}\n      activations: {num_bits: 7}\n"
            "    - targets: [Conv2d]\n") +
       "init: {checkpoint: base.safetensors}\n";
-  const Recipe run = parse_recipe(with(text, "re:fc.*", "Linear"), "r.yaml", {}, registry);
+  const Recipe run = parse_recipe(with(text, "re:fc.*", "Linear"), "r.yaml", {}, registries);
   Sensitivity all = two_layers();
   all.layers[1].name = "Linear", all.layers[1].type = "Linear";
   all.layers[2].name = "fc1", all.layers[2].type = "Linear";
   const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, {});
   ASSERT_THAT(widths(plan), ElementsAre(8, 2));
   const Recipe recipe =
-      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
+      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries), "m.yaml", {}, registries);
   const std::vector<qat::QuantizeGroup>& groups = recipe.quantize->config.groups;
   ASSERT_EQ(groups.size(), 4U);
   EXPECT_THAT(groups[0].targets, ElementsAre("left_in_float"));
@@ -197,14 +197,14 @@ TEST(MixedPrecision, WritesTargetsThatNameWhatWasChosen) {
 
 // What a quantized run chose for its quantizers stays, but for the widths.
 TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
-  const ModelRegistry registry = builtin_models();
+  const Registries& registries = builtin_registries();
   const std::string text =
       with(with(kQuantizedRecipe, "weights: {}", "weights: {strategy: tensor, observer: min_max}"),
            "activations: {num_bits: 4}", "activations: {observer: percentile, percentile: 99}") +
       "init: {checkpoint: base.safetensors}\nschedule: {bits: [{until: 1, activations: 8}]}\n";
   const Recipe run =
       parse_recipe(with(text, "observer: percentile", "num_bits: 4, observer: percentile"),
-                   "r.yaml", {}, registry);
+                   "r.yaml", {}, registries);
   Sensitivity all = two_layers();
   all.layers.push_back(all.layers.back());
   all.layers[1].name = "fc1", all.layers[1].type = "Linear";
@@ -217,7 +217,7 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   EXPECT_THAT(widths(plan), ElementsAre(8, 2, 8));
   EXPECT_FALSE(plan.bit_operations);
   const Recipe recipe =
-      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registry), "m.yaml", {}, registry);
+      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries), "m.yaml", {}, registries);
   EXPECT_EQ(recipe.init_checkpoint, "base.safetensors");
   EXPECT_EQ(recipe.quantize->algorithm, qat::Learning::kNothing);
   EXPECT_TRUE(recipe.schedule.stages.empty());
@@ -238,8 +238,8 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
   EXPECT_EQ(groups[2].config.weights->observer.type, "histogram");
   EXPECT_FALSE(groups[2].config.activations);
   const WidthPlan wide = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 8}, 7);
-  const std::string text7 = mixed_precision_recipe(run, all, wide, {}, registry);
-  EXPECT_EQ(parse_recipe(text7, "m.yaml", {}, registry)
+  const std::string text7 = mixed_precision_recipe(run, all, wide, {}, registries);
+  EXPECT_EQ(parse_recipe(text7, "m.yaml", {}, registries)
                 .quantize->config.groups[0]
                 .config.activations->scheme.bits,
             7);

@@ -1,0 +1,32 @@
+// A plugin that throws what the environment says: when it is loaded, or later.
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "steelyard/recipes/runs/plugin.h"
+
+namespace {
+
+struct NoOptions {};
+
+steelyard::DatasetSplits load(const NoOptions&, const steelyard::DatasetRequest&) {
+  throw std::runtime_error("no\nhorses");
+}
+
+double measure(const steelyard::Predictions&, const steelyard::Dataset&) {
+  throw std::logic_error("no ruler");
+}
+
+void add(steelyard::Registries& registries) {
+  const char* const text = std::getenv("THROWS");
+  const std::string what = text == nullptr ? "" : text;
+  if (what == "exception") throw std::runtime_error("out of\nhorses");
+  if (what == "number") throw 7;
+  registries.add_dataset<NoOptions>("horses", "", {}, "nowhere", load);
+  if (what == "later") registries.add_metric({.name = "ruler", .label = "ruler", .value = measure});
+}
+
+}  // namespace
+
+extern "C" const steelyard::Plugin steelyard_plugin_v1{
+    .built_for = steelyard::kPluginBuild, .name = "throwing", .add = add};
