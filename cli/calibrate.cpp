@@ -36,15 +36,18 @@ ExitCode calibrate(const CalibrateArguments& options, const Registries& registri
   require_calibratable(recipe);
   const std::string folder =
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;
-  Run run(std::move(recipe),
-          {.folder = folder, .tested = [&](const Metrics& final) {
+  Run run(
+      std::move(recipe),
+      {.folder = folder,
+       .tested =
+           [&](const Metrics& final) {
              show(fmt::format("calibrated on {} batches of {} samples\n", run.calibration_batches(),
                               run.experiment().loader_options().batch_size));
              const auto& rounding = run.experiment().rounding();
              if (!rounding.empty()) show(rounding_text(rounding));
              print_result(run, final);
            }},
-          registries);
+      registries);
   run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());

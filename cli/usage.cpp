@@ -30,8 +30,8 @@ std::vector<std::string> option_names(const CLI::App& verb) {
 }
 
 bool takes_path(const std::string& option) {
-  constexpr std::string_view kOptions[] = {"--run-dir",    "--out",    "--model",
-                                           "--checkpoint", "--recipe", "--python", "--plugin"};
+  constexpr std::string_view kOptions[] = {"--run-dir", "--out",    "--model", "--checkpoint",
+                                           "--recipe",  "--python", "--plugin"};
   return !option.starts_with("-") ||
          std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
 }

@@ -49,8 +49,7 @@ int main() {
   const auto folder = std::filesystem::temp_directory_path() /
                       ("steelyard-example-" + std::to_string(std::random_device{}()));
   const auto train = [&](const std::string& recipe, const std::string& name) {
-    Run run(parse_recipe(recipe, name, {}, registries), {.folder = folder / name},
-            registries);
+    Run run(parse_recipe(recipe, name, {}, registries), {.folder = folder / name}, registries);
     if (run.experiment().plan()) std::cout << *run.experiment().plan() << "\n";
     const double top1 = *run.train().final.top1;
     fmt::print("{}: top-1 {:.2f} %\n", name, top1);

@@ -62,8 +62,8 @@ class Filter : public Module {
  public:
   Filter(std::int64_t channels, std::int64_t size, Rng& rng)
       : geometry_{.padding = {size / 2, size / 2}, .groups = channels} {
-    weight_ = register_parameter("weight",
-                                 fan_in_uniform({channels, 1, size, size}, size * size, rng));
+    weight_ =
+        register_parameter("weight", fan_in_uniform({channels, 1, size, size}, size * size, rng));
     bias_ = register_parameter("bias", Tensor::zeros({channels}, DType::kF32));
   }
   const Conv2dGeometry& geometry() const { return geometry_; }
@@ -80,7 +80,8 @@ class Filter : public Module {
 
 std::shared_ptr<Module> make_filter(const FilterOptions& options, const LayerSpec& spec, Rng& rng) {
   if (options.kernel_size % 2 == 0) {
-    fail_at(spec.at("kernel_size").place, "expected an odd number, got " + spec.text("kernel_size"));
+    fail_at(spec.at("kernel_size").place,
+            "expected an odd number, got " + spec.text("kernel_size"));
   }
   return std::make_shared<Filter>(spec.channels(), options.kernel_size, rng);
 }

@@ -48,7 +48,8 @@ struct Totals {
     const Variable outputs = rows_of(by, model.forward(Variable(batch.inputs), context));
     add_weighted(compute_loss(by, outputs, batch.targets).value(),
                  static_cast<double>(batch.inputs.dim(0)), loss);
-    if (loss_info(by).targets == TargetKind::kClass) add_correct(outputs.value(), batch.targets, correct);
+    if (loss_info(by).targets == TargetKind::kClass)
+      add_correct(outputs.value(), batch.targets, correct);
     predictions.add(outputs.value(), batch);
   }
 

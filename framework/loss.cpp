@@ -47,10 +47,8 @@ const std::vector<LossInfo>& losses() {
                      const LossPart&) { return mse_loss(outputs, targets); },
        .type = Type::kMeanSquaredError},
       {.targets = TargetKind::kValues,
-       .compute =
-           [](const Loss& loss, const Variable& outputs, const Tensor& targets, const LossPart&) {
-             return huber_loss(outputs, targets, loss.huber_delta);
-           },
+       .compute = [](const Loss& loss, const Variable& outputs, const Tensor& targets,
+                     const LossPart&) { return huber_loss(outputs, targets, loss.huber_delta); },
        .type = Type::kHuber},
       {.targets = TargetKind::kMarks,
        .compute =

@@ -1,7 +1,7 @@
 // The quality of a model: its loss, and metrics of its predictions on a dataset.
 //
-// A metric is a row of the table in metrics.cpp, or of a program: its name, which losses have it, and
-// a function of the predictions. Names are those of metrics.jsonl and of `train.best`.
+// A metric is a row of the table in metrics.cpp, or of a program: its name, which losses have it,
+// and a function of the predictions. Names are those of metrics.jsonl and of `train.best`.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct Metrics {
 };
 
 struct MetricInfo {
-  std::string_view name;
-  std::string_view label;  // for people
+  std::string_view name = {};
+  std::string_view label = {};  // for people
   bool percent = false;
   bool larger_is_better = true;
   // Computes the metric from predictions of the kind that the loss has; null for `loss` and `top1`,

@@ -130,8 +130,9 @@ std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QS
 bool merges_over_shards(const ObserverOptions& options) {
   if (options.own) return options.own->over_shards;
   const auto& rows = observer_rows();
-  return std::any_of(rows.begin(), rows.end(),
-                     [&](const ObserverRow& row) { return row.name == options.type && row.over_shards; });
+  return std::any_of(rows.begin(), rows.end(), [&](const ObserverRow& row) {
+    return row.name == options.type && row.over_shards;
+  });
 }
 
 std::vector<std::string> observer_names() {

@@ -275,9 +275,10 @@ class Reporter {
         quantizable_types(loaded_.experiment->model(), registries_.own_forms);
     if (targets.empty()) throw InputError("the model has no layer with weights");
     Experiment experiment(
-        parse_recipe(measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}, registries_),
-                                      loaded_.checkpoint.string()),
-                     "recipe of the report", {}, registries_),
+        parse_recipe(
+            measuring_recipe(recipe_, groups_of_width(recipe_, {targets}, 8, {}, registries_),
+                             loaded_.checkpoint.string()),
+            "recipe of the report", {}, registries_),
         registries_, InitialWeights::kRecipe, loaded_.experiment->network_text(),
         loaded_.experiment->known_data());
     experiment.normalize_as(loaded_.experiment->normalization());

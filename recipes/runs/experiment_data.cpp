@@ -371,7 +371,8 @@ void Experiment::require_frames() const {
                                          : output.size() == 1 && output[0] % characters == 0;
     if (fits) return;
     fail_at(place("model", "onnx"),
-            "model.onnx: the loss " + loss_name(loss()) + " needs outputs of the " + std::to_string(characters) +
+            "model.onnx: the loss " + loss_name(loss()) + " needs outputs of the " +
+                std::to_string(characters) +
                 " characters of the data (the blank included) in every frame, the network has "
                 "outputs " +
                 shape_string(output) + ": data.class_names can list all characters");
@@ -379,7 +380,8 @@ void Experiment::require_frames() const {
   const std::int64_t outputs = recipe_.model.classes.value_or(0);
   if (outputs > 0 && outputs % characters == 0) return;
   fail_at(place("model", "classes"),
-          "the loss " + loss_name(loss()) + " needs model.classes, a multiple of the " + std::to_string(characters) +
+          "the loss " + loss_name(loss()) + " needs model.classes, a multiple of the " +
+              std::to_string(characters) +
               " characters of the training set, the blank included: one output for each in every "
               "frame");
 }

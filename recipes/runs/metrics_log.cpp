@@ -69,8 +69,8 @@ std::string event_of(const Json& line) {
   };
   const auto add_metrics = [&](const std::string& part, const Json& table) {
     for (const auto& [name, value] : table.items()) {
-      const bool metric = value.is_number() && name != "loss" && name != "step" &&
-                          name != "seconds";
+      const bool metric =
+          value.is_number() && name != "loss" && name != "step" && name != "seconds";
       if (metric) add((part + name).c_str(), table, name.c_str());
     }
   };

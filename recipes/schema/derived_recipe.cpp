@@ -90,10 +90,10 @@ YamlNode groups_of_width(const Recipe& recipe, const FloatDefaults& defaults, in
     }
     for (const bool weights : {true, false}) {
       if (YamlNode* quantizer = group.find(weights ? "weights" : "activations")) {
-        *quantizer = of_width(
-            observed_by(std::move(*quantizer), weights ? observers.weights : observers.activations,
-                        registries),
-            bits);
+        *quantizer =
+            of_width(observed_by(std::move(*quantizer),
+                                 weights ? observers.weights : observers.activations, registries),
+                     bits);
       }
     }
   }

@@ -62,8 +62,9 @@ void take_own_observer(const OptionReader& from, ObserverOptions& observer,
                        const Registries& registries) {
   const auto* own = find_row(registries.own_observers, observer.type);
   if (own == nullptr) return;
-  observer.own = at_place(from.at("observer").place,
-                          [&] { return std::make_shared<const ObserverRow>(own->make(from.node())); });
+  observer.own = at_place(from.at("observer").place, [&] {
+    return std::make_shared<const ObserverRow>(own->make(from.node()));
+  });
 }
 
 Row<QuantizerConfig> bits_row(const std::string& help, int most) {
@@ -214,8 +215,8 @@ Table<qat::QuantizeGroup> group_table(const Registries& registries) {
                   .required()
                   .items(1)
                   .places(&qat::QuantizeGroup::target_places),
-              nested<qat::QuantizeGroup>("weights", weights_table(registries), &qat::QuantizeGroup::config,
-                                         &qat::QConfig::weights),
+              nested<qat::QuantizeGroup>("weights", weights_table(registries),
+                                         &qat::QuantizeGroup::config, &qat::QConfig::weights),
               nested<qat::QuantizeGroup>("activations", activations_table(registries),
                                          &qat::QuantizeGroup::config, &qat::QConfig::activations)})
       .check([](const OptionReader& from, qat::QuantizeGroup& group) {

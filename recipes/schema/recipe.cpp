@@ -56,12 +56,12 @@ void require_parts(const YamlNode& document, const Registries& registries) {
 
 bool has_observer(const std::optional<QuantizeSpec>& quantize, const std::string& name) {
   if (!quantize) return false;
-  return std::any_of(
-      quantize->config.groups.begin(), quantize->config.groups.end(), [&](const auto& group) {
-        const auto& [weights, activations] = group.config;
-        return (weights && weights->observer.type == name) ||
-               (activations && activations->observer.type == name);
-      });
+  return std::any_of(quantize->config.groups.begin(), quantize->config.groups.end(),
+                     [&](const auto& group) {
+                       const auto& [weights, activations] = group.config;
+                       return (weights && weights->observer.type == name) ||
+                              (activations && activations->observer.type == name);
+                     });
 }
 
 bool uses(const Recipe& recipe, PartKind kind, const std::string& name) {

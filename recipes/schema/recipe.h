@@ -89,8 +89,8 @@ struct TrainSpec {
   // The run fills in the teacher, the weights of the loss, the numbers of steps, the averaged
   // tensors and the output folder.
   TrainerOptions trainer = {};
-  WeightSpec class_weights = {};     // of trainer.loss
-  WeightSpec positive_weights = {};  // of trainer.loss
+  WeightSpec class_weights = {};                // of trainer.loss
+  WeightSpec positive_weights = {};             // of trainer.loss
   std::vector<std::string> own_loss_keys = {};  // the options of a program's own loss
   OptimizerSpec optimizer = {};
   double warmup_epochs = 0;  // of trainer.lr_schedule, which counts steps

@@ -94,41 +94,42 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
 
 Table<Recipe> recipe_table(const Registries& registries) {
   return Table<Recipe>(
-             "", {key_of<std::int64_t, Recipe>("version", "version of the recipe format: 1",
-                                               [](Recipe&, std::int64_t) {})
-                      .required()
-                      .within(1, 1),
-                  key("name", "name of the run and its folder", &Recipe::name)
-                      .required()
-                      .matching("[A-Za-z0-9_][A-Za-z0-9._-]*",
-                                "a name of letters, digits, '.', '_' and '-'")
-                      .role(OptionRole::kNotEssential),
-                  key("seed", "random seed for initialization, shuffling and augmentation",
-                      &Recipe::seed)
-                      .also(&Recipe::data, &DataSpec::loader, &LoaderOptions::seed)
-                      .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
-                      .by_default("1")
-                      .at_least(0),
-                  key("device", "where to train; auto: the first GPU that works, else the CPU",
-                      &Recipe::device)
-                      .by_default("auto")
-                      .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
-                      .role(OptionRole::kFree),
-                  nested<Recipe>("data", data_table(registries), &Recipe::data).required(),
-                  nested<Recipe>("model", registries.models.model_table(), &Recipe::model).required(),
-                  nested<Recipe>("init", init_table()).role(OptionRole::kNotEssential),
-                  nested<Recipe>("train", train_table(registries), &Recipe::train).required(),
-                  nested<Recipe>("quantize", quantize_table(registries), &Recipe::quantize),
-                  nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
-                  nested<Recipe>("schedule", schedule_table()).by_default("{}"),
-                  nested<Recipe>("export", export_table()).by_default("{}"),
-                  list_of<OwnPart, Recipe>(
-                      "needs",
-                      "parts of plugins and C++ programs that the recipe names; the recipe in a "
-                      "run's folder lists them. Naming a part loads nothing: `--plugin` does "
-                      "(docs/own_parts.md)",
-                      needs_table(), &Recipe::needs)
-                      .role(OptionRole::kFree)})
+             "",
+             {key_of<std::int64_t, Recipe>("version", "version of the recipe format: 1",
+                                           [](Recipe&, std::int64_t) {})
+                  .required()
+                  .within(1, 1),
+              key("name", "name of the run and its folder", &Recipe::name)
+                  .required()
+                  .matching("[A-Za-z0-9_][A-Za-z0-9._-]*",
+                            "a name of letters, digits, '.', '_' and '-'")
+                  .role(OptionRole::kNotEssential),
+              key("seed", "random seed for initialization, shuffling and augmentation",
+                  &Recipe::seed)
+                  .also(&Recipe::data, &DataSpec::loader, &LoaderOptions::seed)
+                  .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
+                  .by_default("1")
+                  .at_least(0),
+              key("device", "where to train; auto: the first GPU that works, else the CPU",
+                  &Recipe::device)
+                  .by_default("auto")
+                  .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
+                  .role(OptionRole::kFree),
+              nested<Recipe>("data", data_table(registries), &Recipe::data).required(),
+              nested<Recipe>("model", registries.models.model_table(), &Recipe::model).required(),
+              nested<Recipe>("init", init_table()).role(OptionRole::kNotEssential),
+              nested<Recipe>("train", train_table(registries), &Recipe::train).required(),
+              nested<Recipe>("quantize", quantize_table(registries), &Recipe::quantize),
+              nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
+              nested<Recipe>("schedule", schedule_table()).by_default("{}"),
+              nested<Recipe>("export", export_table()).by_default("{}"),
+              list_of<OwnPart, Recipe>(
+                  "needs",
+                  "parts of plugins and C++ programs that the recipe names; the recipe in a "
+                  "run's folder lists them. Naming a part loads nothing: `--plugin` does "
+                  "(docs/own_parts.md)",
+                  needs_table(), &Recipe::needs)
+                  .role(OptionRole::kFree)})
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);

@@ -118,11 +118,11 @@ std::string Registries::note_part(PartKind kind, const std::string& name) {
   }
   if (has(kind, name)) {
     const std::string plugin = plugin_of(kind, name);
-    throw std::invalid_argument(
-        "[registries] the " + word_of(kind) + " '" + name + "' is taken: by " +
-        (builtin_registries().has(kind, name) ? "the library"
-         : plugin.empty()                     ? "the program"
-                                              : "the plugin " + plugin));
+    throw std::invalid_argument("[registries] the " + word_of(kind) + " '" + name +
+                                "' is taken: by " +
+                                (builtin_registries().has(kind, name) ? "the library"
+                                 : plugin.empty()                     ? "the program"
+                                                                      : "the plugin " + plugin));
   }
   if (!adding.empty()) of_plugins.push_back({kind, name, adding});
   return text_of(kind, name);
@@ -132,9 +132,9 @@ LossInfo Registries::named_loss(const std::string& part, const std::string& name
   if (!loss.compute) throw std::invalid_argument("[registries] " + part + " computes nothing");
   loss.name = name;
   loss.type = Loss::Type::kOwn;
-  loss.compute = [part, compute = std::move(loss.compute)](
-                     const Loss& of, const Variable& outputs, const Tensor& targets,
-                     const LossPart& rows) {
+  loss.compute = [part, compute = std::move(loss.compute)](const Loss& of, const Variable& outputs,
+                                                           const Tensor& targets,
+                                                           const LossPart& rows) {
     return in_part(part, [&] { return compute(of, outputs, targets, rows); });
   };
   return loss;

@@ -105,12 +105,11 @@ struct Registries {
   }
   // An observer of weights or activations.
   template <typename T>
-  void add_observer(
-      const std::string& name, const std::string& help, std::vector<Row<T>> rows,
-      bool over_shards,  // observers::ObserverRow::over_shards
-      std::function<std::unique_ptr<observers::Observer>(
-          const T& options, const observers::QScheme& scheme, std::int64_t channels)>
-          make) {
+  void add_observer(const std::string& name, const std::string& help, std::vector<Row<T>> rows,
+                    bool over_shards,  // observers::ObserverRow::over_shards
+                    std::function<std::unique_ptr<observers::Observer>(
+                        const T& options, const observers::QScheme& scheme, std::int64_t channels)>
+                        make) {
     const std::string part = note_part(PartKind::kObserver, name);
     own_observers.push_back(row_of<observers::ObserverRow>(
         name, help, std::move(rows), [=, make = std::move(make)](const T& options) {

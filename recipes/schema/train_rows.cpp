@@ -169,9 +169,8 @@ void take_own_parts(const OptionReader& from, TrainSpec& train, const Registries
   Loss& loss = train.trainer.loss;
   if (loss.type == Loss::Type::kOwn) {
     const OwnRow<LossInfo>& row = *find_row(registries.own_losses, from.text("loss"));
-    loss.own = at_place(from.at("loss").place, [&] {
-      return std::make_shared<const LossInfo>(row.make(from.node()));
-    });
+    loss.own = at_place(from.at("loss").place,
+                        [&] { return std::make_shared<const LossInfo>(row.make(from.node())); });
     for (const RecipeOption& option : row.described.options) {
       train.own_loss_keys.push_back(option.name);
     }

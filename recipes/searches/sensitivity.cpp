@@ -355,9 +355,9 @@ class Measurement {
     const bool quantized = recipe.quantize.has_value();
     // A float run's recipe gets learned scales (mixed_precision_recipe()).
     const FloatDefaults as_trained{.targets = targets_, .narrow_range = false};
-    const std::string text =
-        measuring_recipe(recipe, groups_of_width(recipe, as_trained, bits, options_.observers, registries_),
-                         quantized ? "" : run_.checkpoint.string());
+    const std::string text = measuring_recipe(
+        recipe, groups_of_width(recipe, as_trained, bits, options_.observers, registries_),
+        quantized ? "" : run_.checkpoint.string());
     auto experiment = std::make_unique<Experiment>(
         parse_recipe(text, "recipe of the measurement", {}, registries_), registries_,
         quantized ? InitialWeights::kLater : InitialWeights::kRecipe,

@@ -133,9 +133,9 @@ TEST(Metrics, OfAProgramsLossAreThoseOfItsTargetsAndItsOwn) {
     return static_cast<double>(of.size());
   };
   Loss loss = half_square();
-  loss.own_metrics = std::make_shared<const std::vector<MetricInfo>>(std::vector<MetricInfo>{
-      {"samples", "number of samples", false, false, samples, kOfClasses},
-      {"other", "of other losses", false, false, samples, kOfValues}});
+  loss.own_metrics = std::make_shared<const std::vector<MetricInfo>>(
+      std::vector<MetricInfo>{{"samples", "number of samples", false, false, samples, kOfClasses},
+                              {"other", "of other losses", false, false, samples, kOfValues}});
   const Metrics metrics = evaluation_of(dataset, loss).metrics;
   EXPECT_DOUBLE_EQ(metrics.loss, 1);
   EXPECT_NEAR(metrics.top1.value_or(0), 200.0 / 3, 1e-9);

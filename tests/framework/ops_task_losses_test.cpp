@@ -242,8 +242,8 @@ TEST(Losses, SayWhatTargetsTheyNeed) {
             "the loss ctc needs texts, the dataset has class labels");
   Loss own{.type = Loss::Type::kOwn};
   EXPECT_THROW(validate_loss(own, classes), std::invalid_argument) << "it has no LossInfo";
-  own.own = std::make_shared<const LossInfo>(
-      LossInfo{.targets = TargetKind::kMarks, .name = "mine"});
+  own.own =
+      std::make_shared<const LossInfo>(LossInfo{.targets = TargetKind::kMarks, .name = "mine"});
   EXPECT_EQ(message_of<InputError>([&] { validate_loss(own, classes); }),
             "the loss mine needs a mark for each class, the dataset has class labels");
 }

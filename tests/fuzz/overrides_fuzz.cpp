@@ -38,11 +38,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::string line; std::getline(lines, line);) assignments.push_back(line);
   std::string resolved;
   if (!fuzz::accepted([&] {
-        resolved = resolved_yaml(parse_recipe(kRecipe, "recipe.yaml", assignments, builtin_registries()));
+        resolved =
+            resolved_yaml(parse_recipe(kRecipe, "recipe.yaml", assignments, builtin_registries()));
       })) {
     return 0;
   }
-  fuzz::require(resolved_yaml(parse_recipe(resolved, "resolved", {}, builtin_registries())) == resolved,
-                "a resolved recipe resolves otherwise:\n" + resolved);
+  fuzz::require(
+      resolved_yaml(parse_recipe(resolved, "resolved", {}, builtin_registries())) == resolved,
+      "a resolved recipe resolves otherwise:\n" + resolved);
   return 0;
 }

@@ -8,8 +8,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace steelyard;
   Recipe recipe;
-  if (!fuzz::accepted(
-          [&] { recipe = parse_recipe(fuzz::view(data, size), "recipe.yaml", {}, builtin_registries()); })) {
+  if (!fuzz::accepted([&] {
+        recipe = parse_recipe(fuzz::view(data, size), "recipe.yaml", {}, builtin_registries());
+      })) {
     return 0;
   }
   const bool is_file_name = std::all_of(recipe.name.begin(), recipe.name.end(), [](char c) {
@@ -18,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   fuzz::require(is_file_name, "the name '" + recipe.name + "'");
   const std::string resolved = resolved_yaml(recipe);
-  fuzz::require(resolved_yaml(parse_recipe(resolved, "resolved", {}, builtin_registries())) == resolved,
-                "a resolved recipe resolves otherwise:\n" + resolved);
+  fuzz::require(
+      resolved_yaml(parse_recipe(resolved, "resolved", {}, builtin_registries())) == resolved,
+      "a resolved recipe resolves otherwise:\n" + resolved);
   return 0;
 }

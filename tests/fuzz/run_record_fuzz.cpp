@@ -33,7 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool data_accepted =
       fuzz::accepted([&] { normalization = normalization_in(metadata, "checkpoint"); });
   RunRecord record;
-  if (!fuzz::accepted([&] { record = record_in(metadata, "checkpoint", builtin_registries()).value(); })) {
+  if (!fuzz::accepted(
+          [&] { record = record_in(metadata, "checkpoint", builtin_registries()).value(); })) {
     return 0;
   }
   fuzz::require(data_accepted && normalization == record.normalization,

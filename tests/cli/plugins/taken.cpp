@@ -6,9 +6,8 @@ namespace {
 struct NoOptions {};
 
 void add(steelyard::Registries& registries) {
-  registries.add_loss<NoOptions>("mse", "", {}, [](const NoOptions&) {
-    return steelyard::LossInfo{};
-  });
+  registries.add_loss<NoOptions>("mse", "", {},
+                                 [](const NoOptions&) { return steelyard::LossInfo{}; });
 }
 
 }  // namespace

@@ -111,7 +111,8 @@ TEST(TorchvisionModels, OptionsAndPlaces) {
   EXPECT_NE(recipe_rejection(text("{type: resnet19}")).find("did you mean 'resnet18'"),
             std::string::npos);
   EXPECT_NE(rejection([&] {
-              const Recipe recipe = parse_recipe(text("{type: resnet18}"), "r.yaml", {}, registries);
+              const Recipe recipe =
+                  parse_recipe(text("{type: resnet18}"), "r.yaml", {}, registries);
               Rng rng(1);
               build_model(recipe.model, {8}, 10, rng, registries.models);
             }).find("r.yaml:4:8: resnet18 expected an image"),

@@ -56,7 +56,7 @@ class ExperimentData : public ::testing::Test {
   Recipe recipe(const std::vector<std::string>& overrides = {}) const {
     return parse_recipe(with(kSmallRecipe, "dataset: fashion_mnist",
                              "dataset: counted, validation: 0, batch_size: 4"),
-                        "r.yaml", overrides, registries_.models);
+                        "r.yaml", overrides, registries_);
   }
 
   std::atomic<int> reads_ = 0;

@@ -142,7 +142,9 @@ TEST(OwnParts, NamesThatAreTakenAreErrors) {
               HasSubstr("layer 'Linear'"));
   EXPECT_THAT(taken([&] { registries.add_model<Factor>("mlp", "", {}, nullptr); }),
               HasSubstr("model 'mlp'"));
-  EXPECT_THAT(taken([&] { registries.add_form({.type = "Linear"}); }), HasSubstr("Linear"));
+  qat::QuantizedForm form;
+  form.type = "Linear";
+  EXPECT_THAT(taken([&] { registries.add_form(form); }), HasSubstr("Linear has a quantized form"));
 }
 
 TEST(OwnParts, AnOptionWithTheNameOfAKeyBesideItIsAnError) {
@@ -170,10 +172,9 @@ TEST(OwnParts, AResolvedRecipeSaysWhatItNeeds) {
   Registries program;
   add_all(program);
   EXPECT_EQ(essential_recipe(own_recipe(program)), essential_recipe(recipe));
-  EXPECT_THAT(rejection([&] {
-                own_recipe(builtin_registries(), resolved_yaml(own_recipe(program)));
-              }),
-              HasSubstr("needs the dataset 'zeros', which a C++ program added"));
+  EXPECT_THAT(
+      rejection([&] { own_recipe(builtin_registries(), resolved_yaml(own_recipe(program))); }),
+      HasSubstr("needs the dataset 'zeros', which a C++ program added"));
 }
 
 TEST(OwnParts, ARecipeWithoutThemNeedsNothing) {

@@ -159,8 +159,8 @@ TEST(MixedPrecision, DropsWhatBelongedToTheFloatRun) {
                                  text + "schedule: {freeze_bn: {epoch: 1}, reestimate_bn: "
                                         "{batches: 2}}\n"}) {
     const Recipe run = parse_recipe(own, "r.yaml", {}, registries);
-    const Recipe recipe =
-        parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries), "m.yaml", {}, registries);
+    const Recipe recipe = parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries),
+                                       "m.yaml", {}, registries);
     EXPECT_TRUE(recipe.train.only.empty());
     EXPECT_FALSE(recipe.schedule.freeze_batch_norm);
     EXPECT_FALSE(recipe.reestimate_bn);
@@ -184,8 +184,8 @@ TEST(MixedPrecision, WritesTargetsThatNameWhatWasChosen) {
   all.layers[2].name = "fc1", all.layers[2].type = "Linear";
   const WidthPlan plan = choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 4}, {});
   ASSERT_THAT(widths(plan), ElementsAre(8, 2));
-  const Recipe recipe =
-      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries), "m.yaml", {}, registries);
+  const Recipe recipe = parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries),
+                                     "m.yaml", {}, registries);
   const std::vector<qat::QuantizeGroup>& groups = recipe.quantize->config.groups;
   ASSERT_EQ(groups.size(), 4U);
   EXPECT_THAT(groups[0].targets, ElementsAre("left_in_float"));
@@ -216,8 +216,8 @@ TEST(MixedPrecision, KeepsTheSchemeOfAQuantizedRun) {
       choose_widths(all, {WidthBudget::Unit::kBitsPerWeight, 5.2}, /*activation_bits=*/{});
   EXPECT_THAT(widths(plan), ElementsAre(8, 2, 8));
   EXPECT_FALSE(plan.bit_operations);
-  const Recipe recipe =
-      parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries), "m.yaml", {}, registries);
+  const Recipe recipe = parse_recipe(mixed_precision_recipe(run, all, plan, {}, registries),
+                                     "m.yaml", {}, registries);
   EXPECT_EQ(recipe.init_checkpoint, "base.safetensors");
   EXPECT_EQ(recipe.quantize->algorithm, qat::Learning::kNothing);
   EXPECT_TRUE(recipe.schedule.stages.empty());

@@ -9,8 +9,7 @@
 int main() {
   using namespace steelyard;
   Registries registries;
-  const Recipe recipe =
-      load_recipe("fashion-mnist-mlp-float", {"model.hidden=[4]"}, registries);
+  const Recipe recipe = load_recipe("fashion-mnist-mlp-float", {"model.hidden=[4]"}, registries);
   Rng rng(1);
   const auto model = build_model(recipe.model, {28, 28, 1}, 10, rng, registries.models);
   const auto own = sequential({{"fc", linear(consumer::kFeatures, 3, rng)}});
