@@ -80,7 +80,6 @@ void add_plugins(CLI::App& verb, std::vector<std::string>& plugins) {
   verb.add_option("--plugin", plugins,
                   "A shared object with datasets, losses, metrics, layers and observers that the "
                   "recipe or run names; may be repeated (docs/own_parts.md)")
-      ->type_name("FILE")
       ->allow_extra_args(false);
 }
 

@@ -153,7 +153,7 @@ std::string child_path(const std::string& path, const std::string& key) {
 }
 
 // The case that the table's discriminator chooses (its default counts), or null when the table has
-// no cases or the key is absent.
+// no cases, the key is absent, or its value has no case.
 const OptionCase* chosen_case(const YamlNode& node, const RecipeOption& table) {
   if (!table.cases) return nullptr;
   const auto key = std::find_if(table.members.begin(), table.members.end(),
@@ -161,9 +161,9 @@ const OptionCase* chosen_case(const YamlNode& node, const RecipeOption& table) {
   if (key == table.members.end()) throw std::logic_error("[options] no key chooses the case");
   const YamlNode* given = node.find(key->name);
   if (!given) return key->default_yaml ? find_case(table, *key->default_yaml) : nullptr;
-  if (has_other_values(*key)) return find_case(table, given->text);
+  if (key->kind == OptionKind::kString) return find_case(table, given->text);
   RecipeOption choice = *key;
-  choice.choices = case_names(table);
+  if (choice.choices.empty()) choice.choices = case_names(table);
   return find_case(table, resolve_choice(*given, choice).text);
 }
 

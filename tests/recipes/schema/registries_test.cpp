@@ -117,9 +117,9 @@ TEST(OwnParts, WrongOptionsAreRefusedWithTheirPlace) {
   EXPECT_EQ(refusal("factor: 2", "factor: 11"),
             "r.yaml:5:42: expected a number from 0 to 10, got '11'");
   EXPECT_EQ(refusal("loss: scaled", "loss: mse"),
-            "r.yaml:5:36: key 'factor' applies only to loss scaled");
+            "r.yaml:5:31: key 'factor' applies only to loss scaled");
   EXPECT_EQ(refusal("dataset: zeros", "dataset: idx"),
-            "r.yaml:3:23: key 'count' applies only to dataset zeros");
+            "r.yaml:3:22: key 'count' applies only to dataset zeros");
   EXPECT_THAT(refusal("loss: scaled", "loss: scale"), HasSubstr("did you mean 'scaled'?"));
   EXPECT_THAT(refusal("count", "cout"), HasSubstr("unknown key 'cout' (did you mean 'count'?)"));
 }
