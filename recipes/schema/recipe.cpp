@@ -89,15 +89,15 @@ bool uses(const Recipe& recipe, PartKind kind, const std::string& name) {
 void note_needs(Recipe& recipe, const Registries& registries) {
   recipe.needs.clear();
   remove_entry(recipe.resolved, "needs");
+  const auto text = [](const std::string& value) {
+    YamlNode node = yaml_scalar(value);
+    node.quoted = true;
+    return node;
+  };
   YamlNode list = yaml_list({});
   for (const OwnPart& part : registries.own_parts()) {
     if (!uses(recipe, part.kind, part.name)) continue;
     recipe.needs.push_back(part);
-    const auto text = [](const std::string& value) {
-      YamlNode node = yaml_scalar(value);
-      node.quoted = true;
-      return node;
-    };
     list.items.push_back(yaml_table({{"kind", yaml_scalar(word_of(part.kind))},
                                      {"name", text(part.name)},
                                      {"plugin", text(part.plugin)}}));

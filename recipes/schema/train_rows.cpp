@@ -110,31 +110,24 @@ Table<TrainSpec> lr_schedule_table() {
 
 Table<TrainSpec> distill_table() {
   return Table<TrainSpec>(
-             "Knowledge distillation (Hinton et al., arXiv:1503.02531): a float checkpoint of the "
-             "recipe's model is the teacher.",
-             {key("checkpoint",
-                  "the teacher: a safetensors or PyTorch file with the float model's names",
-                  &TrainSpec::teacher_checkpoint)
-                  .required()
-                  .role(OptionRole::kNotEssential),
-              key("weight",
-                  "weight of the teacher in the loss: (1 - weight) * task + weight * "
-                  "temperature^2 * KL(teacher, student)",
-                  &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
-                  .by_default()
-                  .above(0)
-                  .at_most(1),
-              key("temperature", "divisor of both models' logits", &TrainSpec::trainer,
-                  &TrainerOptions::distillation, &Distillation::temperature)
-                  .by_default()
-                  .above(0)
-                  .at_most(1e3)})
-      .check([](const OptionReader& from, TrainSpec& train) {
-        const Loss& loss = train.trainer.loss;
-        if (loss.type != Loss::Type::kCrossEntropy) {
-          fail_at(from.place(), "distill needs the loss cross_entropy, got " + loss_name(loss));
-        }
-      });
+      "Knowledge distillation (Hinton et al., arXiv:1503.02531): a float checkpoint of the "
+      "recipe's model is the teacher.",
+      {key("checkpoint", "the teacher: a safetensors or PyTorch file with the float model's names",
+           &TrainSpec::teacher_checkpoint)
+           .required()
+           .role(OptionRole::kNotEssential),
+       key("weight",
+           "weight of the teacher in the loss: (1 - weight) * task + weight * "
+           "temperature^2 * KL(teacher, student)",
+           &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
+           .by_default()
+           .above(0)
+           .at_most(1),
+       key("temperature", "divisor of both models' logits", &TrainSpec::trainer,
+           &TrainerOptions::distillation, &Distillation::temperature)
+           .by_default()
+           .above(0)
+           .at_most(1e3)});
 }
 
 Table<TrainSpec> ema_table() {
@@ -208,6 +201,10 @@ void check_train(const OptionReader& from, TrainSpec& train) {
     fail("shards", " expected a power of two, got " + from.text("shards"));
   }
   const Loss& loss = trainer.loss;
+  if (from.has("distill") && loss.type != Loss::Type::kCrossEntropy) {
+    fail_at(from.at("distill").place,
+            "distill needs the loss cross_entropy, got " + loss_name(loss));
+  }
   if (loss.huber_delta != 1 && loss.type != Loss::Type::kHuber) {
     fail("huber_delta", " needs the loss huber");
   }

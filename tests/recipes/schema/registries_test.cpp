@@ -120,6 +120,8 @@ TEST(OwnParts, WrongOptionsAreRefusedWithTheirPlace) {
             "r.yaml:5:31: key 'factor' applies only to loss scaled");
   EXPECT_EQ(refusal("dataset: zeros", "dataset: idx"),
             "r.yaml:3:22: key 'count' applies only to dataset zeros");
+  EXPECT_THAT(refusal("best: one", "distill: {checkpoint: a.pt}"),
+              HasSubstr("distill needs the loss cross_entropy, got scaled"));
   EXPECT_THAT(refusal("loss: scaled", "loss: scale"), HasSubstr("did you mean 'scaled'?"));
   EXPECT_THAT(refusal("count", "cout"), HasSubstr("unknown key 'cout' (did you mean 'count'?)"));
 }
