@@ -183,11 +183,12 @@ void put_shares_first(const Dataset& dataset, std::int64_t count,
                       std::vector<std::int64_t>& order) {
   require_strata(dataset);
   const auto labels = dataset.targets.span<std::int64_t>();
-  std::vector<std::int64_t> left = shares_of_classes(dataset, count);
-  std::stable_partition(order.begin(), order.end(), [&](std::int64_t sample) {
+  std::vector<std::int64_t> left = shares_of_classes(dataset, count), aside, others;
+  for (const std::int64_t sample : order) {
     std::int64_t& of_class = left[static_cast<std::size_t>(labels[sample])];
-    return of_class-- > 0;
-  });
+    (of_class-- > 0 ? aside : others).push_back(sample);
+  }
+  std::copy(others.begin(), others.end(), std::copy(aside.begin(), aside.end(), order.begin()));
 }
 
 // {the others, `count` samples} of a permutation of that stream; both keep the original order.
