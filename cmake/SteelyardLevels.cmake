@@ -66,7 +66,7 @@ function(steelyard_level level object)
   add_library(${name} OBJECT ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${name} PRIVATE ${STEELYARD_INCLUDE_DIR})
-  target_link_libraries(${name} PRIVATE steelyard_flags ${arg_DEPENDS} steelyard_warnings)
+  target_link_libraries(${name} PRIVATE steelyard_flags steelyard_own_flags ${arg_DEPENDS} steelyard_warnings)
   # objcopy does not make gcc's "unique" symbols local.
   target_compile_options(${name} PRIVATE -march=x86-64-${level} $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_compile_definitions(${name} PRIVATE STEELYARD_LEVEL_KERNELS=${name})

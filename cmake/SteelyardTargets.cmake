@@ -1,19 +1,28 @@
-# One static library per folder. Flags that define the arithmetic are part of every target: no
-# contraction of a*b+c (docs/numerics.md) and no fast-math.
+# One static library per folder. What a program that links one is compiled with too: C++20, and no contraction of
+# a*b+c. Some 50 headers of kernels/ define the arithmetic of quantization as inline functions (affine.h first of all;
+# docs/numerics.md). A program's copy of one must round as the library's does, and a linker keeps only one of both: that
+# of the program, which comes first.
 add_library(steelyard_flags INTERFACE)
 target_compile_features(steelyard_flags INTERFACE cxx_std_20)
 target_compile_options(steelyard_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno -fno-trapping-math>
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
   $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -std=c++20>)  # CMake 3.25 does not know nvcc 13's C++20
 if(STEELYARD_NATIVE)
   target_compile_options(steelyard_flags INTERFACE
     $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-march=native>>)
 endif()
+# Of the libraries alone: loops with roots and comparisons vectorize. No result depends on it.
+add_library(steelyard_own_flags INTERFACE)
+target_compile_options(steelyard_own_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -fno-trapping-math>)
 # gcc 12 with AVX-512 turns constant initializers such as {a, a, a, 0} of 64-bit elements into
 # {a, a, a, a} in its SLP vectorizer (seen with 12.2 at -O2 and -O3; loops are not affected).
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(steelyard_flags INTERFACE
-    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>>)
+  target_compile_options(steelyard_own_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>)
+  if(STEELYARD_NATIVE)  # then programs may have AVX-512, too
+    target_compile_options(steelyard_flags INTERFACE
+      $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-fno-tree-slp-vectorize>>)
+  endif()
 endif()
 if(STEELYARD_SANITIZE)
   target_compile_options(steelyard_flags INTERFACE
@@ -84,7 +93,8 @@ function(steelyard_add_library name)
                         POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${STEELYARD_GROUPS})
   target_include_directories(steelyard_${name} PUBLIC
     $<BUILD_INTERFACE:${STEELYARD_INCLUDE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_link_libraries(steelyard_${name} PUBLIC steelyard_flags ${arg_DEPENDS}
+  target_link_libraries(steelyard_${name} PUBLIC steelyard_flags PRIVATE $<BUILD_INTERFACE:steelyard_own_flags>
+                        PUBLIC ${arg_DEPENDS}
                         PRIVATE ${arg_PRIVATE_DEPENDS} $<BUILD_INTERFACE:steelyard_warnings>)
   target_precompile_headers(steelyard_${name} PRIVATE ${STEELYARD_STANDARD_HEADERS})
   set_property(GLOBAL APPEND PROPERTY STEELYARD_LIBRARIES steelyard_${name})

@@ -1,6 +1,7 @@
 # Installs the project, moves what was installed elsewhere, and there builds and runs a program against it: with CMake,
 # static and shared, and with pkg-config; the installed program loads a plugin that is built there. check_programs reads
-# what is installed and what is built.
+# what is installed and what is built. What programs are compiled with is checked for each, and for one that has the
+# project in its own tree.
 # Arguments: -DBUILD_DIR= -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DBUILD_TYPE=
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -14,6 +15,24 @@ function(expect program)
   if(NOT output STREQUAL expected)
     message(FATAL_ERROR "${program}: expected '${expected}', got '${output}'")
   endif()
+endfunction()
+
+# How programs round is the library's matter; what else its own loops are compiled with is not theirs.
+function(expect_options whose options)
+  if(NOT options MATCHES "-ffp-contract=off")
+    message(FATAL_ERROR "${whose}: expected -ffp-contract=off, got ${options}")
+  endif()
+  if(options MATCHES "-fno-(math-errno|trapping-math|tree-slp-vectorize)")
+    message(FATAL_ERROR "${whose}: ${CMAKE_MATCH_0} is for the library alone, got ${options}")
+  endif()
+endfunction()
+
+function(expect_options_in build)
+  file(READ ${build}/compile_commands.json commands)
+  foreach(library steelyard shared)
+    string(REGEX MATCH "\"command\": \"([^\n]*with_${library}.dir/main.cpp[^\n]*)\"" found "${commands}")
+    expect_options("${build}: with_${library}" "${CMAKE_MATCH_1}")
+  endforeach()
 endfunction()
 
 file(REMOVE_RECURSE ${WORK_DIR})
@@ -34,7 +53,12 @@ endforeach()
 
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/consumer -B ${WORK_DIR}/build
     -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX}
-    -DCMAKE_BUILD_TYPE=${BUILD_TYPE})
+    -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+expect_options_in(${WORK_DIR}/build)
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/consumer -B ${WORK_DIR}/in_tree
+    -DSTEELYARD_TREE=${SOURCE_DIR}/../.. -DCMAKE_CXX_COMPILER=${CXX} -DSTEELYARD_CUDA=OFF
+    -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+expect_options_in(${WORK_DIR}/in_tree)
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 foreach(library steelyard shared)
   run(${WORK_DIR}/build/with_${library})
@@ -52,6 +76,7 @@ file(GLOB_RECURSE description ${WORK_DIR}/moved/steelyard.pc)
 get_filename_component(folder ${description} DIRECTORY)
 set(ENV{PKG_CONFIG_PATH} ${folder})
 run(${PKG_CONFIG} --cflags --libs steelyard)
+expect_options(pkg-config "${output}")
 separate_arguments(options UNIX_COMMAND "${output}")
 run(${CXX} -I${SOURCE_DIR}/consumer/headers ${SOURCE_DIR}/consumer/main.cpp ${options} -o ${WORK_DIR}/by_pkg_config)
 get_filename_component(libraries ${folder} DIRECTORY)
