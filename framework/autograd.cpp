@@ -1,11 +1,15 @@
 #include "steelyard/framework/autograd.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "steelyard/framework/backward.h"
+#include "steelyard/framework/fault_check.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/framework/step_profile.h"
 #include "steelyard/framework/tape_trace.h"
@@ -35,6 +39,27 @@ void require_gradient_fits(const Function& function, const GradNode& input, cons
   }
 }
 
+// A few bytes of a tensor on the CPU, mixed: four words from its first to its last; all of a tensor
+// of up to four words. Reading more would cost time in every step.
+std::uint64_t sample_of(const Tensor& tensor) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t), kWords = 4;
+  const auto bytes = static_cast<std::size_t>(tensor.bytes());
+  if (bytes == 0 || tensor.device().kind != Device::Kind::kCpu) return 0;
+  const auto* from = static_cast<const std::byte*>(tensor.raw());
+  std::array<std::uint64_t, kWords> words{};
+  if (bytes <= sizeof words) {
+    std::memcpy(words.data(), from, bytes);
+  } else {
+    for (std::size_t i = 0; i < kWords; ++i) {
+      std::memcpy(&words[i], from + (bytes - kWord) / (kWords - 1) * i, kWord);
+    }
+    std::memcpy(&words.back(), from + bytes - kWord, kWord);
+  }
+  std::uint64_t sample = bytes;
+  for (const std::uint64_t word : words) sample = (sample ^ word) * 0x9E3779B97F4A7C15U;
+  return sample;
+}
+
 // Says when the last operation that a leaf enters has given it its gradient.
 class LeafUses {
  public:
@@ -60,6 +85,22 @@ class LeafUses {
   std::unordered_map<const GradNode*, std::int64_t> left_;
 };
 
+// Those of the nodes on the tape, each once.
+std::vector<std::shared_ptr<FaultCheck>> checks_of(
+    const std::vector<std::shared_ptr<Function>>& tape, const GradNode& output) {
+  std::vector<std::shared_ptr<FaultCheck>> checks;
+  const auto add = [&](const std::shared_ptr<FaultCheck>& check) {
+    if (check && std::find(checks.begin(), checks.end(), check) == checks.end()) {
+      checks.push_back(check);
+    }
+  };
+  for (const auto& function : tape) {
+    for (const auto& input : function->inputs()) add(input->check);
+  }
+  add(output.check);
+  return checks;
+}
+
 }  // namespace
 
 Variable::Variable(Tensor value, bool requires_grad) : impl_(std::make_shared<Impl>()) {
@@ -80,8 +121,13 @@ Variable Variable::deferred(Shape shape, DType dtype, std::function<Tensor()> co
   return variable;
 }
 
+void Variable::throw_undefined(const char* caller) {
+  throw std::invalid_argument(
+      std::string("[variable] expected a value, got an undefined variable: ") + caller + "()");
+}
+
 const Tensor& Variable::value() const {
-  if (!impl_) throw std::logic_error("[variable] value of an undefined variable");
+  if (!impl_) throw_undefined("value");
   if (impl_->compute) {
     impl_->value = impl_->compute();
     impl_->compute = nullptr;
@@ -90,7 +136,12 @@ const Tensor& Variable::value() const {
 }
 
 void Variable::set_value(Tensor value) {
-  if (impl_->node->producer) throw std::logic_error("[variable] set_value on a computed variable");
+  if (node("set_value")->producer) {
+    throw std::logic_error("[variable] set_value on a computed variable");
+  }
+  if (!value.defined()) {
+    throw std::invalid_argument("[variable] expected a tensor, got an undefined one");
+  }
   impl_->node->shape = value.shape();
   impl_->node->dtype = value.dtype();
   impl_->value = std::move(value);
@@ -108,7 +159,7 @@ std::int64_t Variable::dim(std::int64_t i) const {
 }
 
 void Variable::set_requires_grad(bool requires_grad) {
-  if (impl_->node->producer) {
+  if (node("set_requires_grad")->producer) {
     throw std::logic_error("[variable] set_requires_grad on a computed variable");
   }
   if (requires_grad && !is_floating(dtype())) throw_not_floating("requires_grad", dtype());
@@ -116,13 +167,14 @@ void Variable::set_requires_grad(bool requires_grad) {
 }
 
 void Variable::backward() const {
-  if (!impl_ || shape_size(shape()) != 1) {
+  if (shape_size(node("backward")->shape) != 1) {
     throw std::invalid_argument("[backward] needs one element or an explicit gradient");
   }
   backward(Tensor::full(shape(), 1.0, dtype(), value().device()));
 }
 
 void Variable::backward(const Tensor& grad_output) const {
+  if (!impl_) throw_undefined("backward");
   steelyard::backward(*this, grad_output, {});
 }
 
@@ -130,10 +182,11 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
   if (!output.requires_grad()) {
     throw std::invalid_argument("[backward] nothing on this tape requires a gradient");
   }
-  if (grad_output.shape() != output.shape() || grad_output.dtype() != output.dtype()) {
-    throw std::invalid_argument("[backward] expected a gradient of shape " +
-                                shape_string(output.shape()) + ", got " +
-                                shape_string(grad_output.shape()));
+  if (!grad_output.defined() || grad_output.shape() != output.shape() ||
+      grad_output.dtype() != output.dtype()) {
+    throw std::invalid_argument(
+        "[backward] expected a gradient of shape " + shape_string(output.shape()) + ", got " +
+        (grad_output.defined() ? shape_string(grad_output.shape()) : "an undefined tensor"));
   }
   // Gradients of intermediate values live here, each until its producer has consumed it. `owned`
   // says that a sum was made here; a first gradient may alias what a function returned.
@@ -155,6 +208,8 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
   }
 
   const auto tape = tape_of(output);
+  for (const auto& function : tape) function->require_unchanged();  // before any gradient is added
+  const auto checks = checks_of(tape, last);
   LeafUses uses(tape, ready);
   std::unordered_map<const Function*, const GradNode*> output_of;
   for (const auto& function : tape) {
@@ -189,6 +244,7 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
     grads.clear();  // a leaf's gradient may now be its only handle
     uses.done(function);
   }
+  for (const auto& check : checks) check->after_backward();
 }
 
 // Releases the tape before this function one by one: default destructors would recurse once per
@@ -204,6 +260,41 @@ Function::~Function() {
   }
 }
 
+void Function::set_inputs(const std::vector<Variable>& inputs) {
+  recorded_.reserve(saved_.size());
+  for (const Tensor& tensor : saved_) recorded_.push_back({tensor.version(), sample_of(tensor)});
+  for (const Variable& input : inputs) {
+    if (!input.defined()) continue;
+    const Tensor& value = input.impl_->value;  // undefined while nobody asked for it
+    for (std::size_t i = 0; i < saved_.size() && value.defined(); ++i) {
+      const bool is_first = recorded_[i].input == kNone;
+      if (is_first && saved_[i].shares_storage_with(value))
+        recorded_[i].input = std::ssize(inputs_);
+    }
+    inputs_.push_back(input.node());
+  }
+}
+
+void Function::require_unchanged() const {
+  for (std::size_t i = 0; i < recorded_.size(); ++i) {
+    const Recorded& then = recorded_[i];
+    const Tensor& tensor = saved_[i];
+    if (tensor.version() == then.version && sample_of(tensor) == then.sample) continue;
+    std::string what = "a tensor that it kept";
+    std::string origin;
+    if (then.input != kNone) {
+      what = "input " + std::to_string(then.input);
+      const auto& producer = inputs_[static_cast<std::size_t>(then.input)]->producer;
+      origin = producer ? ", the output of " + producer->name() : ", a parameter or a given value";
+    }
+    throw std::logic_error("[" + name() + "] cannot compute gradients: " + what + " (" +
+                           std::string(dtype_name(tensor.dtype())) + " " +
+                           shape_string(tensor.shape()) + origin +
+                           ") was changed in place after the forward pass. Change it after "
+                           "backward(), or give the operation a clone()");
+  }
+}
+
 bool should_record(const std::vector<Variable>& inputs) {
   return recording_enabled && std::any_of(inputs.begin(), inputs.end(),
                                           [](const Variable& v) { return v.requires_grad(); });
@@ -211,9 +302,7 @@ bool should_record(const std::vector<Variable>& inputs) {
 
 Variable record(Variable output, std::shared_ptr<Function> function,
                 const std::vector<Variable>& inputs) {
-  for (const Variable& input : inputs) {
-    if (input.defined()) function->inputs_.push_back(input.node());
-  }
+  function->set_inputs(inputs);
   output.set_requires_grad(true);
   trace_operation(function, inputs, output);
   profile_operation(function, inputs, output);

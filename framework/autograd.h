@@ -5,6 +5,7 @@
 // changes the tape: it may be run again and gives the same gradients.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 
 namespace steelyard {
 
+class FaultCheck;
 class Function;
 
 // An object that code above the engine attaches to a variable's value, such as its codes; the
@@ -33,13 +35,16 @@ struct GradNode {
   bool requires_grad = false;
   std::shared_ptr<Function> producer;  // null for a leaf
   Tensor grad;                         // leaves only; undefined until the first backward
+  std::shared_ptr<FaultCheck> check;   // of the model that it belongs to (framework/fault_check.h)
 };
 
-// A tensor on the tape. Copies are the same variable.
+// A tensor on the tape. Copies are the same variable. Of a default Variable, which is undefined,
+// everything but defined(), requires_grad() and companions throws std::invalid_argument.
 class Variable {
  public:
   Variable() = default;
-  // A leaf of the tape: a parameter or an input.
+  // A leaf of the tape: a parameter or an input. Throws std::invalid_argument for an undefined
+  // tensor.
   explicit Variable(Tensor value, bool requires_grad = false);
   // A value that `compute` gives when value() is first called; `companion` may be null.
   static Variable deferred(Shape shape, DType dtype, std::function<Tensor()> compute,
@@ -49,17 +54,17 @@ class Variable {
   const Tensor& value() const;
   // Replaces a leaf's value (a parameter set by a checkpoint); shape and dtype may change.
   void set_value(Tensor value);
-  const Shape& shape() const { return impl_->node->shape; }
+  const Shape& shape() const { return node("shape")->shape; }
   std::int64_t dim(std::int64_t i) const;
-  DType dtype() const { return impl_->node->dtype; }
+  DType dtype() const { return node("dtype")->dtype; }
   bool requires_grad() const { return impl_ && impl_->node->requires_grad; }
   // Leaves only: whether gradients are wanted.
   void set_requires_grad(bool requires_grad);
   // The accumulated gradient of a leaf; undefined before the first backward.
-  const Tensor& grad() const { return impl_->node->grad; }
-  void set_grad(Tensor grad) { impl_->node->grad = std::move(grad); }
-  void clear_grad() { impl_->node->grad = Tensor(); }
-  const std::shared_ptr<GradNode>& node() const { return impl_->node; }
+  const Tensor& grad() const { return node("grad")->grad; }
+  void set_grad(Tensor grad) { node("set_grad")->grad = std::move(grad); }
+  void clear_grad() { node("clear_grad")->grad = Tensor(); }
+  const std::shared_ptr<GradNode>& node() const { return node("node"); }
 
   bool has_companion() const { return impl_ && impl_->companion != nullptr; }
   // The companion as type T, or null.
@@ -69,7 +74,11 @@ class Variable {
   }
 
   // Adds d this / d leaf to the gradient of every leaf that requires one. Without an argument this
-  // must hold one element (its gradient is 1). Throws when nothing here requires a gradient.
+  // must hold one element (its gradient is 1). Throws when nothing here requires a gradient, and
+  // std::logic_error when a tensor that an operation kept for this pass was changed since: by
+  // fill(), copy_from(), an optimizer's step or whatever else tells its storage (mark_changed()).
+  // What was written through a pointer is found on the CPU in tensors of up to 32 bytes, and in
+  // larger ones where it changed their first or last 8 bytes or 16 in between.
   void backward() const;
   void backward(const Tensor& grad_output) const;
 
@@ -80,6 +89,14 @@ class Variable {
     std::shared_ptr<const Companion> companion;
     std::shared_ptr<GradNode> node;
   };
+  friend class Function;  // asks for a value without computing it
+
+  const std::shared_ptr<GradNode>& node(const char* caller) const {
+    if (!impl_) throw_undefined(caller);
+    return impl_->node;
+  }
+  [[noreturn]] static void throw_undefined(const char* caller);
+
   std::shared_ptr<Impl> impl_;
 };
 
@@ -103,9 +120,13 @@ class Function {
   bool needs_grad(std::size_t input) const { return inputs_.at(input)->requires_grad; }
   // Tensors kept for backward.
   const std::vector<Tensor>& saved() const { return saved_; }
+  // Throws std::logic_error naming the operation and the tensor if one of saved() was changed since
+  // the operation was recorded.
+  void require_unchanged() const;
 
  protected:
   // Keeps a tensor for backward, as the next of saved(), and returns it; counted by saved_bytes().
+  // Its elements may still be computed until the operation is recorded.
   const Tensor& save(Tensor tensor) {
     saved_.reserve(8);  // the first eight references stay valid
     return saved_.emplace_back(std::move(tensor));
@@ -114,8 +135,20 @@ class Function {
  private:
   friend Variable record(Variable output, std::shared_ptr<Function> function,
                          const std::vector<Variable>& inputs);
+  // What a tensor of saved() was when the operation was recorded.
+  struct Recorded {
+    std::uint64_t version = 0;
+    std::uint64_t sample = 0;      // of its bytes
+    std::ptrdiff_t input = kNone;  // of inputs(), if its storage is that of one
+  };
+  static constexpr std::ptrdiff_t kNone = -1;
+
+  // Takes the defined ones of the operation's inputs, and how saved() is now.
+  void set_inputs(const std::vector<Variable>& inputs);
+
   std::vector<std::shared_ptr<GradNode>> inputs_;
   std::vector<Tensor> saved_;
+  std::vector<Recorded> recorded_;
 };
 
 // True when an operation on these inputs must be recorded: recording is on and one requires a

@@ -4,12 +4,15 @@
 
 #include "steelyard/framework/data/device_batches.h"
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/training_words.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/softmax/softmax.h"
 
 namespace steelyard {
 void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
+  ops::require_defined("add_weighted", "a value", value);
+  ops::require_defined("add_weighted", "a sum", sum);
   visit_floating(value.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
     run(sum.device(),
@@ -18,6 +21,8 @@ void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
 }
 
 void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count) {
+  ops::require_defined("count_correct", "logits", logits);
+  ops::require_defined("count_correct", "labels", labels);
   visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t rows = logits.dim(0);

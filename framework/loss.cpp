@@ -6,6 +6,7 @@
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/ops/ctc_loss.h"
 #include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/ops/permute.h"
 #include "steelyard/framework/training_words.h"
 
@@ -116,11 +117,14 @@ void validate_loss(const Loss& loss, const Dataset& dataset) {
 
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
                       const LossPart& part) {
+  ops::require_defined("loss", "outputs", outputs);
+  ops::require_defined("loss", "targets", targets);
   require_dtype(loss, targets);
   return loss_info(loss).compute(loss, rows_of(loss, outputs), targets, part);
 }
 
 Variable rows_of(const Loss& loss, const Variable& outputs) {
+  ops::require_defined("loss", "outputs", outputs);
   const TargetKind kind = loss_info(loss).targets;
   const bool rows = kind == TargetKind::kClass || kind == TargetKind::kMarks;
   const Shape& shape = outputs.shape();
@@ -136,6 +140,7 @@ double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset) {
 }
 
 Variable frames_of(const Variable& outputs, std::int64_t characters) {
+  ops::require_defined("loss", "outputs", outputs);
   if (outputs.shape().size() == 3 && outputs.dim(2) == characters) return outputs;
   const std::int64_t values = outputs.shape().size() == 2 ? outputs.dim(1) : 0;
   if (characters < 1 || values < characters || values % characters != 0) {

@@ -6,6 +6,15 @@
 #include "steelyard/framework/tape_trace.h"
 
 namespace steelyard {
+namespace {
+
+void require_input(const Module& module, const Variable& x) {
+  if (x.defined()) return;
+  throw std::invalid_argument("[" + module.type_name() +
+                              "] expected an input, got an undefined variable");
+}
+
+}  // namespace
 
 Slot::Slot(std::string name, std::shared_ptr<Module> module) : name_(std::move(name)) {
   replace(std::move(module));
@@ -17,6 +26,7 @@ void Slot::replace(std::shared_ptr<Module> module) {
 }
 
 Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
+  require_input(*module_, x);
   const TapeScope scope(name_);
   try {
     return module_->forward(x, context);
@@ -37,6 +47,11 @@ std::vector<NamedParameter> distinct(std::vector<NamedParameter> parameters) {
 std::string join_path(const std::string& prefix, const std::string& name) {
   if (prefix.empty()) return name;
   return name.empty() ? prefix : prefix + "." + name;
+}
+
+Variable Module::operator()(const Variable& x, ForwardContext& context) {
+  require_input(*this, x);
+  return forward(x, context);
 }
 
 Slot& Module::slot(std::string_view path) {
@@ -97,6 +112,10 @@ Variable& Module::register_parameter(std::string name, Tensor value) {
 
 Tensor Module::register_buffer(std::string name, Tensor value) {
   require_free_name(name);
+  if (!value.defined()) {
+    throw std::invalid_argument("[module] expected a tensor for the buffer '" + name +
+                                "', got an undefined one");
+  }
   buffers_.push_back({std::move(name), value});
   return value;
 }
@@ -121,6 +140,10 @@ void Module::require_free_name(const std::string& name) const {
   if (taken) {
     throw std::invalid_argument("[module] name '" + name + "' is empty, taken or holds '.' or '/'");
   }
+}
+
+void throw_null_module() {
+  throw std::invalid_argument("[module] expected a module to call, got a null ModulePtr");
 }
 
 void clear_gradients(const Module& module) {

@@ -32,6 +32,9 @@ class Slot {
   const std::shared_ptr<Module>& module() const { return module_; }
   void replace(std::shared_ptr<Module> module);
   Variable operator()(const Variable& x, ForwardContext& context) const;
+  Variable operator()(const Variable& x, ForwardContext&& context) const {
+    return (*this)(x, context);
+  }
 
  private:
   std::string name_;
@@ -65,7 +68,11 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Variable forward(const Variable& x, ForwardContext& context) = 0;
-  Variable operator()(const Variable& x, ForwardContext& context) { return forward(x, context); }
+  // The same with a context of this call alone: module.forward(x, {.training = true}).
+  Variable forward(const Variable& x, ForwardContext&& context) { return forward(x, context); }
+  // forward(). Throws std::invalid_argument where x is undefined.
+  Variable operator()(const Variable& x, ForwardContext& context);
+  Variable operator()(const Variable& x, ForwardContext&& context) { return (*this)(x, context); }
   // The type's name in recipes and plans: "Conv2d".
   virtual std::string type_name() const = 0;
   // One line for people: "Conv2d(1, 32, kernel 3x3, stride 1x1, padding 1x1)".
@@ -105,6 +112,8 @@ class Module {
   std::vector<std::unique_ptr<Slot>> children_;
 };
 
+[[noreturn]] void throw_null_module();
+
 // A module that is called like a function, with shared ownership: what builders return and
 // containers keep. A signature tells about ownership: Module& uses a module during the call, a
 // pointer keeps it.
@@ -114,8 +123,13 @@ class ModulePtr : public std::shared_ptr<M> {
   using std::shared_ptr<M>::shared_ptr;
   ModulePtr(std::shared_ptr<M> module) : std::shared_ptr<M>(std::move(module)) {}  // NOLINT
 
+  // Throws std::invalid_argument where the pointer is null or x undefined.
   Variable operator()(const Variable& x, ForwardContext& context) const {
-    return (*this)->forward(x, context);
+    if (*this == nullptr) throw_null_module();
+    return (**this)(x, context);
+  }
+  Variable operator()(const Variable& x, ForwardContext&& context) const {
+    return (*this)(x, context);
   }
 };
 

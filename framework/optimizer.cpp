@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "steelyard/framework/fault_check.h"
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
@@ -63,6 +64,12 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay
 }
 
 void Optimizer::step(double lr) {
+  const FaultCheck* last = nullptr;  // a model's parameters come one after another
+  for (const NamedParameter& p : parameters_) {
+    const auto& check = p.variable.node()->check;
+    if (check && check.get() != last) check->before_step();
+    last = check.get();
+  }
   prepare(lr);
   apply();
 }
@@ -92,6 +99,7 @@ void Optimizer::apply() {
       chosen.push_back(i);
     }
     if (!chosen.empty()) update(dtype, chosen);
+    for (const std::size_t i : chosen) parameters_[i].variable.value().mark_changed();
   }
 }
 

@@ -35,7 +35,8 @@ class Optimizer {
   // "sgd", "adamw": the name in recipes and checkpoints.
   virtual std::string type_name() const = 0;
 
-  // One update with learning rate `lr`: prepare(lr), then apply().
+  // One update with learning rate `lr`: prepare(lr), then apply(). Throws TrainingDiverged instead
+  // where a model of the parameters has counted faults (GradNode::check).
   void step(double lr);
   // The halves of a step. The first counts the updates and sends what depends on them and on the
   // rate to the parameters' device; the second reads it there and is all that a CUDA graph has to

@@ -23,6 +23,7 @@ void Storage::move_to(Device device) {
   copy_bytes(there.data_, device, data_, device_, bytes_);
   std::swap(data_, there.data_);
   std::swap(device_, there.device_);
+  mark_changed();
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device,

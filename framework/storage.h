@@ -38,10 +38,15 @@ class Storage {
   // Copies the bytes to another device and stays there: everything that shares this storage moves.
   void move_to(Device device);
 
+  // How often the bytes were replaced in place or moved, as far as this object was told.
+  std::uint64_t version() const { return version_; }
+  void mark_changed() { ++version_; }
+
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   Device device_;
+  std::uint64_t version_ = 0;
 };
 
 AllocatorStats allocator_stats(Device device = {});

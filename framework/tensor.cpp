@@ -167,6 +167,7 @@ template Tensor Tensor::from(std::span<const std::int8_t>, Shape);
 template Tensor Tensor::from(std::span<const std::uint8_t>, Shape);
 
 std::int64_t Tensor::dim(std::int64_t i) const {
+  require_defined("dim");
   const std::int64_t axis = i < 0 ? i + rank() : i;
   if (axis < 0 || axis >= rank()) {
     throw std::out_of_range("[tensor] dimension " + std::to_string(i) + " of " +
@@ -180,7 +181,8 @@ std::int64_t Tensor::bytes() const {
 }
 
 double Tensor::item() const {
-  if (!defined() || size_ != 1) {
+  require_defined("item");
+  if (size_ != 1) {
     throw std::invalid_argument("[tensor] item() needs one element, shape is " +
                                 shape_string(shape_));
   }
@@ -194,6 +196,7 @@ double Tensor::item() const {
 }
 
 Tensor Tensor::reshape(Shape shape) const {
+  require_defined("reshape");
   if (shape_size(shape) != size_) {
     throw std::invalid_argument("[reshape] cannot view " + shape_string(shape_) + " as " +
                                 shape_string(shape));
@@ -211,6 +214,7 @@ Tensor Tensor::clone() const {
 }
 
 Tensor Tensor::to(DType dtype) const {
+  require_defined("to");
   if (dtype == dtype_) return clone();
   if (is_half(dtype_)) require_floating(dtype);
   if (is_half(dtype)) require_floating(dtype_);
@@ -230,12 +234,15 @@ Tensor Tensor::to(DType dtype) const {
 }
 
 void Tensor::copy_from(const Tensor& other) const {
-  if (!defined() || !other.defined() || shape_ != other.shape_ || dtype_ != other.dtype_) {
+  require_defined("copy_from");
+  other.require_defined("copy_from");
+  if (shape_ != other.shape_ || dtype_ != other.dtype_) {
     throw std::invalid_argument(
         "[copy_from] expected " + shape_string(shape_) + " " + std::string(dtype_name(dtype_)) +
         ", got " + shape_string(other.shape_) + " " + std::string(dtype_name(other.dtype_)));
   }
   copy_bytes(raw(), device(), other.raw(), other.device(), static_cast<std::size_t>(bytes()));
+  mark_changed();
 }
 
 Tensor Tensor::to(Device device) const {
@@ -250,6 +257,7 @@ void Tensor::move_to(Device device) const {
 }
 
 void Tensor::fill(double value) const {
+  require_defined("fill");
   if (is_half(dtype_)) {
     return copy_from(full(shape_, value, DType::kF64).to(dtype_).to(device()));
   }
@@ -261,10 +269,16 @@ void Tensor::fill(double value) const {
                                         .value = static_cast<Stored>(static_cast<T>(value)),
                                         .y = static_cast<Stored*>(raw())});
   });
+  mark_changed();
+}
+
+void Tensor::require_defined(const char* op) const {
+  if (defined()) return;
+  throw std::invalid_argument(std::string("[") + op + "] expected a tensor, got an undefined one");
 }
 
 void Tensor::require_dtype(DType dtype) const {
-  if (!defined()) throw std::invalid_argument("[tensor] data of an undefined tensor");
+  require_defined("data");
   if (dtype != dtype_) {
     throw std::invalid_argument("[tensor] expected dtype " + std::string(dtype_name(dtype)) +
                                 ", got " + std::string(dtype_name(dtype_)));

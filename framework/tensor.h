@@ -84,15 +84,26 @@ class Tensor {
   // Moves the storage: every handle that shares it is on `device` afterwards.
   void move_to(Device device) const;
   // Copies the elements of a tensor of equal shape and dtype, from any device, into this storage.
+  // The storage has changed then, as after fill().
   void copy_from(const Tensor& other) const;
   // Integer dtypes drop the value's fraction. Throws std::invalid_argument for one that they cannot
   // hold, or NaN.
   void fill(double value) const;
+  // Says that elements were written through a pointer: data(), span() and raw() give it to readers
+  // and writers alike, so they count no change. Between an operation that keeps the tensor and its
+  // backward pass a change is an error (Variable::backward()).
+  void mark_changed() const {
+    if (storage_) storage_->mark_changed();
+  }
+  // Counts the changes of the storage; 0 for an undefined tensor.
+  std::uint64_t version() const { return storage_ ? storage_->version() : 0; }
   bool shares_storage_with(const Tensor& other) const { return storage_ == other.storage_; }
   // Nobody else has a handle to the storage.
   bool is_sole_handle() const { return storage_.use_count() == 1; }
 
  private:
+  // Throws std::invalid_argument.
+  void require_defined(const char* op) const;
   void require_dtype(DType dtype) const;
   void require_cpu(const char* op) const;
 

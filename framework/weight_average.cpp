@@ -11,6 +11,8 @@ namespace steelyard {
 namespace {
 
 void swap_elements(const Tensor& a, const Tensor& b) {
+  a.mark_changed();
+  b.mark_changed();
   const auto swap = [&]<typename T>(T) {
     run(a.device(), kernels::Swap<T>{.n = a.bytes() / static_cast<std::int64_t>(sizeof(T)),
                                      .a = static_cast<T*>(a.raw()),

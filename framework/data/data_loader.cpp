@@ -181,6 +181,7 @@ void fill_rows(const Dataset& dataset, const LoaderOptions& options,
 }  // namespace
 
 Tensor normalized(const Tensor& inputs, const Normalization& normalization) {
+  if (!inputs.defined()) throw InputError("inputs: expected u8 or f32, got an undefined tensor");
   const bool bytes = inputs.dtype() == DType::kU8;
   if ((!bytes && inputs.dtype() != DType::kF32) || inputs.rank() < 2) {
     throw InputError("inputs: expected u8 or f32 of rank 2 or more, got " +

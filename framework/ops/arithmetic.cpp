@@ -244,6 +244,7 @@ Tensor operator>=(const Variable& a, const Variable& b) {
 
 Variable where(const Tensor& condition, const Variable& a, const Variable& b) {
   require_pair("where", a, b);
+  ops::require_defined("where", "a condition", condition);
   if (condition.dtype() != DType::kBool || condition.device() != a.value().device()) {
     ops::fail(
         "where", "a condition of dtype bool on " + device_name(a.value().device()),

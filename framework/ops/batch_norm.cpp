@@ -77,6 +77,11 @@ void require_running(const char* what, const Tensor& running, std::int64_t chann
   }
 }
 
+void mark_changed(const BatchNormState& state) {
+  state.running_mean.mark_changed();
+  state.running_var.mark_changed();
+}
+
 void require_arguments(const Variable& x, const Variable& gamma, const Variable& beta,
                        const BatchNormState& state) {
   ops::require_defined("batch_norm", "an input", x);
@@ -128,6 +133,7 @@ void update_running_statistics(const BatchNormState& state, const Tensor& mean,
                                                .variance = variance.data<T>(),
                                                .running_mean = state.running_mean.data<R>(),
                                                .running_variance = state.running_var.data<R>()});
+      mark_changed(state);
     });
   });
 }
@@ -142,6 +148,7 @@ void move_by_gathered_moments(const BatchNormState& state) {
                                           .running_mean = state.running_mean.data<R>(),
                                           .running_variance = state.running_var.data<R>()});
   });
+  mark_changed(state);
 }
 
 Variable batch_norm(const Variable& x, const Variable& gamma, const Variable& beta,

@@ -105,6 +105,7 @@ Variable concat(const std::vector<Variable>& inputs, std::int64_t axis) {
 }
 
 std::vector<Tensor> split(const Tensor& joined, const std::vector<std::int64_t>& widths) {
+  ops::require_defined("split", "a tensor", joined);
   std::vector<Tensor> parts;
   std::int64_t first = 0;
   for (const std::int64_t width : widths) {

@@ -32,9 +32,9 @@ void require_ctc(const Variable& logits, const Tensor& targets, const CtcOptions
   if (logits.shape().size() != 3 || logits.value().size() < 1) {
     ops::fail(kName, "logits [N, T, C], none of them 0", shape_string(logits.shape()));
   }
+  ops::require_defined(kName, "targets", targets);
   const std::int64_t samples = logits.dim(0), classes = logits.dim(2);
-  if (!targets.defined() || targets.dtype() != DType::kI64 || targets.rank() != 2 ||
-      targets.dim(0) != samples) {
+  if (targets.dtype() != DType::kI64 || targets.rank() != 2 || targets.dim(0) != samples) {
     ops::fail(kName, "i64 targets [" + std::to_string(samples) + ", length]", text_of(targets));
   }
   if (options.blank < 0 || options.blank >= classes) {

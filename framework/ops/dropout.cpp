@@ -40,6 +40,8 @@ Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
 
 // The same map serves values and gradients.
 Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
+  ops::require_defined("dropout", "a tensor", x);
+  ops::require_defined("dropout", "a mask", mask);
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_floating(x.dtype(), "dropout", [&](auto zero) {
     using T = decltype(zero);

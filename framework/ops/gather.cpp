@@ -51,8 +51,9 @@ void require_indices(const Variable& x, const Tensor& indices, std::int64_t exte
 namespace ops {
 
 std::int64_t first_outside(const char* op, const Tensor& indices, std::int64_t extent) {
-  if (!indices.defined() || indices.dtype() != DType::kI64) {
-    fail(op, "i64 indices", indices.defined() ? std::string(dtype_name(indices.dtype())) : "none");
+  require_defined(op, "i64 indices", indices);
+  if (indices.dtype() != DType::kI64) {
+    fail(op, "i64 indices", std::string(dtype_name(indices.dtype())));
   }
   if (indices.device().kind != Device::Kind::kCpu) return -1;  // the kernel marks them
   const auto all = indices.span<std::int64_t>();

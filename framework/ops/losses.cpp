@@ -49,11 +49,9 @@ void require_logits(const char* name, const Variable& logits) {
 // Whether the targets are probabilities; else they are labels.
 bool require_targets(const Variable& logits, const Tensor& targets) {
   require_logits("cross_entropy", logits);
-  if (targets.defined() && targets.dtype() == logits.dtype() && targets.shape() == logits.shape()) {
-    return true;
-  }
-  if (!targets.defined() || targets.dtype() != DType::kI64 ||
-      targets.shape() != Shape{logits.dim(0)}) {
+  ops::require_defined("cross_entropy", "targets", targets);
+  if (targets.dtype() == logits.dtype() && targets.shape() == logits.shape()) return true;
+  if (targets.dtype() != DType::kI64 || targets.shape() != Shape{logits.dim(0)}) {
     ops::fail("cross_entropy", "i64 targets [" + std::to_string(logits.dim(0)) + "]",
               std::string(dtype_name(targets.dtype())) + " " + shape_string(targets.shape()));
   }
@@ -123,8 +121,8 @@ template <typename F>
 Variable regression_loss(const char* name, const Variable& x, const Tensor& target,
                          const F& compute) {
   ops::require_defined(name, "an input", x);
-  if (!target.defined() || target.shape() != x.shape() || target.dtype() != x.dtype() ||
-      target.size() < 1) {
+  ops::require_defined(name, "a target", target);
+  if (target.shape() != x.shape() || target.dtype() != x.dtype() || target.size() < 1) {
     ops::fail(name,
               "a target " + std::string(dtype_name(x.dtype())) + " " + shape_string(x.shape()) +
                   ", not empty",
@@ -186,6 +184,8 @@ Variable cross_entropy(const Variable& logits, const Tensor& targets, double lab
 }
 
 Tensor sum_of_label_weights(const Tensor& labels, const Tensor& class_weights) {
+  ops::require_defined("sum_of_label_weights", "labels", labels);
+  ops::require_defined("sum_of_label_weights", "class weights", class_weights);
   Tensor total = Tensor::empty(Shape{}, DType::kF64, labels.device());
   run(total.device(), kernels::SumLabelWeights{.n = labels.size(),
                                                .classes = class_weights.size(),
@@ -198,8 +198,8 @@ Tensor sum_of_label_weights(const Tensor& labels, const Tensor& class_weights) {
 Variable distillation_loss(const Variable& logits, const Tensor& teacher, double temperature) {
   constexpr const char* kName = "distillation_loss";
   require_logits(kName, logits);
-  if (!teacher.defined() || teacher.shape() != logits.shape() ||
-      teacher.dtype() != logits.dtype()) {
+  ops::require_defined(kName, "a teacher's logits", teacher);
+  if (teacher.shape() != logits.shape() || teacher.dtype() != logits.dtype()) {
     ops::fail(kName,
               "a teacher's logits " + std::string(dtype_name(logits.dtype())) + " " +
                   shape_string(logits.shape()),

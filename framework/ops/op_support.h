@@ -20,6 +20,9 @@ namespace steelyard::ops {
 inline void require_defined(const char* op, const char* what, const Variable& v) {
   if (!v.defined()) fail(op, what, "an undefined variable");
 }
+inline void require_defined(const char* op, const char* what, const Tensor& t) {
+  if (!t.defined()) fail(op, what, "an undefined tensor");
+}
 
 // `v` must have the dtype of `x`; an undefined `v` (an absent bias) passes.
 inline void require_same_dtype(const char* op, const char* what, const Variable& x,

@@ -65,6 +65,7 @@ class ResizeFunction : public Function, public Describes<ResizedAxes> {
 }  // namespace
 
 Tensor repeated(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+  ops::require_defined("resize", "images", x);
   if (x.rank() != 4 || rows < 1 || columns < 1) {
     ops::fail(
         "resize", "images [N, H, W, C] and at least one of each row and column",
@@ -77,6 +78,7 @@ Tensor repeated(const Tensor& x, std::int64_t rows, std::int64_t columns) {
 }
 
 Tensor repeated_gradient(const Tensor& grad, std::int64_t rows, std::int64_t columns) {
+  ops::require_defined("resize", "a gradient", grad);
   const NoGradGuard no_grad;
   const Variable apart = reshape(Variable(grad), {grad.dim(0), grad.dim(1) / rows, rows,
                                                   grad.dim(2) / columns, columns, grad.dim(3)});

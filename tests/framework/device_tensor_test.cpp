@@ -1,9 +1,12 @@
 // Tensors, storage and modules on a GPU.
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <stdexcept>
 
 #include "steelyard/framework/caching_allocator.h"
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/layers/linear.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
@@ -54,6 +57,20 @@ TEST_F(TensorOnCuda, ConvertsItemsAndDtypes) {
   EXPECT_EQ(t.item(), 1.5);
   EXPECT_EQ(t.to(DType::kF64).device(), kCudaDevice);
   EXPECT_EQ(t.to(DType::kF64).item(), 1.5);
+}
+
+TEST_F(TensorOnCuda, IsAnErrorWhenItChangesOrMovesBeforeBackward) {
+  const auto backward_after = [](const std::function<void(const Tensor&)>& change) {
+    const Variable x(Tensor::full({2}, 2, DType::kF32, kCudaDevice), true);
+    const Variable y = multiply(x, x);
+    change(x.value());
+    y.backward(Tensor::full({2}, 1, DType::kF32, kCudaDevice));
+  };
+  EXPECT_NO_THROW(backward_after([](const Tensor&) {}));
+  EXPECT_THROW(backward_after([](const Tensor& x) { x.fill(100); }), std::logic_error);
+  EXPECT_THROW(backward_after([](const Tensor& x) { x.copy_from(Tensor::zeros({2})); }),
+               std::logic_error);
+  EXPECT_THROW(backward_after([](const Tensor& x) { x.move_to(kCpuDevice); }), std::logic_error);
 }
 
 TEST_F(TensorOnCuda, HandlesMoveTogether) {

@@ -136,6 +136,30 @@ TEST(Module, DistinctParametersAreListedOnce) {
   EXPECT_THAT(names_of(distinct(chain.named_parameters())), ElementsAre("a.shift", "b.shift"));
 }
 
+// Says whether it is called in training: 1 or 0.
+class Training : public Module {
+ public:
+  Variable forward(const Variable&, ForwardContext& context) override {
+    return Variable(Tensor::full({1}, context.training));
+  }
+  std::string type_name() const override { return "Training"; }
+};
+
+TEST(Module, ACallMayHaveAContextOfItsOwn) {
+  const auto module = make_module<Training>();
+  Module& base = *module;
+  const Slot slot("slot", module);
+  const Variable x(Tensor::zeros({1}));
+  EXPECT_EQ(module(x, {.training = true}).value().item(), 1);
+  EXPECT_EQ(module(x, {}).value().item(), 0);
+  EXPECT_EQ((*module)(x, {.training = true}).value().item(), 1);
+  EXPECT_EQ(base.forward(x, {.training = true}).value().item(), 1);
+  EXPECT_EQ(slot(x, {.training = true}).value().item(), 1);
+  ForwardContext training{.training = true};
+  EXPECT_EQ(module(x, training).value().item(), 1);
+  EXPECT_EQ(module->forward(x, training).value().item(), 1);
+}
+
 TEST(Module, JoinPath) {
   EXPECT_EQ(join_path("a", "b"), "a.b");
   EXPECT_EQ(join_path("", "b"), "b");
