@@ -12,6 +12,7 @@
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/conv2d.h"
 #include "steelyard/framework/ops/ctc_loss.h"
+#include "steelyard/framework/ops/extremes.h"
 #include "steelyard/framework/ops/gather.h"
 #include "steelyard/framework/ops/losses.h"
 #include "steelyard/framework/ops/matmul.h"
@@ -20,8 +21,10 @@
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/framework/ops/slice.h"
 #include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/unary.h"
 #include "steelyard/framework/optimizer.h"
 #include "steelyard/framework/print.h"
+#include "steelyard/framework/safetensors.h"
 #include "steelyard/framework/trainer.h"
 #include "steelyard/layers/builders.h"
 
@@ -31,10 +34,14 @@
 
 // Quantization.
 #include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/faults.h"
+#include "steelyard/qat/learned_scale.h"
 #include "steelyard/qat/prepare.h"
+#include "steelyard/qat/schedule.h"
 
 // The integer model.
 #include "steelyard/export/formats.h"
+#include "steelyard/export/graph_file.h"
 #include "steelyard/export/interpreter.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/export/verify.h"

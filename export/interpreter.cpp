@@ -4,8 +4,17 @@
 
 #include "steelyard/export/op_info.h"
 #include "steelyard/framework/data/data_loader.h"
+#include "steelyard/kernels/wide_codes/wide_codes.h"
 
 namespace steelyard::deploy {
+namespace {
+
+void require_inputs(const Tensor& inputs) {
+  if (inputs.defined()) return;
+  throw std::invalid_argument("[interpreter] expected inputs, got an undefined tensor");
+}
+
+}  // namespace
 
 Interpreter::Interpreter(Graph graph, Engine engine)
     : graph_(std::move(graph)), engine_(engine), last_reader_(graph_.values.size(), 0) {
@@ -19,11 +28,12 @@ Interpreter::Interpreter(Graph graph, Engine engine)
 Tensor Interpreter::run(const Tensor& inputs) const {
   std::vector<Tensor> values(graph_.values.size());
   values[graph_.input] = inputs;
-  execute(values, /*keep=*/false);
+  execute(values, /*keep=*/false, fault_errors_);
   return dequantized(graph_.values[graph_.output], values[graph_.output]);
 }
 
 Tensor Interpreter::run_raw(const Tensor& inputs) const {
+  require_inputs(inputs);
   if (inputs.dtype() != graph_.preprocessing.dtype) {
     throw std::invalid_argument("[interpreter] expected inputs of " +
                                 std::string(dtype_name(graph_.preprocessing.dtype)) + ", got " +
@@ -35,12 +45,24 @@ Tensor Interpreter::run_raw(const Tensor& inputs) const {
 std::vector<Tensor> Interpreter::run_all(const Tensor& inputs) const {
   std::vector<Tensor> values(graph_.values.size());
   values[graph_.input] = inputs;
-  execute(values, /*keep=*/true);
+  execute(values, /*keep=*/true, /*fault_errors=*/false);
   return values;
 }
 
-void Interpreter::execute(std::vector<Tensor>& values, bool keep) const {
+void Interpreter::require_numbers(std::size_t value, const std::vector<Tensor>& values) const {
+  const Tensor& tensor = values[value];
+  if (graph_.values[value].quantization || tensor.size() == 0) return;
+  std::int64_t count = 0;
+  kernels::run(kernels::CountNan{.n = tensor.size(), .x = tensor.data<float>(), .count = &count});
+  if (count == 0) return;
+  throw std::invalid_argument("[interpreter] expected numbers, got " + std::to_string(count) +
+                              " NaN among the " + std::to_string(tensor.size()) + " values of " +
+                              graph_.values[value].name);
+}
+
+void Interpreter::execute(std::vector<Tensor>& values, bool keep, bool fault_errors) const {
   const Tensor& inputs = values[graph_.input];
+  require_inputs(inputs);
   Shape expected = graph_.values[graph_.input].shape;
   expected.insert(expected.begin(), inputs.rank() > 0 ? inputs.dim(0) : 0);
   if (inputs.dtype() != DType::kF32 || inputs.shape() != expected) {
@@ -48,8 +70,12 @@ void Interpreter::execute(std::vector<Tensor>& values, bool keep) const {
                                 ", got " + std::string(dtype_name(inputs.dtype())) + " " +
                                 shape_string(inputs.shape()));
   }
+  if (fault_errors) require_numbers(graph_.input, values);
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Node& node = graph_.nodes[i];
+    if (fault_errors && graph_.values[node.output].quantization) {
+      for (const std::size_t input : node.inputs) require_numbers(input, values);
+    }
     values[node.output] = run_node(node, values);
     for (const std::size_t input : node.inputs) {
       if (!keep && last_reader_[input] == i) values[input] = Tensor();

@@ -19,23 +19,30 @@ class Interpreter {
   explicit Interpreter(Graph graph, Engine engine = Engine::kReference);
 
   const Graph& graph() const { return graph_; }
+  // Whether run() and run_raw() throw where codes would hide that a value is no number. They do
+  // unless told otherwise.
+  void set_fault_errors(bool on) { fault_errors_ = on; }
 
   // The output in f32 for inputs [N, ...] in f32, preprocessed. Throws std::invalid_argument when
-  // the shape is another.
+  // the shape is another, and, naming the value, for NaN among the inputs or where floats become
+  // codes (infinities do so as the largest and smallest code). Several threads may call it.
   Tensor run(const Tensor& inputs) const;
   // The same from data as a dataset holds it: u8 or f32, before preprocessing.
   Tensor run_raw(const Tensor& inputs) const;
-  // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32.
+  // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32; NaN too.
   std::vector<Tensor> run_all(const Tensor& inputs) const;
   // The output of one node of the graph, from `values` for its inputs: as run_all() gives them, of
   // one batch.
   Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
 
  private:
-  void execute(std::vector<Tensor>& values, bool keep) const;
+  void execute(std::vector<Tensor>& values, bool keep, bool fault_errors) const;
+  // Throws std::invalid_argument for a NaN.
+  void require_numbers(std::size_t value, const std::vector<Tensor>& values) const;
 
   Graph graph_;
   Engine engine_;
+  bool fault_errors_ = true;
   std::vector<std::size_t> last_reader_;  // per value: index of the node after which it is done
 };
 

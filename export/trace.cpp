@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <set>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "steelyard/export/op_info.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/tape_trace.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
+#include "steelyard/qat/faults.h"
 #include "steelyard/qat/integer_product.h"
 #include "steelyard/qat/quantized_value.h"
 
@@ -301,6 +303,10 @@ bool same_constants(const Node& a, const Node& b) {
 }  // namespace
 
 Trace trace(Module& model, const Tensor& inputs, const std::string& name) {
+  if (!inputs.defined()) {
+    throw std::invalid_argument("[trace] expected inputs, got an undefined tensor");
+  }
+  const qat::FaultErrorsOff refused_here(model);  // weights and biases, by the operation's name
   const Variable input(inputs.to(device_of(model)), /*requires_grad=*/true);
   ForwardContext context;
   const TapeTrace tape;
@@ -314,6 +320,7 @@ Trace trace(Module& model, const Tensor& inputs, const std::string& name) {
 void require_constants(const Graph& graph, Module& model, const Tensor& inputs) {
   Tensor others = inputs.to(Device{}).clone();
   for (float& x : others.span<float>()) x = x < 0.5F ? 1 : 0;
+  const qat::FaultErrorsOff trial(model, qat::FaultErrorsOff::Counted::kDropped);
   Graph other;
   try {
     other = trace(model, others, graph.name).graph;

@@ -9,12 +9,18 @@
 namespace steelyard {
 namespace {
 
+thread_local bool recording = false;
+
 class PrivateMemory {
  public:
   explicit PrivateMemory(Device device) : allocator_(allocator(device)) {
     allocator_.begin_private();
+    recording = true;
   }
-  ~PrivateMemory() { allocator_.end_private(); }
+  ~PrivateMemory() {
+    recording = false;
+    allocator_.end_private();
+  }
   PrivateMemory(const PrivateMemory&) = delete;
   PrivateMemory& operator=(const PrivateMemory&) = delete;
 
@@ -44,6 +50,8 @@ CapturedWork::~CapturedWork() {
   graph_.reset();
   allocator(device_).release_private();
 }
+
+bool is_recording_work() { return recording; }
 
 void CapturedWork::run() const { graph_->launch(cuda_queue(device_)); }
 

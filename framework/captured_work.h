@@ -30,4 +30,7 @@ class CapturedWork {
   std::optional<kernels::CudaGraph> graph_;
 };
 
+// Whether this thread is recording: then it may not wait for the device.
+bool is_recording_work();
+
 }  // namespace steelyard

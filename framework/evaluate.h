@@ -27,7 +27,8 @@ struct Evaluation {
 };
 
 // Runs the model in evaluation mode over the whole dataset, on the device of its parameters,
-// without recording operations. Waits for a GPU once, at the end.
+// without recording operations. Waits for a GPU once, at the end, if the model does not wait for it
+// in every pass (GradNode::check).
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size);
 // The same result, bit for bit, computed by several ranks that have the same model and share the

@@ -109,6 +109,8 @@ class FakeQuantize : public Module {
   // The faults since the last call, in the quantizer or in the layer that owns it; each value and
   // each pass counts once. Waits for a GPU.
   Faults take_faults() { return faults_.take(); }
+  // FaultCounter::any().
+  bool has_faults(bool may_wait) const { return faults_.any(may_wait); }
   // Where non-finite values are counted: the first i64, on the module's device.
   const Tensor& non_finite() const { return faults_.non_finite(device()); }
 

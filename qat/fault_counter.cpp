@@ -9,6 +9,12 @@ float* FaultCounter::overflowing_biases(std::int64_t outputs, Device device) {
   return on(device, biases_).data<float>();
 }
 
+bool FaultCounter::any(bool may_wait) const {
+  if (!may_wait && counts_.device().kind != Device::Kind::kCpu) return false;
+  const auto counts = counts_.to(Device{});
+  return counts.data<std::int64_t>()[0] > 0 || counts.data<std::int64_t>()[1] > 0;
+}
+
 Faults FaultCounter::take() {
   const Tensor counts = counts_.to(Device{});
   const std::int64_t non_finite = counts.data<std::int64_t>()[0];

@@ -32,6 +32,9 @@ class FaultCounter {
   }
   // f32 [outputs, 2]: such a bias and its limit; zeros where none was.
   float* overflowing_biases(std::int64_t outputs, Device device);
+  // Whether there are any since the last take(). Of counters on a GPU it says so only where it may
+  // wait for it.
+  bool any(bool may_wait) const;
   // The faults since the last call. Waits for a GPU.
   Faults take();
 

@@ -1,8 +1,11 @@
 #include "steelyard/qat/faults.h"
 
 #include <charconv>
+#include <stdexcept>
+#include <utility>
 
 #include "steelyard/qat/measure.h"
+#include "steelyard/qat/qat_model.h"
 
 namespace steelyard::qat {
 namespace {
@@ -10,6 +13,22 @@ namespace {
 std::string shortest(float value) {
   char text[32];
   return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+using Switches = std::vector<std::shared_ptr<bool>>;
+
+// Without names, because a callback asks in every step.
+void add_switches(const Module& module, Switches& found) {
+  if (const auto* prepared = dynamic_cast<const QatModel*>(&module)) {
+    found.push_back(prepared->fault_errors());
+  }
+  for (const auto& child : module.children()) add_switches(**child, found);
+}
+
+Switches switches_in(const Module& model) {
+  Switches found;
+  add_switches(model, found);
+  return found;
 }
 
 }  // namespace
@@ -33,6 +52,32 @@ std::optional<std::string> take_fault(const std::vector<NamedQuantizer>& quantiz
     }
   }
   return std::nullopt;
+}
+
+void set_fault_errors(Module& model, bool on) {
+  const Switches switches = switches_in(model);
+  if (switches.empty()) {
+    throw std::invalid_argument("[set_fault_errors] expected a model that prepare() made, got " +
+                                model.type_name());
+  }
+  for (const auto& is_on : switches) *is_on = on;
+}
+
+FaultErrorsOff::FaultErrorsOff(Module& model, Counted counted) {
+  for (auto& is_on : switches_in(model)) {
+    const bool was_on = std::exchange(*is_on, false);
+    switches_.push_back({std::move(is_on), was_on});
+  }
+  if (counted == Counted::kDropped) dropped_ = named_quantizers(model);
+}
+
+FaultErrorsOff::~FaultErrorsOff() {
+  for (const Switch& of_model : switches_) *of_model.on = of_model.was_on;
+  try {
+    for (const NamedQuantizer& entry : dropped_) entry.quantizer->take_faults();
+  } catch (const std::exception&) {
+    // A failed GPU stays failed: the exception that is under way, or the next call, says so.
+  }
 }
 
 }  // namespace steelyard::qat

@@ -75,6 +75,7 @@ class Preparer {
       plan_.rows.insert(plan_.rows.begin(),
                         plan_row(kInputName, "output", *input_, "the model's input"));
     }
+    root->watch_parameters();
     return {root, std::move(plan_)};
   }
 

@@ -25,7 +25,9 @@ struct PreparedModel {
 // What becomes of a module is a row of a table (qat/quantized_form.h); rows of one's own for one's
 // own modules come before the library's. Every GraphModule (Sequential, Residual, Concat, Graph) is
 // part of one graph; inside other containers each chosen child is swapped by itself and quantizes
-// inputs that arrive without codes. Throws InputError when a target or ignore entry matches nothing
+// inputs that arrive without codes. Of values that are not finite the result throws
+// TrainingDiverged: in evaluation, backward() and Optimizer::step() (set_fault_errors(),
+// qat/faults.h). Throws InputError when a target or ignore entry matches nothing
 // or only what has no quantized form, when groups before it take all layers of a group, or when a
 // chosen layer is in two places; std::invalid_argument on a config that validate() refuses.
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,

@@ -55,8 +55,9 @@ QatCat::QatCat(const QuantizerConfig& output)
 }
 
 Variable QatCat::join(const std::vector<Variable>& inputs, ForwardContext& context) {
-  const bool codes = std::all_of(inputs.begin(), inputs.end(),
-                                 [](const Variable& x) { return quantized(x) != nullptr; });
+  const bool codes =
+      !inputs.empty() && std::all_of(inputs.begin(), inputs.end(),
+                                     [](const Variable& x) { return quantized(x) != nullptr; });
   if (codes && output_->quantizing()) return concat_codes(inputs, *output_, context);
   return output_->forward(concat(inputs), context);
 }

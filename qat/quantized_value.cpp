@@ -1,6 +1,7 @@
 #include "steelyard/qat/quantized_value.h"
 
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
@@ -23,6 +24,8 @@ kernels::Blocks blocks_of(const std::array<std::int64_t, 2>& block, const Shape&
 }
 
 Tensor dequantized(const QuantizedValue& value) {
+  ops::require_defined("dequantized", "codes", value.codes);
+  ops::require_defined("dequantized", "a scale", value.qparams.scale);
   Tensor x = Tensor::empty(value.codes.shape(), DType::kF32, value.codes.device());
   if (x.size() == 0) return x;
   if (value.wide()) {
@@ -61,6 +64,8 @@ Tensor dequantized(const QuantizedValue& value) {
 }
 
 Tensor dequantized(const WeightCodes& weight) {
+  ops::require_defined("dequantized", "codes", weight.codes);
+  ops::require_defined("dequantized", "a scale", weight.qparams.scale);
   Tensor values = Tensor::empty(weight.codes.shape(), DType::kF32, weight.codes.device());
   if (values.size() == 0) return values;
   const kernels::ChannelLayout layout{1, weight.qparams.scale.size(),

@@ -4,14 +4,16 @@
 #include <vector>
 
 #include "steelyard/qat/fake_quantize.h"
+#include "steelyard/qat/faults.h"
 #include "steelyard/qat/prepare.h"
 
 namespace steelyard::qat {
 
-// Holds the switches of every quantizer; the destructor restores them.
+// Holds the switches of every quantizer; the destructor restores them. The owner looks for faults.
 class QuantizerSwitches {
  public:
-  explicit QuantizerSwitches(Module& model) : quantizers_(named_quantizers(model)) {
+  explicit QuantizerSwitches(Module& model)
+      : quantizers_(named_quantizers(model)), looks_itself_(model) {
     for (const NamedQuantizer& entry : quantizers_) {
       switches_.push_back({entry.quantizer, entry.quantizer->observing(),
                            entry.quantizer->quantizing(), entry.quantizer->of_weights()});
@@ -47,6 +49,7 @@ class QuantizerSwitches {
     bool weights;
   };
   std::vector<NamedQuantizer> quantizers_;
+  FaultErrorsOff looks_itself_;
   std::vector<Switches> switches_;
 };
 

@@ -68,7 +68,10 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
 
 std::int64_t ScheduleCallback::final_form_from() const { return last_change(schedule_); }
 
+void ScheduleCallback::on_step_begin(std::int64_t, std::int64_t) { looks_itself_.emplace(model_); }
+
 void ScheduleCallback::on_step_end(const StepReport& report) {
+  looks_itself_.reset();
   step_ = report.step;
   const bool on_gpu = device_of(model_).kind != Device::Kind::kCpu;
   if (!on_gpu || report.step % kGpuCheckSteps == 0) require_no_faults();

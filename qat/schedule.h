@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "steelyard/framework/trainer.h"
+#include "steelyard/qat/faults.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/trained_parts.h"
 
@@ -37,8 +38,6 @@ struct QatSchedule {
 // kGpuCheckSteps, at the epoch's end and before every checkpoint, since asking waits for it.
 class ScheduleCallback : public TrainerCallback {
  public:
-  static constexpr std::int64_t kGpuCheckSteps = 50;
-
   // Throws InputError when quantizing starts before observing, or when observers freeze before an
   // epoch that observes and quantizes with the final widths.
   ScheduleCallback(Module& model, const QatSchedule& schedule);
@@ -46,6 +45,7 @@ class ScheduleCallback : public TrainerCallback {
   void on_epoch_begin(std::int64_t epoch) override;
   // Where everything is quantized, with the final widths.
   std::int64_t final_form_from() const override;
+  void on_step_begin(std::int64_t step, std::int64_t total_steps) override;
   void on_step_end(const StepReport& report) override;
   void on_steps_done(std::int64_t epoch) override;
   void on_checkpoint() override;
@@ -56,6 +56,7 @@ class ScheduleCallback : public TrainerCallback {
   QatSchedule schedule_;
   Module& model_;
   std::vector<NamedQuantizer> quantizers_;
+  std::optional<FaultErrorsOff> looks_itself_;  // during a step
   std::int64_t step_ = 0;
 };
 

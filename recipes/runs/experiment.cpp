@@ -269,6 +269,7 @@ std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
   if (!recipe_.quantize) return model;
   require_executable(*recipe_.quantize);
   qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config, registries.own_forms);
+  qat::set_fault_errors(*result.model, false);  // runs look themselves, and say at which step
   plan = std::move(result.plan);
   if (recipe_.exports.reduce_range) {
     plan->notes.push_back(note_of_reduced_range(recipe_.quantize->config.groups));

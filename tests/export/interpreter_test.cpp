@@ -3,8 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <thread>
+
 #include "steelyard/export/verify.h"
+#include "steelyard/framework/divergence.h"
+#include "steelyard/layers/builders.h"
+#include "steelyard/layers/elementwise.h"
 #include "tests/export/export_support.h"
+#include "tests/support/gradcheck.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -126,6 +134,70 @@ TEST(Interpreter, RefusesOtherInputs) {
   EXPECT_THROW(interpreter.run(Tensor::zeros({1, 8, 8, 3})), std::invalid_argument);
   EXPECT_THROW(interpreter.run(Tensor::zeros({1, 9, 8, 3}, DType::kF64)), std::invalid_argument);
   EXPECT_EQ(interpreter.run(Tensor::zeros({0, 9, 8, 3})).shape(), (Shape{0, 5}));
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] { interpreter.run(Tensor()); }),
+            "[interpreter] expected inputs, got an undefined tensor");
+}
+
+// As docs/cpp.md says; ThreadSanitizer reads it too (the preset tsan).
+TEST(Interpreter, SeveralThreadsMayRunIt) {
+  Rng rng(2);
+  const auto float_model = testing::every_layer(rng);
+  const auto model = quantized_model(testing::every_layer(rng), w8a8());
+  const Interpreter interpreter(trace(*model, images(1, 1), "test").graph, Engine::kFast);
+  constexpr std::size_t kThreads = 4;
+  std::vector<Tensor> integers(kThreads), floats(kThreads);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      const NoGradGuard no_grad;
+      for (int repeat = 0; repeat < 10; ++repeat) {
+        integers[i] = interpreter.run(images(3, i));
+        floats[i] = (*float_model)(Variable(images(3, i)), {}).value();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    EXPECT_TRUE(testing::all_close(integers[i], interpreter.run(images(3, i)), 0, 0));
+    const Tensor alone = (*float_model)(Variable(images(3, i)), {}).value();
+    EXPECT_TRUE(testing::all_close(floats[i], alone, 1e-6, 1e-6));
+  }
+}
+
+TEST(Interpreter, ANanAmongTheInputsIsAnError) {
+  Rng rng(2);
+  const auto model = quantized_model(testing::every_layer(rng), w8a8());
+  for (const Engine engine : {Engine::kReference, Engine::kFast}) {
+    Interpreter interpreter(trace(*model, images(1, 1), "test").graph, engine);
+    const Tensor inputs = images(2, 1);
+    inputs.span<float>()[7] = std::numeric_limits<float>::infinity();
+    EXPECT_NO_THROW(interpreter.run(inputs)) << "it has the largest code";
+    inputs.span<float>()[8] = inputs.span<float>()[300] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(testing::message_of<std::invalid_argument>([&] { interpreter.run(inputs); }),
+              "[interpreter] expected numbers, got 2 NaN among the 432 values of input");
+    EXPECT_THROW(interpreter.run_raw(inputs), std::invalid_argument);
+    interpreter.set_fault_errors(false);
+    EXPECT_NO_THROW(interpreter.run(inputs));
+  }
+}
+
+// The logarithm stays in float, and of a negative number it is a NaN.
+TEST(Interpreter, ANanThatBecomesACodeNamesItsValue) {
+  Rng rng(2);
+  const auto net = sequential(
+      {{"log", make_module<Elementwise>(kernels::UnaryFunction::kLog)}, {"fc", linear(4, 3, rng)}});
+  const auto model = qat::prepare(net, qat::w8a8({"Linear"})).model;
+  const Tensor inputs = Tensor::from<float>({1, 2, 3, 4}, {1, 4});
+  model(Variable(inputs), {.training = true});
+  const Interpreter interpreter(trace(*model, inputs, "test").graph);
+  EXPECT_NO_THROW(interpreter.run(inputs));
+  inputs.span<float>()[1] = -2;
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] { interpreter.run(inputs); }),
+            "[interpreter] expected numbers, got 1 NaN among the 4 values of log");
+  EXPECT_EQ(testing::message_of<TrainingDiverged>([&] { model(Variable(inputs), {}); }),
+            "evaluation: 1 non-finite values reached the quantizer fc.input_quantizer")
+      << "as the model that it was traced from";
+  EXPECT_TRUE(std::isnan(interpreter.run_all(inputs)[1].span<float>()[1])) << "shows every value";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/captured_work.h"
+#include "steelyard/framework/optimizer.h"
 #include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
@@ -280,13 +281,35 @@ TEST_F(QuantizersOnCuda, StopARunThatMetNan) {
   schedule.on_step_end(report);
   EXPECT_THROW(schedule.on_steps_done(0), TrainingDiverged);
   computed(*twins.gpu, x, kTraining);
-  report.step = ScheduleCallback::kGpuCheckSteps;
+  report.step = kGpuCheckSteps;
   EXPECT_THROW(schedule.on_step_end(report), TrainingDiverged);
   EXPECT_NO_THROW(schedule.on_steps_done(0)) << "counted from anew";
   computed(*twins.gpu, x, kTraining);
-  report.step = ScheduleCallback::kGpuCheckSteps + 1;
+  report.step = kGpuCheckSteps + 1;
   EXPECT_NO_THROW(schedule.on_step_end(report));
   EXPECT_THROW(schedule.on_checkpoint(), TrainingDiverged);
+}
+
+// A program that asks nobody: no pass but an evaluation waits for the GPU to be told.
+TEST_F(QuantizersOnCuda, TellAProgramOfNanWhereItMayWait) {
+  const Twins twins(config_);
+  Tensor x = images(3);
+  x.data<float>()[5] = std::nanf("");
+  const Variable there(x.to(kCudaDevice));
+  EXPECT_THROW((*twins.gpu)(there, {}), TrainingDiverged);
+  EXPECT_NO_THROW((*twins.gpu)(Variable(images(3).to(kCudaDevice)), {}));
+  Sgd optimizer(*twins.gpu);
+  const auto train = [&] {
+    const Variable y = (*twins.gpu)(there, {.training = true});
+    y.backward(Tensor::full(y.shape(), 0, DType::kF32, kCudaDevice));
+    optimizer.step(0);
+  };
+  for (std::int64_t step = 1; step < kGpuCheckSteps; ++step) EXPECT_NO_THROW(train()) << step;
+  EXPECT_THROW(train(), TrainingDiverged);
+  const NoGradGuard no_grad;
+  const CapturedWork recorded(kCudaDevice, [&] { (*twins.gpu)(there, {}); });
+  recorded.run();
+  EXPECT_THROW((*twins.gpu)(there, {}), TrainingDiverged);
 }
 
 // Beside 40,000 products int32 has room for a bias of 26,313 here.
