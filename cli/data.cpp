@@ -4,6 +4,7 @@
 
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
+#include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
@@ -30,12 +31,19 @@ ExitCode show_data(const DataArguments& options, const Registries& registries) {
   if (!recipe.model.onnx) {
     if (const auto note = note_of_channels(splits.train.sample_shape())) print_note(*note);
   }
-  fmt::print("{}", to_string(describe_data(splits), splits, recipe.data.validation));
-  if (options.sheet.empty()) return kDone;
-  validate_options(splits.train, recipe.data.loader);
-  write_file_atomic(options.sheet, encode_png(contact_sheet(splits.train, recipe.data.loader)));
-  fmt::print("contact sheet: {}\n", shown(options.sheet));
-  return kDone;
+  print_notes(splits.notes);
+  const DataReport described = describe_data(splits);
+  fmt::print("{}", to_string(described, recipe.data.validation));
+  if (!options.sheet.empty()) {
+    const Dataset& train = described.splits.train;
+    validate_options(train, recipe.data.loader);
+    write_file_atomic(options.sheet, encode_png(contact_sheet(train, recipe.data.loader)));
+    fmt::print("contact sheet: {}\n", shown(options.sheet));
+  }
+  if (described.faults.empty()) return kDone;
+  return report("failed",
+                fmt::format("{} samples cannot be read, as listed above", described.faults.size()),
+                kFailed);
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <stdexcept>
 
+#include "cli/prediction_chunks.h"
 #include "cli/prediction_inputs.h"
 #include "cli/prediction_output.h"
 #include "cli/python.h"
 #include "cli/run_output.h"
+#include "cli/usage.h"
 #include "cli/verbs.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/interpreter.h"
@@ -26,7 +26,8 @@ namespace steelyard::cli {
 namespace {
 
 constexpr std::int64_t kBatch = 256;
-constexpr std::int64_t kWholeFile = INT64_MAX;
+// Each batch starts a Python.
+constexpr std::int64_t kOnnxBatchBytes = std::int64_t{1} << 28;
 
 struct PredictArguments {
   std::string model;
@@ -34,6 +35,7 @@ struct PredictArguments {
   std::string with;
   std::string format = "text";
   std::string python;
+  bool strict = false;
 };
 
 // Computes outputs from a batch of inputs, which are as in the file.
@@ -41,8 +43,10 @@ struct Predictor {
   SampleForm form;
   OutputKind outputs = OutputKind::kLogits;
   std::int64_t batch = kBatch;
-  std::function<Tensor(const Tensor&)> run;
+  BatchFunction run;
   std::int64_t characters = 0;  // of kCharacters, the blank included
+  // Throws as `run` cannot for a sample that the model does not take. Absent: `run` does.
+  BatchFunction check = {};
 };
 
 SampleForm form_of(const Experiment& experiment) {
@@ -123,9 +127,23 @@ OutputKind exported_outputs_of(const Experiment& experiment) {
   return outputs == OutputKind::kLabels ? OutputKind::kLabelProbabilities : outputs;
 }
 
+// By the checkpoint's model, for normalized inputs.
+Tensor run_model(Module& model, const Tensor& inputs) {
+  const NoGradGuard no_grad;
+  ForwardContext context;
+  return model.forward(Variable(inputs), context).value();
+}
+
+// Whether a sample holds indices, of which only the model knows how many there are.
+bool holds_indices(const Experiment& experiment) {
+  if (!experiment.network()) return false;
+  const std::vector<imports::PortSpec> ports = experiment.network()->input_ports();
+  return std::any_of(ports.begin(), ports.end(), [](const auto& port) { return port.whole(); });
+}
+
 // With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
-                        const std::function<Tensor(const Tensor&)>& run) {
+                        const BatchFunction& run) {
   return {form_of(*experiment), outputs_of(*experiment), batch,
           [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
@@ -141,13 +159,20 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
   // A row for each sample; a sequence keeps its frames.
   Shape sample;
   if (const auto& network = experiment->network()) sample = network->output_sample;
-  Predictor predictor =
-      run_predictor(experiment, kWholeFile, [runtime, path, ports, sample](const Tensor& inputs) {
+  const std::int64_t batch =
+      kOnnxBatchBytes / (shape_size(experiment->input().sample) * std::int64_t{sizeof(float)});
+  Predictor predictor = run_predictor(
+      experiment, std::max(kBatch, batch), [runtime, path, ports, sample](const Tensor& inputs) {
         const Tensor rows =
             deploy::run_onnx(*runtime, path, inputs, deploy::Session::kExact, ports);
         return sample.size() == 2 ? rows.reshape({inputs.dim(0), sample[0], sample[1]}) : rows;
       });
   predictor.outputs = exported_outputs_of(*experiment);
+  if (holds_indices(*experiment)) {
+    predictor.check = [experiment](const Tensor& inputs) {
+      return run_model(experiment->model(), inputs);
+    };
+  }
   return predictor;
 }
 
@@ -203,34 +228,9 @@ Predictor make_predictor(const PredictArguments& options, const Registries& regi
     return onnx_predictor(experiment, path, options.python);
   }
   if (const auto difference = difference_from_plan(*experiment)) print_note(*difference);
-  return run_predictor(experiment, kBatch, [experiment](const Tensor& inputs) {
-    const NoGradGuard no_grad;
-    ForwardContext context;
-    return experiment->model().forward(Variable(inputs), context).value();
+  return run_predictor(experiment, kBatch, [model = experiment->model_in_units()](const Tensor& x) {
+    return run_model(*model, x);
   });
-}
-
-// Finite inputs may still be too large for a model in float.
-void require_finite_outputs(const std::string& file, std::int64_t first, const Tensor& outputs) {
-  const auto values = outputs.span<float>();
-  const auto bad =
-      std::find_if(values.begin(), values.end(), [](float v) { return !std::isfinite(v); });
-  if (bad == values.end()) return;
-  const std::int64_t width = outputs.size() / outputs.dim(0);
-  throw std::runtime_error(fmt::format("{}: sample {}: an output of the model is {}",
-                                       printable(file), first + (bad - values.begin()) / width,
-                                       *bad));
-}
-
-// Samples may hold indices that no table of an imported network has.
-Tensor outputs_of(const Predictor& predictor, const Tensor& inputs, const std::string& file,
-                  std::int64_t first) {
-  try {
-    return predictor.run(inputs);
-  } catch (const std::out_of_range& error) {
-    throw InputError(fmt::format("{}: samples {} to {}: {}", printable(file), first,
-                                 first + inputs.dim(0) - 1, error.what()));
-  }
 }
 
 // Of a regression, those of the columns that it was trained on, where they were those of a table.
@@ -239,35 +239,114 @@ std::vector<std::string> output_names(const Predictor& predictor) {
   return predictor.form.table ? predictor.form.table->target : std::vector<std::string>();
 }
 
+// The inputs of a model, its outputs for them, and their lines.
+class Prediction {
+ public:
+  Prediction(const PredictArguments& options, const Predictor& predictor,
+             const PredictionInputs& inputs)
+      : options_(options),
+        predictor_(predictor),
+        source_(samples_of(inputs.samples)),
+        named_(inputs.named),
+        printer_(value_of<PredictionFormat>(options.format), predictor.outputs,
+                 output_names(predictor), predictor.characters, !options.strict) {}
+
+  // Returns the number of samples that have no prediction. Throws InputError where the input has
+  // none that fits the model, and with --strict at the first that has none.
+  std::int64_t print_all() {
+    for (std::int64_t first = 0; first < source_->size(); first += predictor_.batch) {
+      print(first, outputs_of(first, std::min(first + predictor_.batch, source_->size())));
+    }
+    printer_.finish();
+    return failed_;
+  }
+
+ private:
+  SampleChunk outputs_of(std::int64_t first, std::int64_t end) const {
+    SampleChunk chunk = read_chunk(*source_, first, end);
+    require_no_fault<InputError>(first, chunk);
+    if (predictor_.check) chunk = accepted_by(chunk, predictor_.check);
+    chunk = run_on_chunk(chunk, predictor_.run);
+    require_no_fault<InputError>(first, chunk);
+    // Finite inputs may still be too large for a model in float.
+    chunk = finite_rows(std::move(chunk));
+    require_no_fault<std::runtime_error>(first, chunk);
+    return chunk;
+  }
+
+  template <typename Error>
+  void require_no_fault(std::int64_t first, const SampleChunk& chunk) const {
+    if (!options_.strict) return;
+    const auto fault = std::find_if(chunk.faults.begin(), chunk.faults.end(),
+                                    [](const std::string& f) { return !f.empty(); });
+    if (fault == chunk.faults.end()) return;
+    const std::int64_t sample = first + (fault - chunk.faults.begin());
+    if (fault->starts_with(source_->name(sample))) throw Error(*fault);
+    throw Error(fmt::format("{}: sample {}: {}", printable(options_.file), sample, *fault));
+  }
+
+  void print(std::int64_t first, const SampleChunk& chunk) {
+    Tensor rows = chunk.rows;
+    if (chunk.has_rows() && predictor_.outputs == OutputKind::kCharacters) {
+      rows = frames_of(Variable(rows), predictor_.characters).value();
+    }
+    const std::size_t width = chunk.has_rows() ? row_size(rows) : 0;
+    if (first == 0) {
+      const bool names_values = options_.format == word_of(PredictionFormat::kCsv);
+      printer_.begin(width > 0 || !names_values ? width : row_size(outputs_of_zeros()));
+    }
+    std::size_t row = 0;
+    for (std::size_t i = 0; i < chunk.faults.size(); ++i) {
+      const std::int64_t sample = first + static_cast<std::int64_t>(i);
+      const std::string name = named_ ? source_->name(sample) : std::to_string(sample);
+      if (chunk.faults[i].empty()) {
+        printer_.print(name, rows.span<float>().subspan(row++ * width, width));
+      } else {
+        printer_.print_error(name, without_name(sample, chunk.faults[i]));
+        ++failed_;
+      }
+    }
+  }
+
+  // The line begins with the name already.
+  std::string without_name(std::int64_t sample, const std::string& fault) const {
+    const std::string name = source_->name(sample) + ": ";
+    return fault.starts_with(name) ? fault.substr(name.size()) : fault;
+  }
+
+  // How many outputs there are, where no sample says it.
+  Tensor outputs_of_zeros() const {
+    Shape shape = source_->shape();
+    shape.insert(shape.begin(), 1);
+    return predictor_.run(Tensor::zeros(shape, source_->dtype()));
+  }
+
+  static std::size_t row_size(const Tensor& rows) {
+    return static_cast<std::size_t>(rows.size() / rows.dim(0));
+  }
+
+  const PredictArguments& options_;
+  const Predictor& predictor_;
+  std::shared_ptr<const SampleSource> source_;
+  bool named_;
+  PredictionPrinter printer_;
+  std::int64_t failed_ = 0;
+};
+
 ExitCode predict(const PredictArguments& options, const Registries& registries) {
   if (!options.python.empty() && options.with != "onnx") {
     throw InputError("predict: --python is for --with onnx");
   }
   const Predictor predictor = make_predictor(options, registries);
-  const PredictionInputs inputs = read_prediction_inputs(options.file, predictor.form);
-  const std::int64_t count = inputs.samples.size();
-  PredictionPrinter printer(value_of<PredictionFormat>(options.format), predictor.outputs,
-                            output_names(predictor), predictor.characters);
-  const std::int64_t batch = std::min(predictor.batch, std::max<std::int64_t>(count, 1));
-  for (std::int64_t begin = 0; begin < count; begin += batch) {
-    std::vector<std::int64_t> samples;
-    for (std::int64_t i = begin; i < std::min(begin + batch, count); ++i) samples.push_back(i);
-    const Tensor raw = load_samples(select_samples(inputs.samples, samples)).inputs;
-    require_finite(raw, printable(options.file) + ": inputs from sample " + std::to_string(begin));
-    Tensor outputs = outputs_of(predictor, raw, options.file, begin);
-    if (predictor.outputs == OutputKind::kCharacters) {
-      outputs = frames_of(Variable(outputs), predictor.characters).value();
-    }
-    require_finite_outputs(options.file, begin, outputs);
-    const auto width = static_cast<std::size_t>(outputs.size() / outputs.dim(0));
-    for (std::size_t i = 0; i < samples.size(); ++i) {
-      const std::string name =
-          inputs.named ? inputs.samples.source->name(samples[i]) : std::to_string(samples[i]);
-      printer.print(name, outputs.span<float>().subspan(i * width, width));
-    }
-  }
-  printer.finish();
-  return kDone;
+  const PredictionInputs inputs = read_prediction_inputs(
+      options.file, predictor.form, options.strict ? BadInputs::kRefuse : BadInputs::kKeep);
+  if (inputs.note) print_note(*inputs.note);
+  const std::int64_t failed = Prediction(options, predictor, inputs).print_all();
+  if (failed == 0) return kDone;
+  return report("failed",
+                fmt::format("{}: {} of {} samples have no prediction, their lines say why",
+                            printable(options.file), failed, inputs.samples.size()),
+                kFailed);
 }
 
 }  // namespace
@@ -290,6 +369,11 @@ Verb add_predict(CLI::App& app) {
   verb->add_option("--format", options->format,
                    "text, or csv or json with the probabilities of all classes (default: text)")
       ->check(CLI::IsMember(all_words<PredictionFormat>()));
+  verb->add_flag(
+      "--strict", options->strict,
+      "Stop at the first sample that has no prediction, such as a damaged image or a row "
+      "with a category that training has not seen (default: a line for each, and exit "
+      "code 1 at the end)");
   add_python(*verb, options->python);
   add_threads(*verb);
   return [options](const Registries& registries) { return predict(*options, registries); };

@@ -30,7 +30,16 @@ PredictionInputs of_images(std::vector<std::string> paths, const SampleForm& for
   }
   ImageTransforms transforms = form.transforms.value_or(ImageTransforms{});
   transforms.grey = form.shape[2] == 1;
-  return of_source(image_samples(std::make_shared<ImageFiles>(std::move(paths)), transforms), true);
+  return of_source(
+      image_samples(std::make_shared<ImageFiles>(std::move(paths)), transforms, form.shape), true);
+}
+
+PredictionInputs of_folder(const fs::path& folder, const SampleForm& form, BadInputs bad_inputs) {
+  FoundImages found = find_images(
+      folder, bad_inputs == BadInputs::kKeep ? UnreadableImages::kList : UnreadableImages::kRefuse);
+  PredictionInputs inputs = of_images(std::move(found.paths), form);
+  inputs.note = found.others.note(folder);
+  return inputs;
 }
 
 // The only array, or the one that is called inputs or x_test.
@@ -52,12 +61,13 @@ bool is_table(const fs::path& file, const std::string& kind, const SampleForm& f
          (!form.names.columns.empty() && kind == kCsvKind);
 }
 
-PredictionInputs of_table(const fs::path& file, const SampleForm& form) {
+PredictionInputs of_table(const fs::path& file, const SampleForm& form, BadInputs bad_inputs) {
   if (form.names.columns.empty() || !form.table) {
     throw InputError(printable(file.string()) + ": is a table, the model was not trained on one" +
                      " (a run's folder says its columns)");
   }
-  return of_source(table_features(file, *form.table, form.names), true);
+  const BadRows bad_rows = bad_inputs == BadInputs::kKeep ? BadRows::kKeep : BadRows::kRefuse;
+  return of_source(table_features(file, *form.table, form.names, bad_rows), true);
 }
 
 std::vector<std::string> names_of(const std::vector<NamedInput>& inputs) {
@@ -76,16 +86,16 @@ PredictionInputs of_named_inputs(const fs::path& file, const SampleForm& form) {
                    ", the model takes several inputs: a safetensors or .npz file with them");
 }
 
-PredictionInputs read_file(const fs::path& file, const SampleForm& form) {
+PredictionInputs read_file(const fs::path& file, const SampleForm& form, BadInputs bad_inputs) {
   if (!form.names.inputs.empty() && !is_folder(file)) return of_named_inputs(file, form);
-  if (is_folder(file)) return of_images(image_paths(file), form);
+  if (is_folder(file)) return of_folder(file, form, bad_inputs);
   const std::string kind = kind_of(InputFile(file));
   if (kind.ends_with(" image") && kind != "a GIF image") return of_images({file.string()}, form);
   if (has_image_extension(file.filename().string())) return of_images({file.string()}, form);
   if (kind.starts_with("NumPy array") || kind == "a NumPy array") {
     return of_source(of_arrays(file), false);
   }
-  if (is_table(file, kind, form)) return of_table(file, form);
+  if (is_table(file, kind, form)) return of_table(file, form, bad_inputs);
   PredictionInputs inputs;
   if (kind == kSafetensorsKind || file.extension() == ".safetensors") {
     inputs.samples = load_safetensors_inputs(file);
@@ -130,8 +140,9 @@ void require_fit(const std::string& file, const Dataset& samples, const SampleFo
 
 }  // namespace
 
-PredictionInputs read_prediction_inputs(const fs::path& file, const SampleForm& form) {
-  PredictionInputs inputs = read_file(file, form);
+PredictionInputs read_prediction_inputs(const fs::path& file, const SampleForm& form,
+                                        BadInputs bad_inputs) {
+  PredictionInputs inputs = read_file(file, form, bad_inputs);
   Dataset& samples = inputs.samples;
   if (form.shape.size() == 3) add_channel_dimension(samples);
   // Images that a file holds in one size, as the dataset's.
@@ -141,9 +152,6 @@ PredictionInputs read_prediction_inputs(const fs::path& file, const SampleForm& 
   }
   const std::string name = printable(file.string());
   require_fit(name, samples, form);
-  if (samples.inputs.defined()) require_finite(samples.inputs, name + ": inputs");
-  samples.targets = Tensor::zeros({samples.size()}, DType::kI64);
-  samples.classes = 1;
   return inputs;
 }
 

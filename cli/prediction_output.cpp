@@ -118,12 +118,11 @@ void PredictionPrinter::print_labels(const std::string& sample,
     return;
   }
   if (format_ == PredictionFormat::kCsv) {
-    if (rows_ == 0) print_csv_header(",labels", chances.size());
     std::string labels;
     for (const std::size_t i : said) labels += (labels.empty() ? "" : "|") + class_name(i);
     fmt::print("{},{}", csv_field(sample), csv_field(labels));
     for (const float chance : chances) fmt::print(",{}", chance);
-    fmt::print("\n");
+    fmt::print("{}\n", with_errors_ ? "," : "");
     return;
   }
   fmt::print("{}  ", printable(sample, kMaxPathBytes));
@@ -148,19 +147,47 @@ void PredictionPrinter::print_characters(const std::string& sample, std::span<co
     fmt::print("{}{{\"sample\": {}, \"text\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_text(sample),
                json_text(text));
   } else if (format_ == PredictionFormat::kCsv) {
-    fmt::print("{}{},{}\n", rows_ == 0 ? "sample,text\n" : "", csv_field(sample), csv_field(text));
+    fmt::print("{},{}{}\n", csv_field(sample), csv_field(text), with_errors_ ? "," : "");
   } else {
     fmt::print("{}  {}\n", printable(sample, kMaxPathBytes), printable(text, kMaxPathBytes));
   }
 }
 
-void PredictionPrinter::print_csv_header(const std::string& columns, std::size_t values) const {
-  fmt::print("sample{}", columns);
-  for (std::size_t i = 0; i < values; ++i) {
-    const bool named = outputs_ != OutputKind::kValues || names_values(values);
-    fmt::print(",{}", csv_field(named ? class_name(i) : "output_" + std::to_string(i)));
+std::vector<std::string> PredictionPrinter::csv_columns() const {
+  if (outputs_ == OutputKind::kCharacters) return {"text"};
+  std::vector<std::string> columns;
+  if (classifies()) {
+    columns = {"class", "probability"};
+  } else if (outputs_ != OutputKind::kValues) {
+    columns = {"labels"};
   }
-  fmt::print("\n");
+  for (std::size_t i = 0; i < values_; ++i) {
+    const bool named = outputs_ != OutputKind::kValues || names_values(values_);
+    columns.push_back(named ? class_name(i) : "output_" + std::to_string(i));
+  }
+  return columns;
+}
+
+void PredictionPrinter::begin(std::size_t values) {
+  values_ = values;
+  if (format_ != PredictionFormat::kCsv) return;
+  fmt::print("sample");
+  for (const std::string& column : csv_columns()) fmt::print(",{}", csv_field(column));
+  fmt::print("{}\n", with_errors_ ? ",error" : "");
+}
+
+void PredictionPrinter::print_error(const std::string& sample, const std::string& error) {
+  if (format_ == PredictionFormat::kJson) {
+    fmt::print("{}{{\"sample\": {}, \"error\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_text(sample),
+               json_text(error));
+  } else if (format_ == PredictionFormat::kCsv) {
+    fmt::print("{}{},{}\n", csv_field(sample), std::string(csv_columns().size(), ','),
+               csv_field(error));
+  } else {
+    fmt::print("{}  error: {}\n", printable(sample, kMaxPathBytes),
+               printable(error, kMaxPathBytes));
+  }
+  ++rows_;
 }
 
 void PredictionPrinter::print_json_named(const char* key, std::span<const float> values) const {
@@ -182,13 +209,12 @@ void PredictionPrinter::print_text(const std::string& sample, std::span<const fl
 
 void PredictionPrinter::print_csv(const std::string& sample, std::size_t best,
                                   std::span<const float> values) {
-  if (rows_ == 0) print_csv_header(classifies() ? ",class,probability" : "", values.size());
   fmt::print("{}", csv_field(sample));
   if (classifies()) {
     fmt::print(",{},{}", csv_field(class_name(best)), values[best]);
   }
   for (const float value : values) fmt::print(",{}", value);
-  fmt::print("\n");
+  fmt::print("{}\n", with_errors_ ? "," : "");
 }
 
 void PredictionPrinter::print_json(const std::string& sample, std::size_t best,

@@ -37,15 +37,21 @@ class PredictionPrinter {
  public:
   // `names` are those of the classes, labels or characters, empty: their numbers; or of the values
   // of a regression, which may have none. `characters`: how many there are, of kCharacters.
+  // `with_errors`: whether a sample may have no outputs.
   PredictionPrinter(PredictionFormat format, OutputKind outputs, std::vector<std::string> names,
-                    std::int64_t characters)
+                    std::int64_t characters, bool with_errors)
       : format_(format),
         outputs_(outputs),
         names_(std::move(names)),
-        characters_(static_cast<std::size_t>(characters)) {}
+        characters_(static_cast<std::size_t>(characters)),
+        with_errors_(with_errors) {}
 
+  // Once, before all rows, which have so many outputs.
+  void begin(std::size_t values);
   // The sample by its name, or its number as a text.
   void print(const std::string& sample, std::span<const float> outputs);
+  // What is wrong with a sample that has no outputs.
+  void print_error(const std::string& sample, const std::string& error);
   // Behind the last row.
   void finish();
 
@@ -58,7 +64,8 @@ class PredictionPrinter {
   void print_labels(const std::string& sample, const std::vector<std::size_t>& said,
                     std::span<const float> chances);
   void print_characters(const std::string& sample, std::span<const float> scores);
-  void print_csv_header(const std::string& columns, std::size_t values) const;
+  // Between the sample and its values in CSV: their names.
+  std::vector<std::string> csv_columns() const;
   // The last member of an entry: "key": {"a": 0.5, "b": 1}}
   void print_json_named(const char* key, std::span<const float> values) const;
   std::string class_name(std::size_t index) const;
@@ -72,6 +79,8 @@ class PredictionPrinter {
   OutputKind outputs_;
   std::vector<std::string> names_;
   std::size_t characters_;
+  bool with_errors_;
+  std::size_t values_ = 0;
   std::int64_t rows_ = 0;
 };
 

@@ -5,8 +5,10 @@
  *   ./run < inputs > outputs
  *
  * inputs: float32 numbers, the normalized input of one sample after the other. outputs: the int32
- * codes of each sample's output, the same as in `steelyard verify`. Models with layers in float are
- * refused. docs/exports.md explains the tables, docs/numerics.md the arithmetic.
+ * codes of each sample's output, the same as in `steelyard verify`; of a regression in the units of
+ * its data (STEELYARD_MAPPED_COLUMNS), the result is their value * scale + shift of each column.
+ * Models with layers in float are refused. docs/exports.md explains the tables, docs/numerics.md
+ * the arithmetic.
  */
 #include <math.h>
 #include <stdio.h>

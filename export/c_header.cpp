@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/output_map.h"
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/framework/printable.h"
@@ -108,7 +109,9 @@ std::string filled_up(const Values& values, std::size_t size) {
 
 class HeaderWriter {
  public:
-  explicit HeaderWriter(const Graph& graph) : graph_(graph) {}
+  // `map`: what follows the graph.
+  HeaderWriter(const Graph& graph, const std::optional<OutputMap>& map)
+      : graph_(graph), map_(map) {}
 
   std::string text() {
     out_ = fmt::format(
@@ -165,6 +168,15 @@ class HeaderWriter {
     define("STEELYARD_CLASSIFIES", graph_.target == TargetKind::kClass ? 1 : 0);
     define("STEELYARD_INPUT", graph_.input);
     define("STEELYARD_OUTPUT", graph_.output);
+    if (map_) {
+      out_ +=
+          "/* The result is output * scale + shift of each column of the output, in float. */\n";
+    }
+    define("STEELYARD_MAPPED_COLUMNS", map_ ? static_cast<std::size_t>(map_->scale.size()) : 0);
+    if (map_) {
+      array<float>("float", "steelyard_output_scale", map_->scale.span<float>());
+      array<float>("float", "steelyard_output_shift", map_->shift.span<float>());
+    }
     define("STEELYARD_VALUES", graph_.values.size());
     out_ += "static const steelyard_value steelyard_values[STEELYARD_VALUES] = {\n";
     for (const Value& value : graph_.values) {
@@ -243,12 +255,14 @@ class HeaderWriter {
   }
 
   const Graph& graph_;
+  const std::optional<OutputMap>& map_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string c_refusal(const Graph& graph) {
+std::string c_refusal(const Graph& whole) {
+  const Graph graph = without_output_map(whole);
   for (const Node& node : graph.nodes) {
     const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
                                                     graph.values[node.inputs.back()].shape;
@@ -271,7 +285,7 @@ std::string c_refusal(const Graph& graph) {
 std::string c_header(const Graph& graph) {
   validate(graph);
   if (const std::string why = c_refusal(graph); !why.empty()) throw std::invalid_argument(why);
-  return HeaderWriter(graph).text();
+  return HeaderWriter(without_output_map(graph), output_map(graph)).text();
 }
 
 void write_c_header(const std::filesystem::path& path, const Graph& graph) {

@@ -76,6 +76,19 @@ double r2(const Predictions& predictions, const Dataset& dataset) {
   return sum / static_cast<double>(columns);
 }
 
+// The mean over columns of the root of the mean squared error, in the units of the data.
+double rmse(const Predictions& predictions, const Dataset& dataset) {
+  const auto errors = predictions.squared_errors.span<double>();
+  const std::vector<float>& units = dataset.target_normalization.stddev;
+  // A column may have several values in a sample: those of images.
+  double sum = 0;
+  for (std::size_t c = 0; c < errors.size(); ++c) {
+    const double unit = units.empty() ? 1 : static_cast<double>(units[c % units.size()]);
+    sum += unit * std::sqrt(errors[c] / static_cast<double>(dataset.size()));
+  }
+  return sum / static_cast<double>(errors.size());
+}
+
 std::span<const std::int64_t> text_of(const Tensor& targets, std::int64_t sample) {
   const auto length = static_cast<std::size_t>(targets.dim(1));
   const auto text =
@@ -115,6 +128,7 @@ const std::vector<MetricInfo>& metrics() {
       {"recall", "recall", true, true, macro_recall, kOfEither},
       {"f1", "F1", true, true, macro_f1, kOfEither},
       {"r2", "R2", false, true, r2, kOfValues},
+      {"rmse", "RMSE", false, false, rmse, kOfValues, true},
       {"cer", "character error rate", true, false, character_error_rate, kOfTexts},
   };
   return kMetrics;
@@ -128,6 +142,10 @@ const MetricInfo* find_in(std::span<const MetricInfo> rows, std::string_view nam
 
 std::span<const MetricInfo> own_metrics(const Loss& loss) {
   return loss.own_metrics ? std::span(*loss.own_metrics) : std::span<const MetricInfo>();
+}
+
+Metric measured(const MetricInfo& info, double value) {
+  return {std::string(info.name), value, std::string(info.label), info.percent, info.in_units};
 }
 
 std::vector<ClassScores> scores_of_classes(const Predictions& predictions, const Dataset& dataset) {
@@ -198,8 +216,7 @@ std::vector<Metric> compute_metrics(const Loss& loss, const Predictions& predict
   std::vector<Metric> computed;
   for (const MetricInfo* metric : metrics_of(loss)) {
     if (!metric->value) continue;
-    computed.push_back({std::string(metric->name), metric->value(predictions, dataset),
-                        std::string(metric->label), metric->percent});
+    computed.push_back(measured(*metric, metric->value(predictions, dataset)));
   }
   return computed;
 }
@@ -213,14 +230,16 @@ std::optional<double> value_in(const Metrics& metrics, std::string_view name) {
   return std::nullopt;
 }
 
+std::string metric_number(const Metric& metric) {
+  if (metric.in_units) return fmt::format("{:.5g}", metric.value);
+  return metric.percent ? fmt::format("{:.2f}", metric.value) : fmt::format("{:.4f}", metric.value);
+}
+
 std::string metric_text(const Metric& metric) {
   const MetricInfo* info = metric.label.empty() ? find_metric(metric.name) : nullptr;
-  if (info != nullptr) {
-    return metric_text({metric.name, metric.value, std::string(info->label), info->percent});
-  }
+  if (info != nullptr) return metric_text(measured(*info, metric.value));
   const std::string& label = metric.label.empty() ? metric.name : metric.label;
-  return metric.percent ? fmt::format("{} {:.2f} %", label, metric.value)
-                        : fmt::format("{} {:.4f}", label, metric.value);
+  return label + " " + metric_number(metric) + (metric.percent ? " %" : "");
 }
 
 std::string metrics_text(const Metrics& metrics) {

@@ -22,6 +22,7 @@ struct Metric {
   double value = 0;
   std::string label = {};  // for people; empty: as metric_table() has it
   bool percent = false;    // where there is a label
+  bool in_units = false;   // the same: see MetricInfo
 };
 
 struct Metrics {
@@ -40,6 +41,7 @@ struct MetricInfo {
   std::function<double(const Predictions& predictions, const Dataset& dataset)> value = {};
   // Those that have it, and programs' own with targets of the same kind; empty: all.
   std::span<const Loss::Type> losses = {};
+  bool in_units = false;  // of the data: may have any magnitude
 };
 
 // The table of the library's metrics, `loss` and `top1` first.
@@ -58,7 +60,9 @@ std::vector<Metric> compute_metrics(const Loss& loss, const Predictions& predict
 // The value of a metric; nothing if it was not measured.
 std::optional<double> value_in(const Metrics& metrics, std::string_view name);
 
-// "top-1 93.20 %", "R2 0.913".
+// "93.20" of a percentage, "0.9130", or five digits of what has units: "21345".
+std::string metric_number(const Metric& metric);
+// "top-1 93.20 %", "R2 0.9130".
 std::string metric_text(const Metric& metric);
 // All of them after the loss: ", top-1 93.20 %, top-5 ...".
 std::string metrics_text(const Metrics& metrics);

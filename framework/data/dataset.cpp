@@ -8,6 +8,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/data/targets.h"
@@ -339,7 +340,12 @@ Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> ind
                               std::to_string(dataset.size()));
     }
   }
-  Dataset selected{{}, select_rows(dataset.targets, indices), dataset.classes, {}, dataset.names};
+  Dataset selected{{},
+                   select_rows(dataset.targets, indices),
+                   dataset.classes,
+                   {},
+                   dataset.names,
+                   dataset.target_normalization};
   if (dataset.source) {
     selected.source = std::make_shared<SelectedSamples>(
         dataset.source, std::vector<std::int64_t>(indices.begin(), indices.end()));
@@ -405,6 +411,28 @@ Normalization compute_normalization(const Dataset& dataset) {
   const std::shared_ptr<const SampleSource> source = samples_of(dataset);
   return source->dtype() == DType::kF32 ? normalization_of_floats(*source)
                                         : normalization_of_bytes(*source);
+}
+
+Normalization compute_target_normalization(const Dataset& dataset) {
+  const Tensor& targets = dataset.targets;
+  if (!targets.defined() || targets.dtype() != DType::kF32 || targets.rank() < 2 ||
+      targets.size() == 0) {
+    throw std::invalid_argument("[compute_target_normalization] expected targets f32 [N, columns]");
+  }
+  return normalization_of_floats(TensorSamples(targets));
+}
+
+void normalize_targets(Dataset& dataset, const Normalization& normalization) {
+  if (normalization.mean.empty() || dataset.size() == 0) return;
+  const Tensor& targets = dataset.targets;
+  const auto columns = std::ssize(normalization.mean);
+  if (targets.dtype() != DType::kF32 || targets.rank() < 2 || targets.dim(-1) != columns) {
+    throw InputError("targets: expected f32 [N, " + std::to_string(columns) + "], got " +
+                     std::string(dtype_name(targets.dtype())) + " " +
+                     shape_string(targets.shape()));
+  }
+  dataset.targets = normalized(targets, normalization);
+  dataset.target_normalization = normalization;
 }
 
 }  // namespace steelyard

@@ -18,6 +18,15 @@ namespace steelyard {
 // The most classes that a dataset or a model may have.
 inline constexpr std::int64_t kMaxClasses = 65536;
 
+// y = (x - mean) / stddev per channel (the last dimension of a sample); u8 inputs are scaled by
+// 1/255 first. Empty vectors mean no normalization.
+struct Normalization {
+  std::vector<float> mean;
+  std::vector<float> stddev;
+
+  bool operator==(const Normalization& other) const = default;
+};
+
 // Samples and what they should give. Copies share storage.
 struct Dataset {
   Tensor inputs;   // u8 or f32, [N, ...] (sample_source.h); undefined where there is a source
@@ -25,6 +34,7 @@ struct Dataset {
   std::int64_t classes = 0;                         // 0 for regression; characters of a text
   std::shared_ptr<const SampleSource> source = {};  // of samples that are not held in memory
   DatasetNames names = {};
+  Normalization target_normalization = {};  // that normalize_targets() has applied
 
   std::int64_t size() const;
   // Of the inputs, wherever they are; `sample_shape` is that of one of them.
@@ -46,6 +56,7 @@ Dataset load_samples(const Dataset& dataset);
 struct DatasetSplits {
   Dataset train;
   Dataset test;
+  std::vector<std::string> notes = {};  // what the user should know, a line each
 };
 
 // The parts of a dataset that are read.
@@ -92,17 +103,14 @@ void require_strata(const Dataset& dataset);
 std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t seed,
                                              std::uint64_t stream);
 
-// y = (x - mean) / stddev per channel (the last dimension of the inputs); u8 inputs are scaled by
-// 1/255 first. Empty vectors mean no normalization.
-struct Normalization {
-  std::vector<float> mean;
-  std::vector<float> stddev;
-
-  bool operator==(const Normalization& other) const = default;
-};
-
 // Population mean and standard deviation over every sample and pixel, in double. A constant channel
 // gets stddev 1. Reads the samples of a source once (u8) or twice (f32).
 Normalization compute_normalization(const Dataset& dataset);
+// The same of targets that are numbers, per column (their last dimension), which are in memory.
+Normalization compute_target_normalization(const Dataset& dataset);
+
+// Replaces targets f32 [N, ..., columns] by (target - mean) / stddev, in double and rounded once.
+// Throws InputError on another number of columns.
+void normalize_targets(Dataset& dataset, const Normalization& normalization);
 
 }  // namespace steelyard

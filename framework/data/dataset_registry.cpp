@@ -8,6 +8,7 @@
 #include "steelyard/framework/data/cifar.h"
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/data/images/image_folder.h"
+#include "steelyard/framework/data/known_classes.h"
 #include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/data/shards/shard_dataset.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
@@ -80,9 +81,12 @@ void transform(const DatasetRequest& request, DatasetSplits& splits) {
   }
 }
 
-// Names for labels that a dataset has as numbers.
-void name_numbers(const DatasetRequest& request, Dataset& dataset) {
-  const std::vector<std::string>& names = request.known_classes();
+// Names for labels that a dataset has as numbers: `classes`, unless the request has others.
+void name_numbers(const DatasetRequest& request, const std::vector<std::string>& classes,
+                  Dataset& dataset) {
+  const std::vector<std::string>& asked = request.known_classes();
+  const bool own = asked.empty() && !request.names && !request.without_names;
+  const std::vector<std::string>& names = own ? classes : asked;
   if (names.empty() || dataset.size() == 0 || !dataset.names.classes.empty()) return;
   if (dataset.classes == 0) {
     if (request.names) return;
@@ -101,9 +105,10 @@ void name_numbers(const DatasetRequest& request, Dataset& dataset) {
 
 }  // namespace
 
-void DatasetRegistry::add(std::string name, std::filesystem::path default_path, Loader loader) {
-  const auto [row, added] =
-      rows_.try_emplace(std::move(name), Row{std::move(default_path), std::move(loader)});
+void DatasetRegistry::add(std::string name, std::filesystem::path default_path, Loader loader,
+                          std::vector<std::string> classes) {
+  const auto [row, added] = rows_.try_emplace(
+      std::move(name), Row{std::move(default_path), std::move(loader), std::move(classes)});
   if (!added) throw std::invalid_argument("[dataset_registry] '" + row->first + "' is taken");
 }
 
@@ -117,8 +122,9 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
       with_memory_for("dataset '" + name + "'", [&] { return row->second.loader(request); });
   convert_targets(splits.train, request.targets);
   convert_targets(splits.test, request.targets);
-  name_numbers(request, splits.train);
-  name_numbers(request, splits.test);
+  for (Dataset* dataset : {&splits.train, &splits.test}) {
+    name_numbers(request, row->second.classes, *dataset);
+  }
   set_test_aside(request, splits);
   require_named_inputs(request, splits);
   add_channels(request, splits);
@@ -144,10 +150,11 @@ std::vector<std::string> DatasetRegistry::names() const {
 
 DatasetRegistry builtin_datasets() {
   DatasetRegistry registry;
-  registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist", load_fashion_mnist);
+  registry.add("fashion_mnist", "/usr/share/datasets/fashion-mnist", load_fashion_mnist,
+               fashion_mnist_classes());
   registry.add("idx", "", load_idx);
-  registry.add("cifar10", "", load_cifar10);
-  registry.add("cifar100", "", load_cifar100);
+  registry.add("cifar10", "", load_cifar10, cifar10_classes());
+  registry.add("cifar100", "", load_cifar100, cifar100_classes());
   registry.add("safetensors", "", load_safetensors_dataset);
   registry.add("images", "", load_images);
   registry.add("shards", "", load_shards);

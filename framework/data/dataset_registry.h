@@ -17,8 +17,10 @@ class DatasetRegistry {
  public:
   using Loader = std::function<DatasetSplits(const DatasetRequest&)>;
 
-  // An empty default path makes the path mandatory. Throws std::invalid_argument on a taken name.
-  void add(std::string name, std::filesystem::path default_path, Loader loader);
+  // An empty default path makes the path mandatory. `classes` are the names of a dataset whose
+  // files have numbers only. Throws std::invalid_argument on a taken name.
+  void add(std::string name, std::filesystem::path default_path, Loader loader,
+           std::vector<std::string> classes = {});
   // Loads and validates both splits; an empty `path` takes the default. Images in memory are
   // transformed as the request says, and its test samples are set aside where the dataset has no
   // test set. Throws InputError for an unknown name (with the known ones), a missing path, and
@@ -33,6 +35,7 @@ class DatasetRegistry {
   struct Row {
     std::filesystem::path default_path;
     Loader loader;
+    std::vector<std::string> classes;
   };
   std::map<std::string, Row> rows_;
 };

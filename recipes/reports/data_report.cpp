@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <memory>
 #include <unordered_map>
 
@@ -92,32 +91,32 @@ void add_sizes(const Origins& origins, DataReport& report) {
   }
 }
 
-// Reads every sample, as evaluation does. Throws InputError that says what is wrong with each that
-// cannot be read.
-void require_readable(const std::vector<const SampleSource*>& sources) {
-  constexpr std::size_t kMost = 10;
-  std::vector<std::string> faults;
-  for (const SampleSource* source : sources) {
-    std::vector<std::string> of_samples(static_cast<std::size_t>(source->size()));
-    in_parallel(source->size(), [&](std::int64_t i) {
-      std::string values(static_cast<std::size_t>(sample_bytes(*source)), '\0');
-      try {
-        source->read(i, nullptr, values.data());
-      } catch (const InputError& error) {
-        of_samples[static_cast<std::size_t>(i)] = error.what();
-      }
-    });
-    std::copy_if(of_samples.begin(), of_samples.end(), std::back_inserter(faults),
-                 [](const std::string& fault) { return !fault.empty(); });
+// What is wrong with each sample, read as evaluation does it; empty: nothing.
+std::vector<std::string> faults_of(const SampleSource& source) {
+  std::vector<std::string> faults(static_cast<std::size_t>(source.size()));
+  in_parallel(source.size(), [&](std::int64_t i) {
+    std::string values(static_cast<std::size_t>(sample_bytes(source)), '\0');
+    try {
+      source.read(i, nullptr, values.data());
+    } catch (const InputError& error) {
+      faults[static_cast<std::size_t>(i)] = error.what();
+    }
+  });
+  return faults;
+}
+
+// Appends the faults of the dataset's samples; gives the others.
+Dataset without_faults(const Dataset& dataset, std::vector<std::string>& faults) {
+  std::vector<std::int64_t> good;
+  std::vector<std::string> of_samples = faults_of(*samples_of(dataset));
+  for (std::size_t i = 0; i < of_samples.size(); ++i) {
+    if (of_samples[i].empty()) {
+      good.push_back(static_cast<std::int64_t>(i));
+    } else {
+      faults.push_back(std::move(of_samples[i]));
+    }
   }
-  if (faults.empty()) return;
-  if (faults.size() == 1) throw InputError(faults[0]);
-  std::string text = std::to_string(faults.size()) + " samples cannot be read";
-  for (std::size_t i = 0; i < std::min(faults.size(), kMost); ++i) {
-    text += (i == 0 ? ": " : "; ") + faults[i];
-  }
-  if (faults.size() > kMost) text += fmt::format("; ... {} more", faults.size() - kMost);
-  throw InputError(text);
+  return select_samples(dataset, good);
 }
 
 std::string numbers_text(const std::vector<float>& values) {
@@ -170,10 +169,10 @@ std::string columns_text(const std::vector<TableColumn>& columns) {
   return text;
 }
 
-}  // namespace
-
-DataReport describe_data(const DatasetSplits& splits) {
-  DataReport report{.train_counts = class_counts(splits.train),
+// Throws InputError where a sample cannot be read.
+DataReport described(const DatasetSplits& splits) {
+  DataReport report{.splits = splits,
+                    .train_counts = class_counts(splits.train),
                     .test_counts = class_counts(splits.test)};
   // One reading for all: decoding takes long.
   const auto train = std::make_shared<NotedSamples>(samples_of(splits.train));
@@ -181,20 +180,47 @@ DataReport describe_data(const DatasetSplits& splits) {
   noted.inputs = Tensor();
   noted.source = train;
   const NotedSamples test(samples_of(splits.test));
-  try {
-    report.statistics = compute_normalization(noted);
-  } catch (const InputError&) {
-    require_readable({train.get(), &test});  // the first one is not all there is to repair
-    throw;
-  }
-  require_readable({&test});
+  report.statistics = compute_normalization(noted);
+  in_parallel(test.size(), [&](std::int64_t i) {
+    std::string values(static_cast<std::size_t>(sample_bytes(test)), '\0');
+    test.read(i, nullptr, values.data());
+  });
   for (const auto* origins : {&train->origins(), &test.origins()}) add_sizes(*origins, report);
   find_duplicates(splits, train->origins(), test.origins(), report);
   return report;
 }
 
-std::string to_string(const DataReport& report, const DatasetSplits& splits,
-                      std::int64_t validation) {
+std::string faults_text(const std::vector<std::string>& faults) {
+  constexpr std::size_t kMost = 1000;
+  if (faults.empty()) return "";
+  std::string text =
+      fmt::format("samples that cannot be read, and count nowhere here: {}\n", faults.size());
+  for (std::size_t i = 0; i < std::min(faults.size(), kMost); ++i) text += "  " + faults[i] + "\n";
+  return faults.size() > kMost ? text + fmt::format("  ... {} more\n", faults.size() - kMost)
+                               : text;
+}
+
+}  // namespace
+
+DataReport describe_data(const DatasetSplits& splits) {
+  try {
+    return described(splits);
+  } catch (const InputError&) {  // of the first sample that cannot be read
+    std::vector<std::string> faults;
+    const DatasetSplits good{without_faults(splits.train, faults),
+                             without_faults(splits.test, faults)};
+    if (faults.empty()) throw;
+    if (good.train.size() == 0) {
+      throw InputError("no training sample can be read, the first: " + faults[0]);
+    }
+    DataReport report = described(good);
+    report.faults = std::move(faults);
+    return report;
+  }
+}
+
+std::string to_string(const DataReport& report, std::int64_t validation) {
+  const DatasetSplits& splits = report.splits;
   const auto samples = [](const Dataset& d) {
     return fmt::format("{} samples {} {}", d.size(), dtype_name(d.dtype()),
                        shape_string(d.sample_shape()));
@@ -218,10 +244,12 @@ std::string to_string(const DataReport& report, const DatasetSplits& splits,
   text += fmt::format("test samples that are training samples too: {}\n",
                       report.tested_and_trained.size());
   text += pairs_text(report.tested_and_trained, "is");
-  if (report.of_two_targets.empty()) return text;
-  text += fmt::format("training samples that are there before, with another target: {}\n",
-                      report.of_two_targets.size());
-  return text + pairs_text(report.of_two_targets, "and");
+  if (!report.of_two_targets.empty()) {
+    text += fmt::format("training samples that are there before, with another target: {}\n",
+                        report.of_two_targets.size());
+    text += pairs_text(report.of_two_targets, "and");
+  }
+  return text + faults_text(report.faults);
 }
 
 }  // namespace steelyard

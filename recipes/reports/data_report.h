@@ -12,6 +12,7 @@
 namespace steelyard {
 
 struct DataReport {
+  DatasetSplits splits = {};  // the samples that can be read, which all else is about
   // Samples of each class; empty for a regression.
   std::vector<std::int64_t> train_counts = {};
   std::vector<std::int64_t> test_counts = {};
@@ -24,12 +25,12 @@ struct DataReport {
   using Pair = std::array<std::string, 2>;
   std::vector<Pair> tested_and_trained = {};
   std::vector<Pair> of_two_targets = {};
+  std::vector<std::string> faults = {};  // what is wrong with each of the other samples
 };
 
-// Reads every sample. Throws InputError that names all that cannot be read, up to ten.
+// Reads every sample. Throws InputError where no training sample can be read.
 DataReport describe_data(const DatasetSplits& splits);
 
-std::string to_string(const DataReport& report, const DatasetSplits& splits,
-                      std::int64_t validation);
+std::string to_string(const DataReport& report, std::int64_t validation);
 
 }  // namespace steelyard

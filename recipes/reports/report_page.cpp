@@ -312,8 +312,7 @@ std::string accuracies(const RunReport& report) {
             cell(top1 && !first ? fmt::format("{:+.2f}", *row.metrics.top1 - base) : "–") +
             cell(fmt::format("{:.4f}", row.metrics.loss));
     for (const Metric& metric : row.metrics.more) {
-      html += cell(metric.percent ? fmt::format("{:.2f}", metric.value)
-                                  : fmt::format("{:.4f}", metric.value));
+      html += cell(metric_number(metric));
     }
     html += "</tr>\n";
   }

@@ -29,14 +29,18 @@ constexpr std::uint64_t kMaxSummaryBytes = 1 << 20;
 // The integer model as a module, so that it is evaluated as the others are.
 class Deployed : public Module {
  public:
-  explicit Deployed(deploy::Graph graph) : interpreter_(std::move(graph), deploy::Engine::kFast) {}
+  // `targets`: how those are normalized that its outputs are compared with.
+  Deployed(deploy::Graph graph, Normalization targets)
+      : interpreter_(std::move(graph), deploy::Engine::kFast), targets_(std::move(targets)) {}
   Variable forward(const Variable& x, ForwardContext&) override {
-    return Variable(interpreter_.run(x.value()));
+    const Tensor outputs = interpreter_.run(x.value());
+    return Variable(targets_.mean.empty() ? outputs : normalized(outputs, targets_));
   }
   std::string type_name() const override { return "Deployed"; }
 
  private:
   deploy::Interpreter interpreter_;
+  Normalization targets_;
 };
 
 bool is_written_by_runs(const std::string& extension) {
@@ -402,7 +406,7 @@ class Reporter {
       deploy::Graph graph = deployed_graph(experiment);
       integer_bytes_ = deploy::parameter_bytes(graph);
       const bool exported = is_exported(graph, checkpoint);
-      Deployed deployed(std::move(graph));
+      Deployed deployed(std::move(graph), experiment.target_normalization());
       add(exported ? "integer, export/model.safetensors" : "integer, as export would write it",
           deployed);
     });

@@ -58,7 +58,7 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   const std::optional<Tensor> input = calibrated_on(*model, experiment.input().batch(1));
   if (!input) return std::nullopt;  // the trained weights are checked when they are exported
   try {
-    const std::shared_ptr<Module> deployed = experiment.with_head(model);
+    const std::shared_ptr<Module> deployed = experiment.as_deployed(model);
     const deploy::Graph graph = deploy::trace(*deployed, *input, experiment.recipe().name).graph;
     deploy::require_constants(graph, *deployed, *input);
     return refusal_of(graph, formats);

@@ -98,7 +98,9 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
       loader_options_(recipe_.data.loader),
       loss_(recipe_.train.trainer.loss) {
   if (weights == InitialWeights::kRecipe && network.empty()) use_exported_data(registries);
-  load_data(registries, exported_ ? KnownData{.class_names = exported_->class_names} : known);
+  KnownData of_file;  // names keep the order of its classes
+  if (exported_ && !exported_->class_names.empty()) of_file.class_names = exported_->class_names;
+  load_data(registries, exported_ ? of_file : known);
   release_cached_memory();  // the training set before it was split
   load_network(network);
   note_activation();
@@ -130,9 +132,11 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
     : recipe_(std::move(recipe)),
       input_(record.input),
       loader_options_(recipe_.data.loader),
+      target_normalization_(record.target_normalization),
       loss_(recipe_.train.trainer.loss) {
   if (data == RunData::kAll) {
-    load_data(registries, {record.normalization, record.input.names.classes});
+    load_data(registries,
+              {record.normalization, record.target_normalization, record.input.names.classes});
     release_cached_memory();
     require_input_of(record, train_);
   } else {
@@ -145,8 +149,8 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
 }
 
 RunRecord Experiment::record() const {
-  return {input_,   normalization(), data_digest(), essential_recipe(recipe_),
-          sources_, network_text()};
+  return {input_,   normalization(), data_digest(),        essential_recipe(recipe_),
+          sources_, network_text(),  target_normalization_};
 }
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {

@@ -1,6 +1,7 @@
 // From a recipe to everything a run needs: data, model, quantization, optimizer, schedules.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -35,10 +36,12 @@ enum class RunData {
   kAll
 };
 
-// What a checkpoint says about the data that its weights come from.
+// What a checkpoint says about the data that its weights come from. What is absent is chosen as for
+// a new run; what is there and empty, the run did without.
 struct KnownData {
   std::optional<Normalization> normalization = {};
-  std::vector<std::string> class_names = {};
+  std::optional<Normalization> target_normalization = {};
+  std::optional<std::vector<std::string>> class_names = {};
 };
 
 // The objects of a recipe: data, model, optimizer, callbacks. Throws InputError for whatever does
@@ -74,9 +77,11 @@ class Experiment {
   // Whether the network's last activation is left to the loss (imports::GraphSpec::head).
   bool leaves_head() const;
   // The model, or another one of this recipe, as it is deployed: with the activation that the loss
-  // contains.
-  std::shared_ptr<Module> deployed_model() const { return with_head(model_); }
-  std::shared_ptr<Module> with_head(std::shared_ptr<Module> model) const;
+  // contains, or with outputs in the units of the data's targets.
+  std::shared_ptr<Module> deployed_model() const { return as_deployed(model_); }
+  std::shared_ptr<Module> as_deployed(std::shared_ptr<Module> model) const;
+  // The same without that activation.
+  std::shared_ptr<Module> model_in_units() const { return in_units(model_); }
   // A line beneath the plan's table, where there is one.
   void add_plan_note(std::string note);
   // A line beneath the plan's table, or for a float run a note for the user.
@@ -86,7 +91,12 @@ class Experiment {
   const Dataset& test() const { return test_; }
   const Normalization& normalization() const { return loader_options_.normalization; }
   // For other experiments with this one's weights.
-  KnownData known_data() const { return {normalization(), input_.names.classes}; }
+  KnownData known_data() const {
+    return {normalization(), target_normalization_, input_.names.classes};
+  }
+  // That the targets of train(), validation() and test() have, and the model's outputs; empty where
+  // they are as the data has them.
+  const Normalization& target_normalization() const { return target_normalization_; }
   // Goes on with that of a checkpoint.
   void normalize_as(const Normalization& normalization);
   const LoaderOptions& loader_options() const { return loader_options_; }
@@ -152,6 +162,12 @@ class Experiment {
   void compare_exported_data();
   void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
+  // With the numbers of init.checkpoint, where its outputs have them, else of the training set.
+  Normalization target_normalization_of(const Dataset& train);
+  // Where nothing is known of it; completes the recipe.
+  void choose_target_normalization(const Registries& registries, const Dataset& train);
+  void normalize_all_targets();
+  std::shared_ptr<Module> in_units(std::shared_ptr<Module> model) const;
   // {train, validation}. Throws InputError where there are too few samples.
   std::pair<Dataset, Dataset> split_train(const Dataset& train) const;
   void weigh_classes();
@@ -217,10 +233,12 @@ class Experiment {
 
   Recipe recipe_;
   Dataset train_, validation_, test_;  // undefined where they were not loaded
+  std::array<Tensor, 2> raw_targets_;  // of train_ and validation_, as the data has them
   InputFormat input_;
   mutable std::string data_digest_;  // once it was asked for
   std::vector<std::string> notes_;
   LoaderOptions loader_options_;
+  Normalization target_normalization_;
   Loss loss_;
   std::shared_ptr<Module> model_;
   std::optional<qat::Plan> plan_;

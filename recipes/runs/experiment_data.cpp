@@ -2,6 +2,7 @@
 // classes.
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>  // IWYU pragma: keep
 
 #include "steelyard/export/preprocessing_json.h"
@@ -141,11 +142,6 @@ void Experiment::compare_exported_data() {
                 /*refuses=*/true);
 }
 
-const std::string& Experiment::data_digest() const {
-  if (data_digest_.empty()) data_digest_ = digest_of(std::array{train_, validation_});
-  return data_digest_;
-}
-
 void Experiment::normalize_as(const Normalization& normalization) {
   loader_options_.normalization = normalization;
 }
@@ -199,6 +195,7 @@ void Experiment::load_test(const Registries& registries, const RunRecord& record
     test_.classes = std::max(test_.classes, record.input.classes);
   }
   require_input_of(record, test_);
+  normalize_all_targets();
 }
 
 void Experiment::load_data(const Registries& registries, const KnownData& known) {
@@ -206,8 +203,10 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   // A run that is continued has them in its checkpoint, should their file be gone.
   const bool are_known =
       data.class_names ? !path_exists(*data.class_names) : recipe_.model.onnx.has_value();
+  const bool without_names = known.class_names && known.class_names->empty();
   DatasetSplits splits = load_splits(recipe_, registries.datasets, DatasetParts::kAll, nullptr,
-                                     are_known ? known.class_names : std::vector<std::string>());
+                                     are_known || without_names ? known.class_names : std::nullopt);
+  std::move(splits.notes.begin(), splits.notes.end(), std::back_inserter(notes_));
   loader_options_.normalization = normalization_of(splits.train, known.normalization);
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;
@@ -216,8 +215,14 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
     if (auto note = note_of_channels(input_.sample)) notes_.push_back(std::move(*note));
   }
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
+  if (known.target_normalization) {
+    target_normalization_ = *known.target_normalization;
+  } else {
+    choose_target_normalization(registries, splits.train);
+  }
   test_ = splits.test;
   std::tie(train_, validation_) = split_train(splits.train);
+  normalize_all_targets();
   const YamlNode* given = recipe_.given.find("data");
   const bool by_default = given == nullptr || given->find("validation") == nullptr;
   if (by_default && validation_.size() > train_.size()) {

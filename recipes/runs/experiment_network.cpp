@@ -6,6 +6,7 @@
 #include "steelyard/framework/training_words.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/recipes/models/imported_model.h"
+#include "steelyard/recipes/models/target_units.h"
 #include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {
@@ -72,8 +73,12 @@ void Experiment::load_imported_weights() {
   }
 }
 
-std::shared_ptr<Module> Experiment::with_head(std::shared_ptr<Module> model) const {
-  return leaves_head() ? with_output_activation(*network_, std::move(model)) : model;
+std::shared_ptr<Module> Experiment::as_deployed(std::shared_ptr<Module> model) const {
+  return in_units(leaves_head() ? with_output_activation(*network_, std::move(model)) : model);
+}
+
+std::shared_ptr<Module> Experiment::in_units(std::shared_ptr<Module> model) const {
+  return in_units_of_targets(std::move(model), target_normalization_);
 }
 
 std::string Experiment::activation_of_loss() const {

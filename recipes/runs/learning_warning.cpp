@@ -25,10 +25,7 @@ std::string warning_of_no_learning(Experiment& experiment, const Metrics& final)
           ? "; if the training loss is far lower, schedule.reestimate_bn may help: after few steps "
             "the running statistics of batch norms lag behind"
           : "",
-      large
-          ? "; the targets are large and not normalized: divide them in the data, so that they are "
-            "near 1"
-          : "");
+      large ? "; the targets are large and not normalized: data.normalize_targets does that" : "");
 }
 
 }  // namespace steelyard

@@ -72,7 +72,9 @@ LoadedRun load_run(const std::filesystem::path& folder, const std::string& check
     }
   } else {
     run.experiment =
-        std::make_unique<Experiment>(std::move(recipe), registries, InitialWeights::kLater);
+        std::make_unique<Experiment>(std::move(recipe), registries, InitialWeights::kLater, "",
+                                     KnownData{.target_normalization = Normalization{},
+                                               .class_names = std::vector<std::string>()});
     run.notes.push_back(name +
                         ": an earlier version wrote it, without its normalization, which is taken "
                         "from the recipe and the training data that is there now");

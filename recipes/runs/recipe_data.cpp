@@ -68,11 +68,12 @@ const std::string& place_of(const std::string& message, const YamlNode& data, bo
 
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets, DatasetParts parts,
                           const InputFormat* trained_on,
-                          const std::vector<std::string>& class_names) {
+                          const std::optional<std::vector<std::string>>& class_names) {
   const DataSpec& data = recipe.data;
   const std::vector<std::string> names = datasets.names();
   const bool known = std::find(names.begin(), names.end(), data.dataset) != names.end();
-  const TargetOptions targets = target_options(recipe, trained_on, class_names);
+  const TargetOptions targets =
+      target_options(recipe, trained_on, class_names.value_or(std::vector<std::string>()));
   try {
     // Absolute, so that a message says where the dataset was looked for.
     return datasets.load(
@@ -89,6 +90,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .sequences =
              takes_sequences(recipe.model) && (!trained_on || trained_on->sample.size() != 3),
          .options = data.dataset_options,
+         .without_names = class_names && class_names->empty() && !data.class_names,
          .names = trained_on ? std::optional(trained_on->names) : std::nullopt});
   } catch (const InputError& error) {
     const YamlNode& table = *recipe.resolved.find("data");

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/recipes/runs/run_record.h"
@@ -12,11 +13,12 @@ namespace steelyard {
 
 // Both sets, before validation samples are set aside. `trained_on`: the record of a trained model,
 // whose samples these should be. `class_names`: those of model.onnx or of a run that is continued,
-// in place of a list of the data. Throws InputError that begins with the place in the recipe.
+// in place of a list of the data; empty where that has none. Throws InputError that begins with the
+// place in the recipe.
 DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
                           DatasetParts parts = DatasetParts::kAll,
                           const InputFormat* trained_on = nullptr,
-                          const std::vector<std::string>& class_names = {});
+                          const std::optional<std::vector<std::string>>& class_names = {});
 
 // A note where samples look like images with their channels first; nothing for others.
 std::optional<std::string> note_of_channels(const Shape& sample);

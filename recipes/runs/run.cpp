@@ -122,6 +122,7 @@ Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registri
     for (const auto& [section, key] : kExportedKeys) take(section, key);
   }
   if (recipe.calibrates) take("calibrate", "batches");
+  take("data", "normalize_targets");
   return complete ? std::move(recipe) : read_recipe(std::move(document), registries);
 }
 
@@ -130,14 +131,13 @@ Experiment continued(Recipe recipe, const Registries& registries,
                      const std::filesystem::path& folder) {
   const std::filesystem::path last = folder / run_files::kLast;
   const TensorFileMetadata metadata = load_checkpoint_metadata(last);
-  if (recipe.model.onnx || recipe.calibrates) {
-    recipe = completed(std::move(recipe), recipe_of_run(folder, registries), registries);
-  }
+  recipe = completed(std::move(recipe), recipe_of_run(folder, registries), registries);
   return {std::move(recipe),
           registries,
           InitialWeights::kLater,
           network_in(metadata),
           {normalization_in(metadata, last.string()),
+           target_normalization_in(metadata, last.string()).value_or(Normalization{}),
            dataset_names_in(metadata, last.string()).classes}};
 }
 

@@ -58,14 +58,17 @@ void validate(const InputFormat& input) {
           std::to_string(input.classes) + " classes");
 }
 
-void validate(const Normalization& normalization, const Shape& sample) {
+bool is_valid(const Normalization& normalization) {
   const auto& [mean, stddev] = normalization;
   const auto finite = [](float v) { return std::isfinite(v); };
-  require(
-      mean.size() == stddev.size() && (mean.empty() || std::ssize(mean) == channels_of(sample)) &&
-          std::all_of(mean.begin(), mean.end(), finite) &&
-          std::all_of(stddev.begin(), stddev.end(), [&](float v) { return finite(v) && v > 0; }),
-      "a normalization that does not fit the samples");
+  return mean.size() == stddev.size() && std::all_of(mean.begin(), mean.end(), finite) &&
+         std::all_of(stddev.begin(), stddev.end(), [&](float v) { return finite(v) && v > 0; });
+}
+
+void validate(const Normalization& normalization, const Shape& sample) {
+  const std::int64_t channels = std::ssize(normalization.mean);
+  require(is_valid(normalization) && (channels == 0 || channels == channels_of(sample)),
+          "a normalization that does not fit the samples");
 }
 
 void validate(const DatasetNames& names, const InputFormat& input) {
@@ -113,6 +116,7 @@ struct DataRecord {
   InputFormat input;
   Normalization normalization;
   std::string digest;
+  Normalization target_normalization = {};
 };
 
 DataRecord parsed_data(const std::string& text) {
@@ -128,6 +132,13 @@ DataRecord parsed_data(const std::string& text) {
   json.at("std").get_to(data.normalization.stddev);
   json.at("sha256").get_to(data.digest);
   data.input.names = names_in(json);
+  if (json.contains("target_mean")) {
+    json.at("target_mean").get_to(data.target_normalization.mean);
+    json.at("target_std").get_to(data.target_normalization.stddev);
+  }
+  require(is_valid(data.target_normalization) &&
+              (data.target_normalization.mean.empty() || data.input.classes == 0),
+          "a normalization of targets that does not fit");
   validate(data.input);
   validate(data.input.names, data.input);
   validate(data.normalization, data.input.sample);
@@ -262,6 +273,10 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
             {"mean", record.normalization.mean},
             {"std", record.normalization.stddev},
             {"sha256", record.data_digest}};
+  if (!record.target_normalization.mean.empty()) {
+    data["target_mean"] = record.target_normalization.mean;
+    data["target_std"] = record.target_normalization.stddev;
+  }
   add_names(record.input.names, data);
   metadata[kDataKey] = data.dump();
   metadata[kRecipeKey] = to_yaml(record.recipe);
@@ -279,7 +294,8 @@ std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std
                    data->digest,
                    recipe_in(recipe->second, source + ": metadata 'recipe'", registries),
                    sources_in(metadata, source),
-                   network_in(metadata)};
+                   network_in(metadata),
+                   data->target_normalization};
 }
 
 std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
@@ -300,6 +316,13 @@ std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata
                                               const std::string& source) {
   const std::optional<DataRecord> data = data_in(metadata, source);
   return data ? std::optional(data->normalization) : std::nullopt;
+}
+
+std::optional<Normalization> target_normalization_in(const TensorFileMetadata& metadata,
+                                                     const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  if (!data || data->input.classes > 0) return std::nullopt;
+  return data->target_normalization;
 }
 
 std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source) {

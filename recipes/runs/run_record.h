@@ -42,6 +42,7 @@ struct RunRecord {
   // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys.
   std::map<std::string, std::string> sources = {};
   std::string network = {};  // of an imported model, as imports::text_of() writes it; else empty
+  Normalization target_normalization = {};  // that the targets had; empty: none
 };
 
 // Identifies the model of a checkpoint: the sha256 of names, dtypes, shapes and values of its
@@ -74,6 +75,11 @@ std::string network_in(const TensorFileMetadata& metadata);
 // Only how inputs were normalized.
 std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata,
                                               const std::string& source);
+
+// Only how targets were normalized, if at all; nothing for a file that does not say, or is of no
+// regression.
+std::optional<Normalization> target_normalization_in(const TensorFileMetadata& metadata,
+                                                     const std::string& source);
 
 // Only InputFormat::dtype.
 std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source);

@@ -34,6 +34,9 @@ class UnusedKeys {
     note(data.label_separator != TargetOptions().separator &&
              recipe_.train.trainer.loss.type != Loss::Type::kBinaryCrossEntropy,
          "data.label_separator", "it is for the loss binary_cross_entropy");
+    note(data.normalize_targets == false &&
+             loss_info(recipe_.train.trainer.loss).targets != TargetKind::kValues,
+         "data.normalize_targets", "the targets are no numbers");
     note(data.loader.augment.crop_padding != Augmentation().crop_padding &&
              !data.loader.augment.random_crop,
          "data.crop_padding", "data.augment has no random_crop");

@@ -233,6 +233,13 @@ Table<DataSpec> data_table(const Registries& registries) {
                    augment("cutmix", &Augmentation::cutmix)})
                   .by_default("[]"),
               normalize_row(),
+              key("normalize_targets",
+                  "whether the loss compares normalized targets, (target - mean) / std per column "
+                  "by the training set, for the losses mse and huber; outputs of `predict` and of "
+                  "exports are in the units of the data. Absent: yes, except for model.onnx and "
+                  "for weights of init.checkpoint that were trained on raw targets; the "
+                  "statistics are those of init.checkpoint where it has them",
+                  &DataSpec::normalize_targets),
               key("crop_padding", "pixels added on each side before random_crop", &DataSpec::loader,
                   &LoaderOptions::augment, &Augmentation::crop_padding)
                   .by_default()

@@ -239,7 +239,9 @@ Table<TrainSpec> train_table(const Registries& registries) {
               nested<TrainSpec>("optimizer", optimizer_table()).required(),
               nested<TrainSpec>("lr_schedule", lr_schedule_table()).by_default("{}"),
               loss_row(registries),
-              loss("huber_delta", "with huber: error above which the loss grows linearly",
+              loss("huber_delta",
+                   "with huber: error above which the loss grows linearly, of normalized targets "
+                   "where `data.normalize_targets` has them",
                    &Loss::huber_delta)
                   .by_default()
                   .above(0)

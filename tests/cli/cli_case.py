@@ -59,13 +59,22 @@ def read_checkpoint(path):
 
 def as_earlier_version(path, keys=("data", "recipe", "first_loss", "model_sha256"), preprocessing=()):
     """Rewrites a checkpoint or an integer model as it was before its metadata, or its preprocessing, held these keys."""
+    def without_keys(metadata):
+        metadata = {key: value for key, value in metadata.items() if key not in keys}
+        if preprocessing:
+            graph = json.loads(metadata["graph"])
+            for key in preprocessing:
+                del graph["preprocessing"][key]
+            metadata["graph"] = json.dumps(graph)
+        return metadata
+
+    rewrite_metadata(path, without_keys)
+
+
+def rewrite_metadata(path, change):
+    """Writes a checkpoint again with the metadata that change(metadata) gives, and the checksum of that."""
     header, data = read_checkpoint(path)
-    metadata = {key: value for key, value in header["__metadata__"].items() if key not in keys}
-    if preprocessing:
-        graph = json.loads(metadata["graph"])
-        for key in preprocessing:
-            del graph["preprocessing"][key]
-        metadata["graph"] = json.dumps(graph)
+    metadata = change(header["__metadata__"])
 
     def encoded(digest):
         text = json.dumps({**header, "__metadata__": {**metadata, "sha256": digest}}, separators=(",", ":"),

@@ -456,8 +456,16 @@ class Import(Case):
         write_split(self.data, "test", f32([1, 6], [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), i64([1], [0]))
         self.fail_with(1, "failed: node_of_embedded: [embedding] expected indices in [0, 9), got 9 in sample 0 of the batch, at index 5", arguments=["eval", "run"])
         for form in ("checkpoint", "integer"):
-            self.fail_with(2, "test.safetensors: samples 0 to 0: ", "expected indices in [0, 9), got 9",
-                           arguments=["predict", "run", test, "--with", form])
+            self.fail_with(2, "test.safetensors: sample 0: ", "expected indices in [0, 9), got 9",
+                           arguments=["predict", "run", test, "--with", form, "--strict"])
+        # The others have predictions, with ONNX Runtime too, which would stop at the whole batch.
+        some = [[0.0, 1.0, 2.0, 3.0, 4.0, float(last)] for last in (5, 9, 6, 7, -1)]
+        write_split(self.data, "test", f32([5, 6], sum(some, [])), i64([5], [0] * 5))
+        for form in ("checkpoint", "integer", *(["onnx"] if "ONNX: skipped" not in judged else [])):
+            predicted = self.run_program("predict", "run", test, "--with", form)
+            self.assertEqual((predicted.returncode, predicted.stderr.count("2 of 5 samples have no prediction")), (1, 1), predicted.stderr)
+            for i, line in enumerate(predicted.stdout.splitlines()):
+                self.assertRegex(line, rf"^{i}  error: .*expected indices" if i in (1, 4) else rf"^{i}  class \d  ")
         for split, count in (("train", 60), ("test", 12)):
             write_split(self.data, split, ("U8", [count, 6], bytes(6 * count)), i64([count], [i % 3 for i in range(count)]))
         self.fail_with(2, "model.onnx: expected samples of f32, which hold them, got u8, which is divided by 255",

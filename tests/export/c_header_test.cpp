@@ -12,6 +12,7 @@
 #include "steelyard/export/formats.h"
 #include "steelyard/export/interpreter.h"
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/output_map.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/elementwise.h"
@@ -118,6 +119,55 @@ INSTANTIATE_TEST_SUITE_P(
                       CCase{"concat_signed", testing::concat_net, 8, true},
                       CCase{"affine_weights", testing::every_layer, 4, false, true}),
     [](const auto& p) { return std::string(p.param.name); });
+
+// Outputs in the units of a regression's targets: codes, and what to make of them.
+TEST(CHeaderText, EndsInTheMapOfTheOutputs) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::every_layer(rng), testing::w8a8());
+  const Tensor inputs = testing::images(5, 9);
+  const Graph plain = trace(*model, inputs, "plain").graph;
+  EXPECT_FALSE(output_map(plain));
+  EXPECT_THAT(c_header(plain), HasSubstr("#define STEELYARD_MAPPED_COLUMNS 0\n"));
+  const std::int64_t columns = plain.values[plain.output].shape.back();
+  const auto numbers = [&](float first) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < columns; ++i)
+      values.push_back(first + 1.37F * static_cast<float>(i));
+    return Tensor::from(values, {columns});
+  };
+  Graph mapped = plain;
+  for (const auto& [op, name, constant] :
+       {std::tuple(Op::kMul, "units", numbers(81234.5F)), {Op::kAdd, "units#2", numbers(250000)}}) {
+    const std::size_t before = mapped.output;
+    mapped.output = mapped.values.size();
+    mapped.values.push_back({name, plain.values[plain.output].shape, std::nullopt});
+    Node node;
+    node.op = op;
+    node.name = name;
+    node.inputs = {before};
+    node.output = mapped.output;
+    node.constants = {{1, constant}};
+    mapped.nodes.push_back(node);
+  }
+  validate(mapped);
+  const auto map = output_map(mapped);
+  ASSERT_TRUE(map);
+  EXPECT_EQ(without_output_map(mapped).values.size(), plain.values.size());
+  EXPECT_EQ(c_refusal(mapped), "");
+  const std::vector<std::int32_t> codes = run_in_c(c_header(mapped), inputs);
+  const Quantization q = *plain.values[plain.output].quantization;
+  const Tensor expected = Interpreter(mapped, Engine::kReference).run(inputs);
+  ASSERT_EQ(std::ssize(codes), expected.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const auto c = static_cast<std::int64_t>(i) % columns;
+    const float scaled =
+        static_cast<float>(codes[i] - q.zero_point) * q.scale * map->scale.data<float>()[c];
+    EXPECT_EQ(scaled + map->shift.data<float>()[c], expected.data<float>()[i]) << i;
+  }
+  mapped.nodes.back().op = Op::kMul;
+  EXPECT_FALSE(output_map(mapped));
+  EXPECT_THAT(c_refusal(mapped), HasSubstr("the C header has no form of mul"));
+}
 
 TEST(CHeaderText, HasTheOperationsThatTheProgramComputes) {
   const std::string program = read_file(STEELYARD_C_PROGRAM, 1 << 20);

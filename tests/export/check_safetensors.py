@@ -30,7 +30,9 @@ def check_ours(steelyard, model, images_file):
         raw = file.read()
     images = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 28, 28, 1)
     ours = subprocess.run([steelyard, "predict", model, images_file], check=True, capture_output=True, text=True).stdout
-    expected = np.array([int(line.split()[2]) for line in ours.splitlines()])
+    said = [line.split("  ")[1] for line in ours.splitlines()]
+    names = graph.get("class_names")
+    expected = np.array([names.index(name) if names else int(name.split()[1]) for name in said])
     got = classes(graph, tensors, images)
     assert (got == expected).all(), f"{(got != expected).sum()} of {len(got)} classes differ"
     print(f"{len(got)} equal classes")

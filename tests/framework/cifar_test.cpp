@@ -94,12 +94,16 @@ TEST_F(Cifar10, ATestSetThatIsNotThereIsSetAside) {
   std::filesystem::remove(folder_ / "test_batch.bin");
   const DatasetSplits splits = load();
   EXPECT_EQ(splits.train.size(), 2);
+  ASSERT_EQ(splits.train.names.classes.size(), 10U);
+  EXPECT_EQ(splits.train.names.classes[9], "truck");
   ASSERT_EQ(splits.test.size(), 1);
   request.parts = DatasetParts::kTest;
   EXPECT_EQ(load().test.source->name(0), splits.test.source->name(0));
   request.name = "cifar100";
   write_bytes(folder_ / "train.bin", records(97, 3, "\x13"));
   EXPECT_EQ(load().test.size(), 1);
+  ASSERT_EQ(load().test.names.classes.size(), 100U);
+  EXPECT_EQ(load().test.names.classes[99], "worm");
 }
 
 TEST_F(Cifar10, RejectsPartialRecords) {

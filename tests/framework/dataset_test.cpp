@@ -102,6 +102,24 @@ TEST(Normalization, MatchesPlainLoopsInDouble) {
   EXPECT_EQ(n.stddev[1], 1.0F) << "a constant channel";
 }
 
+TEST(Normalization, OfTargetsIsByColumns) {
+  Dataset d{Tensor::zeros({4, 1}),
+            Tensor::from<float>({1, 7, -3, 2, 7, -3, 3, 7, -3, 6, 7, -3}, {4, 3}), 0};
+  const Normalization n = compute_target_normalization(d);
+  EXPECT_EQ(n.mean, (std::vector<float>{3, 7, -3}));
+  EXPECT_FLOAT_EQ(n.stddev[0], std::sqrt(3.5F));
+  EXPECT_EQ(n.stddev[1], 1.0F) << "a constant column";
+  normalize_targets(d, n);
+  EXPECT_EQ(d.target_normalization, n);
+  EXPECT_EQ(d.targets.data<float>()[0], static_cast<float>((1.0 - 3.0) / double{n.stddev[0]}));
+  EXPECT_EQ(d.targets.data<float>()[1], 0);
+  const std::int64_t last[] = {3};
+  EXPECT_EQ(select_samples(d, last).target_normalization, n);
+  EXPECT_THROW(normalize_targets(d, {{1, 2}, {1, 1}}), InputError);
+  d.targets = Tensor::zeros({4}, DType::kI64);
+  EXPECT_THROW(compute_target_normalization(d), std::invalid_argument);
+}
+
 TEST(DatasetDigest, SeesEveryByteTheOrderAndTheShapeAndNoThreads) {
   const auto digest = [](const Dataset& d) { return digest_of(std::span(&d, 1)); };
   const Dataset whole = numbered(4);

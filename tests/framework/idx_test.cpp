@@ -159,6 +159,26 @@ TEST_F(FashionFolder, Loads) {
             (folder_ / "t10k-images-idx3-ubyte").string() + ": sample 0");
 }
 
+TEST_F(FashionFolder, KnowsTheNamesOfItsClasses) {
+  const DatasetRequest request{.name = "fashion_mnist", .path = folder_.path()};
+  const DatasetSplits splits = builtin_datasets().load(request);
+  const std::vector<std::string> names{"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+                                       "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+  EXPECT_EQ(splits.train.names.classes, names);
+  EXPECT_EQ(splits.test.names.classes, names);
+  EXPECT_EQ(splits.train.classes, 10);
+  // A recipe's own names win; a run of an earlier version has none.
+  DatasetRequest own = request;
+  own.targets.names = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+  EXPECT_EQ(builtin_datasets().load(own).train.names.classes, own.targets.names);
+  DatasetRequest numbers = request;
+  numbers.without_names = true;
+  EXPECT_TRUE(builtin_datasets().load(numbers).train.names.classes.empty());
+  DatasetRequest trained = request;
+  trained.names = DatasetNames{};
+  EXPECT_TRUE(builtin_datasets().load(trained).test.names.classes.empty());
+}
+
 TEST_F(FashionFolder, ATestSetThatIsNotThereIsSetAside) {
   std::filesystem::remove(folder_ / "t10k-images-idx3-ubyte");
   std::filesystem::remove(folder_ / "t10k-labels-idx1-ubyte");

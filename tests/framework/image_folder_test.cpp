@@ -193,11 +193,9 @@ TEST_F(ImageFolder, FoldersThatAreRefused) {
   const auto refused = [&](const std::string& expected) {
     EXPECT_THAT(error(request()), HasSubstr(expected));
   };
-  testing::write_bytes(cat / "notes.txt", "");
-  refused("train/cat/notes.txt: expected images only");
-  std::filesystem::remove(cat / "notes.txt");
-  testing::write_bytes(cat / ".hidden", "");  // is left out
-  EXPECT_EQ(load().train.size(), 23);
+  testing::write_bytes(cat / "phone.HEIC", "");
+  refused("train/cat/phone.HEIC: expected images named .jpg, .jpeg, .png, .webp or .bmp");
+  std::filesystem::remove(cat / "phone.HEIC");
   ASSERT_EQ(::mkfifo((cat / "p.png").c_str(), 0600), 0);
   refused("train/cat/p.png: expected a file or a folder");
   std::filesystem::remove(cat / "p.png");
@@ -213,11 +211,59 @@ TEST_F(ImageFolder, FoldersThatAreRefused) {
   testing::write_bytes(root_ / "train/readme.png", "");
   refused("train/readme.png: expected one folder of images for each class");
   std::filesystem::remove(root_ / "train/readme.png");
+  std::filesystem::create_symlink("absent", root_ / "train/cow");
+  refused("train/cow: No such file");
+  std::filesystem::remove(root_ / "train/cow");
   std::filesystem::create_directory(root_ / "train/empty");
   refused("train/empty: expected images in the folder");
-  std::filesystem::remove(root_ / "train/empty");
+  testing::write_bytes(root_ / "train/empty/a.txt", "");
+  refused(
+      "train/empty: expected images in the folder; left out a file that is no image by its "
+      "name: a.txt");
+  std::filesystem::remove_all(root_ / "train/empty");
   write("test", "wolf", 1);
   refused("test: the training set has no class 'wolf'");
+}
+
+TEST_F(ImageFolder, OtherFilesAreNamedOnceAndLeftOut) {
+  EXPECT_TRUE(load().notes.empty());
+  for (const char* name : {"readme.txt", "cat/Thumbs.db", "cat/.DS_Store", "cat/desktop.ini",
+                           "dog/a/notes", "dog/labels.csv", "dog/x.json"}) {
+    const auto path = root_ / "train" / name;
+    std::filesystem::create_directories(path.parent_path());
+    testing::write_bytes(path, "x");
+  }
+  testing::write_bytes(root_ / "test/dog/readme", "x");
+  const DatasetSplits splits = load();
+  EXPECT_EQ(splits.train.size(), 23);
+  EXPECT_THAT(splits.notes,
+              ElementsAre(HasSubstr("train: left out 7 files that are no images by their names: "
+                                    "cat/.DS_Store, cat/Thumbs.db, cat/desktop.ini, dog/a/notes, "
+                                    "dog/labels.csv and 2 more"),
+                          HasSubstr("test: left out a file that is no image by its name: "
+                                    "dog/readme")));
+}
+
+// What training refuses is a sample of its own for `predict`, whose reading is an error.
+TEST_F(ImageFolder, UnreadableImagesMayBeListed) {
+  const auto dog = root_ / "test/dog";
+  std::filesystem::create_symlink("absent", dog / "3.png");
+  std::filesystem::create_symlink("absent", dog / "other");
+  testing::write_bytes(dog / "4.gif", "GIF89a");
+  testing::write_bytes(dog / "5.png", "\x89PNG\r\n\x1A\n");
+  EXPECT_THROW(find_images(dog, UnreadableImages::kRefuse), InputError);
+  FoundImages found = find_images(dog, UnreadableImages::kList);
+  EXPECT_EQ(found.paths.size(), 6U);
+  EXPECT_EQ(found.others.count, 1);
+  const auto samples =
+      image_samples(std::make_shared<ImageFiles>(found.paths), {.grey = true}, Shape{4, 4, 1});
+  Bytes pixels(16);
+  EXPECT_THAT(message_of<InputError>([&] { samples->read(0, nullptr, pixels.data()); }),
+              HasSubstr("0.PNG: expected 4 x 4 pixels as the model takes, got 3 x 3"));
+  samples->read(1, nullptr, pixels.data());
+  for (const std::int64_t bad : {3, 4, 5}) {
+    EXPECT_THROW(samples->read(bad, nullptr, pixels.data()), InputError);
+  }
 }
 
 TEST_F(ImageFolder, ListedInATable) {
@@ -273,6 +319,10 @@ TEST_F(ImageFolder, ImagesOfOneSizeNeedNoTransforms) {
   const LoaderOptions options{.batch_size = 4, .normalization = {}, .augment = {}};
   EXPECT_THAT(message_of<InputError>([&] { make_batch(train, options, 0, 0); }),
               HasSubstr("train/10/1.PNG: expected 3 x 3 pixels as the first image has, got 4 x 4"));
+  // Whatever is wrong with the first image shows when it is read.
+  testing::write_bytes(root_ / "train/10/0.PNG", "\x89PNG\r\n\x1A\nxx");
+  const Dataset damaged = builtin_datasets().load({.name = "images", .path = root_.path()}).train;
+  EXPECT_EQ(damaged.sample_shape(), (Shape{4, 4, 3}));
   LoaderOptions random = options;
   random.augment.resized_crop = true;
   EXPECT_THAT(message_of<InputError>([&] { validate_options(train, random); }),

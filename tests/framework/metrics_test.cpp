@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/relu.h"
@@ -79,6 +81,30 @@ TEST(Metrics, OfValuesAreThoseOfScikitLearn) {
                 1e-6);
   }
   EXPECT_TRUE(evaluation_of(dataset, {.type = Loss::Type::kCosine}).metrics.more.empty());
+}
+
+// In the units of the data, also where the targets are normalized; as scikit-learn's
+// root_mean_squared_error.
+TEST(Metrics, RootMeanSquaredErrorHasTheUnitsOfTheData) {
+  const auto dataset_of = [](std::vector<float> outputs, std::vector<float> targets) {
+    return Dataset{Tensor::from(outputs, {2, 2}), Tensor::from(targets, {2, 2}), 0};
+  };
+  const Loss mse{.type = Loss::Type::kMeanSquaredError};
+  // Errors of 30 and 50 in one column, of 1 and 1 in the other.
+  const Dataset raw = dataset_of({130, 1, 150, 3}, {100, 2, 200, 4});
+  const Metrics of_raw = evaluation_of(raw, mse).metrics;
+  const double expected = (std::sqrt((900.0 + 2500.0) / 2) + 1) / 2;
+  EXPECT_NEAR(value_of(of_raw, "rmse"), expected, 1e-6);
+
+  Dataset scaled = raw;
+  normalize_targets(scaled, {{150, 3}, {50, 1}});
+  scaled.inputs = Tensor::from<float>({-0.4F, -2, 0, 0}, {2, 2});  // the same predictions
+  const Metrics of_scaled = evaluation_of(scaled, mse).metrics;
+  EXPECT_NEAR(value_of(of_scaled, "rmse"), expected, 1e-5);
+  EXPECT_NEAR(value_of(of_scaled, "r2"), value_of(of_raw, "r2"), 1e-6);
+  EXPECT_LT(of_scaled.loss, 1);
+  EXPECT_EQ(metric_text({"rmse", 21345.678}), "RMSE 21346");
+  EXPECT_EQ(metric_text({"rmse", 0.00012345}), "RMSE 0.00012345");
 }
 
 TEST(Metrics, OfTexts) {

@@ -259,6 +259,39 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
               HasSubstr("needs data.table.target"));
 }
 
+// For `predict`: a bad row is a sample whose reading says what is wrong with it.
+TEST_F(Tables, BadRowsMayBeKept) {
+  write("train.csv", "size,colour,kind\n1,red,a\n2,blue,b\n");
+  write("test.csv", "size,colour,kind\n1,red,a\n");
+  const TableOptions options{.target = {"kind"}, .categories = {"colour"}};
+  const DatasetNames names = load(options).train.names;
+  write(
+      "new.csv",
+      "size,colour\r\n1,red\r\n2\r\nx,red\r\n\r\n3,green\r\n\"4,red\r\n5,\"blue\"\r\n\"6\"7,red\r\n"
+      "8,\xFF\r\n9,blue\r\n\"10,red");
+  EXPECT_THROW(table_features(folder_ / "new.csv", options, names), InputError);
+  const auto rows = table_features(folder_ / "new.csv", options, names, BadRows::kKeep);
+  std::vector<std::string> results;
+  for (std::int64_t i = 0; i < rows->size(); ++i) {
+    std::vector<float> features(3);
+    try {
+      rows->read(i, nullptr, features.data());
+      results.push_back(std::to_string(static_cast<int>(features[0])));
+    } catch (const InputError& error) {
+      const std::string fault = error.what();
+      EXPECT_TRUE(fault.starts_with(rows->name(i) + ": ")) << fault;
+      results.push_back(fault.substr(fault.rfind("new.csv:") + 8));
+    }
+  }
+  EXPECT_THAT(results, ElementsAre("1", "3: expected 2 fields as in the first line, got 1",
+                                   HasSubstr("4: column 'size': expected a finite number, got 'x'"),
+                                   "6: column 'colour': the training set has no category 'green'",
+                                   "7: a quote that is never closed",  // each line by itself
+                                   "5", HasSubstr("9: expected a delimiter after a closing quote"),
+                                   HasSubstr("10: expected text in UTF-8"), "9",
+                                   "12: a quote that is never closed"));
+}
+
 // Records that end where the reader's buffer does.
 TEST_F(Tables, RecordsAcrossBuffers) {
   std::string text = "a,b\r\n";
@@ -276,7 +309,7 @@ TEST_F(Tables, RecordsAcrossBuffers) {
     ASSERT_TRUE(reader.next(record));
     ASSERT_EQ(record.fields[1], std::to_string(i));
     ASSERT_EQ(record.line, 2 + 2 * i);
-    ASSERT_EQ(reader.at(record.begin, record.end).fields, record.fields);
+    ASSERT_EQ(reader.at(record.begin, record.end, record.line).fields, record.fields);
   }
   EXPECT_FALSE(reader.next(record));
 }

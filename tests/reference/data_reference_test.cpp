@@ -196,7 +196,8 @@ TEST(DataReference, Tables) {
     CsvRecord record;
     std::vector<std::vector<std::string>> rows;
     while (reader.next(record)) {
-      EXPECT_EQ(reader.at(record.begin, record.end).fields, record.fields) << c["file"];
+      EXPECT_EQ(reader.at(record.begin, record.end, record.line).fields, record.fields)
+          << c["file"];
       rows.push_back(record.fields);
     }
     EXPECT_EQ(rows, c["rows"].get<std::vector<std::vector<std::string>>>()) << c["file"];

@@ -1,6 +1,7 @@
 #include "steelyard/framework/data/images/image.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <utility>
@@ -46,6 +47,10 @@ std::vector<std::uint8_t> colour_of(const std::vector<std::uint8_t>& grey) {
   return rgb;
 }
 
+std::string extension_of(std::string_view file_name) {
+  return in_lower_case(std::filesystem::path(file_name).extension().string());
+}
+
 }  // namespace
 
 void require_image_size(std::int64_t width, std::int64_t height) {
@@ -73,10 +78,16 @@ std::string in_lower_case(std::string text) {
 }
 
 bool has_image_extension(std::string_view file_name) {
-  const std::string extension =
-      in_lower_case(std::filesystem::path(file_name).extension().string());
+  const std::string extension = extension_of(file_name);
   const auto& known = image_extensions();
   return std::find(known.begin(), known.end(), extension) != known.end();
+}
+
+bool has_other_image_extension(std::string_view file_name) {
+  constexpr std::array<std::string_view, 11> kNotRead{
+      ".gif", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl", ".ppm", ".pgm", ".jfif"};
+  const std::string extension = extension_of(file_name);
+  return std::find(kNotRead.begin(), kNotRead.end(), extension) != kNotRead.end();
 }
 
 Image decode_image(std::string_view bytes, std::int64_t channels, const std::string& name) {

@@ -28,6 +28,8 @@ std::string decoded_formats();
 // The extensions of file names that are images, in lower case: ".jpg".
 const std::vector<std::string>& image_extensions();
 bool has_image_extension(std::string_view file_name);
+// Whether the name is that of an image in a format that is not read: ".gif", ".heic".
+bool has_other_image_extension(std::string_view file_name);
 // ASCII only, as extensions are compared.
 std::string in_lower_case(std::string text);
 

@@ -20,6 +20,7 @@ struct LabelledFiles {
   std::vector<std::string> paths = {};
   std::vector<std::string> classes = {};  // of each path
   std::vector<std::int64_t> lines = {};   // of a table: of each path
+  std::optional<std::string> note = {};   // about what was left out
 
   std::string place(std::size_t index) const {
     return lines.empty() ? source : source + ":" + std::to_string(lines[index]);
@@ -30,61 +31,92 @@ std::string shown(const fs::path& path) { return printable(path.string()); }
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
-// What is in a folder, hidden files left out.
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries = folder_entries(folder);
-  std::erase_if(entries, is_hidden);
-  return entries;
+bool names_image(const std::string& file) {
+  return has_image_extension(file) || has_other_image_extension(file);
 }
 
-fs::file_status status_of(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (error) throw InputError(shown(path) + ": " + error.message());
-  return status;
-}
+// Finds the images of a folder and of the folders in it.
+class ImageFinder {
+ public:
+  explicit ImageFinder(UnreadableImages unreadable) : unreadable_(unreadable) {}
 
-// `above`: the folders that lead here, without links.
-void add_images(const fs::path& folder, std::set<fs::path>& above,
-                std::vector<std::string>& paths) {
-  std::error_code error;
-  const fs::path real = fs::canonical(folder, error);
-  if (error) throw InputError(shown(folder) + ": " + error.message());
-  if (!above.insert(real).second) {
-    throw InputError(shown(folder) + ": links lead back to " + shown(real) + ", which is above it");
+  FoundImages found() { return std::move(found_); }
+
+  void visit(const fs::path& folder) {
+    std::error_code error;
+    const fs::path real = fs::canonical(folder, error);
+    if (error) throw InputError(shown(folder) + ": " + error.message());
+    if (!above_.insert(real).second) {
+      throw InputError(shown(folder) + ": links lead back to " + shown(real) +
+                       ", which is above it");
+    }
+    for (const fs::path& entry : folder_entries(folder)) {
+      if (is_hidden(entry)) {
+        found_.others.add(entry);
+      } else {
+        visit_entry(entry);
+      }
+    }
+    above_.erase(real);
   }
-  for (const fs::path& entry : entries_of(folder)) {
-    const fs::file_status status = status_of(entry);
+
+ private:
+  void visit_entry(const fs::path& entry) {
+    std::error_code error;
+    const fs::file_status status = fs::status(entry, error);
+    const std::string name = entry.filename().string();
+    const bool regular = fs::is_regular_file(status);
     if (fs::is_directory(status)) {
-      add_images(entry, above, paths);
-    } else if (!fs::is_regular_file(status)) {
-      throw InputError(shown(entry) + ": expected a file or a folder");
-    } else if (!has_image_extension(entry.filename().string())) {
-      throw InputError(shown(entry) +
-                       ": expected images only, named .jpg, .jpeg, .png, .webp or "
-                       ".bmp");
+      visit(entry);
+    } else if (regular && !names_image(name)) {
+      found_.others.add(entry);
+    } else if (regular && has_image_extension(name)) {
+      found_.paths.push_back(entry.string());
+    } else if (unreadable_ == UnreadableImages::kList && names_image(name)) {
+      found_.paths.push_back(entry.string());
+    } else if (unreadable_ == UnreadableImages::kList) {
+      found_.others.add(entry);
+    } else if (error) {
+      throw InputError(shown(entry) + ": " + error.message());
+    } else if (regular) {
+      throw InputError(shown(entry) + ": expected images named .jpg, .jpeg, .png, .webp or .bmp");
     } else {
-      paths.push_back(entry.string());
+      throw InputError(shown(entry) + ": expected a file or a folder");
     }
   }
-  above.erase(real);
-}
+
+  UnreadableImages unreadable_;
+  std::set<fs::path> above_;  // the folders that lead here, without links
+  FoundImages found_;
+};
 
 // One folder for each class.
 LabelledFiles files_of_folders(const fs::path& folder) {
   LabelledFiles files{shown(folder)};
-  for (const fs::path& entry : entries_of(folder)) {
-    if (!fs::is_directory(status_of(entry))) {
+  OtherFiles others;
+  for (const fs::path& entry : folder_entries(folder)) {
+    std::error_code error;
+    const fs::file_status status = fs::status(entry, error);
+    const std::string name = entry.filename().string();
+    if (is_hidden(entry) || (fs::is_regular_file(status) && !names_image(name))) {
+      others.add(entry);
+      continue;
+    }
+    if (error) throw InputError(shown(entry) + ": " + error.message());
+    if (!fs::is_directory(status)) {
       throw InputError(shown(entry) + ": expected one folder of images for each class");
     }
-    for (std::string& path : image_paths(entry)) {
+    FoundImages found = find_images(entry, UnreadableImages::kRefuse);
+    others.add(found.others);
+    for (std::string& path : found.paths) {
       files.paths.push_back(std::move(path));
-      files.classes.push_back(entry.filename().string());
+      files.classes.push_back(name);
     }
   }
   if (files.paths.empty()) {
     throw InputError(files.source + ": expected folders of images, one for each class");
   }
+  files.note = others.note(folder);
   return files;
 }
 
@@ -159,12 +191,40 @@ std::string ImageFiles::content_digest(std::int64_t index) const {
   return sha256_of_file(paths_.at(static_cast<std::size_t>(index)));
 }
 
-std::vector<std::string> image_paths(const fs::path& folder) {
-  std::vector<std::string> paths;
-  std::set<fs::path> above;
-  add_images(folder, above, paths);
-  if (paths.empty()) throw InputError(shown(folder) + ": expected images in the folder");
-  return paths;
+void OtherFiles::add(const fs::path& path) {
+  constexpr std::size_t kMostNamed = 5;
+  ++count;
+  if (first.size() < kMostNamed) first.push_back(path.string());
+}
+
+void OtherFiles::add(const OtherFiles& others) {
+  for (const std::string& path : others.first) add(path);
+  count += others.count - std::ssize(others.first);
+}
+
+std::optional<std::string> OtherFiles::note(const fs::path& folder) const {
+  if (count == 0) return std::nullopt;
+  std::string names;
+  for (const std::string& path : first) {
+    names += (names.empty() ? "" : ", ") + shown(fs::path(path).lexically_relative(folder));
+  }
+  if (const std::int64_t more = count - std::ssize(first); more > 0) {
+    names += " and " + std::to_string(more) + " more";
+  }
+  return shown(folder) + ": left out " +
+         (count == 1 ? std::string("a file that is no image by its name: ")
+                     : std::to_string(count) + " files that are no images by their names: ") +
+         names;
+}
+
+FoundImages find_images(const fs::path& folder, UnreadableImages unreadable) {
+  ImageFinder finder(unreadable);
+  finder.visit(folder);
+  FoundImages found = finder.found();
+  if (!found.paths.empty()) return found;
+  const auto note = found.others.note(folder);
+  throw InputError(shown(folder) + ": expected images in the folder" +
+                   (note ? "; " + note->substr(shown(folder).size() + 2) : ""));
 }
 
 DatasetSplits load_images(const DatasetRequest& request) {
@@ -182,6 +242,9 @@ DatasetSplits load_images(const DatasetRequest& request) {
                      "alone, data.test says how many samples are the test set");
   }
   DatasetSplits splits;
+  for (const auto* files : {needs_train ? &train : nullptr, &test}) {
+    if (files != nullptr && *files && (*files)->note) splits.notes.push_back(*(*files)->note);
+  }
   if (needs_train) {
     splits.train = dataset_of(std::move(*train), classes, request);
     classes = splits.train.names.classes;

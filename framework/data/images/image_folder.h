@@ -1,8 +1,10 @@
 // Images in folders, one for each class, or listed in a table.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,15 +28,37 @@ class ImageFiles : public ImageSource {
   std::vector<std::string> paths_;
 };
 
-// Every image in the folder and the folders in it, sorted by its path; hidden files are left out.
-// Throws InputError for a file that is no image by its name, for something else than files and
-// folders, for folders that links make endless, and where there is no image.
-std::vector<std::string> image_paths(const std::filesystem::path& folder);
+// Files beside images: hidden ones, and those whose names are not those of images.
+struct OtherFiles {
+  std::int64_t count = 0;
+  std::vector<std::string> first = {};  // a few of their paths
+
+  void add(const std::filesystem::path& path);
+  void add(const OtherFiles& others);
+  // A note that names the first of them, relative to the folder; nothing where there is none.
+  std::optional<std::string> note(const std::filesystem::path& folder) const;
+};
+
+// What to do with the path of an image that cannot be read: a link to nothing, another format.
+enum class UnreadableImages {
+  kRefuse,  // an InputError: data would be lost
+  kList     // among the others: reading it says what is wrong
+};
+
+struct FoundImages {
+  std::vector<std::string> paths = {};
+  OtherFiles others = {};
+};
+
+// Every image in the folder and the folders in it, sorted by its path. Throws InputError for
+// folders that links make endless, where there is no image, and as `unreadable` says.
+FoundImages find_images(const std::filesystem::path& folder, UnreadableImages unreadable);
 
 // The folder `request.path` holds, for the train and the test set each, a folder of one folder for
 // each class, or a table train.csv (or .tsv) of the columns path and label; paths are relative to
 // the table. Or it holds the folders of the classes alone, where `request.test_samples` are set
-// aside. Classes are sorted, by number where all of them are numbers. Throws InputError.
+// aside. Classes are sorted, by number where all of them are numbers. Other files than images are
+// left out, with a note. Throws InputError.
 DatasetSplits load_images(const DatasetRequest& request);
 
 }  // namespace steelyard

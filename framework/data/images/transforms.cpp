@@ -80,14 +80,17 @@ ImageBox random_box(const Image& image, const ImageTransforms& transforms, Rng& 
 
 class ImageSamples : public SampleSource {
  public:
-  ImageSamples(std::shared_ptr<const ImageSource> images, const ImageTransforms& transforms)
+  ImageSamples(std::shared_ptr<const ImageSource> images, const ImageTransforms& transforms,
+               const std::optional<Shape>& shape)
       : images_(std::move(images)), transforms_(transforms) {
     const std::int64_t channels = transforms.channels();
     if (const auto size = transforms.size()) {
       shape_ = {(*size)[0], (*size)[1], channels};
+    } else if (shape) {
+      shape_ = *shape;
+      size_from_ = "the model takes";
     } else {
-      const Image first = transformed(images_->image(0, channels), transforms_);
-      shape_ = {first.height, first.width, channels};
+      shape_ = shape_of_first();
     }
   }
 
@@ -120,11 +123,25 @@ class ImageSamples : public SampleSource {
   }
 
  private:
+  // Of the first that can be read: reading says what is wrong with the others.
+  Shape shape_of_first() const {
+    constexpr std::int64_t kMostTried = 16;
+    const std::int64_t channels = transforms_.channels();
+    for (std::int64_t i = 0;; ++i) {
+      try {
+        const Image first = transformed(images_->image(i, channels), transforms_);
+        return {first.height, first.width, channels};
+      } catch (const InputError&) {
+        if (i + 1 == std::min(size(), kMostTried)) throw;
+      }
+    }
+  }
+
   void write(const Image& image, std::int64_t sample, void* to) const {
     if (image.height != shape_[0] || image.width != shape_[1]) {
       throw InputError(
-          name(sample) + ": expected " + size_text(shape_[0], shape_[1]) +
-          " pixels as the first image has, got " + size_text(image.height, image.width) +
+          name(sample) + ": expected " + size_text(shape_[0], shape_[1]) + " pixels as " +
+          size_from_ + ", got " + size_text(image.height, image.width) +
           " (data.transforms makes them one size: resize, or resize_shorter with centre_crop)");
     }
     std::memcpy(to, image.pixels.data(), image.pixels.size());
@@ -141,6 +158,7 @@ class ImageSamples : public SampleSource {
   std::shared_ptr<const ImageSource> images_;
   ImageTransforms transforms_;
   Shape shape_;
+  std::string size_from_ = "the first image has";
 };
 
 // Samples of one size as images.
@@ -195,8 +213,9 @@ Image random_resized_crop(const Image& image, const ImageTransforms& transforms,
 }
 
 std::shared_ptr<const SampleSource> image_samples(std::shared_ptr<const ImageSource> images,
-                                                  const ImageTransforms& transforms) {
-  return std::make_shared<ImageSamples>(std::move(images), transforms);
+                                                  const ImageTransforms& transforms,
+                                                  const std::optional<Shape>& shape) {
+  return std::make_shared<ImageSamples>(std::move(images), transforms, shape);
 }
 
 std::shared_ptr<const SampleSource> transformed_samples(std::shared_ptr<const SampleSource> samples,

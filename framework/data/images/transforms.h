@@ -52,10 +52,12 @@ class ImageSource {
   virtual std::string content_digest(std::int64_t index) const = 0;
 };
 
-// Samples u8 [H, W, C] of images. Without a size in `transforms` all images have that of the first.
-// Throws what reading the first one throws.
+// Samples u8 [H, W, C] of images. Without a size in `transforms` all images have that of `shape`,
+// or without one that of the first that can be read. Throws InputError where none of the first few
+// can.
 std::shared_ptr<const SampleSource> image_samples(std::shared_ptr<const ImageSource> images,
-                                                  const ImageTransforms& transforms);
+                                                  const ImageTransforms& transforms,
+                                                  const std::optional<Shape>& shape = {});
 
 // u8 samples [H, W, 1 or 3] of one size, transformed. Throws InputError for others.
 std::shared_ptr<const SampleSource> transformed_samples(std::shared_ptr<const SampleSource> samples,

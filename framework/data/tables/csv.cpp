@@ -12,12 +12,15 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 bool is_line_end(char c) { return c == '\n' || c == '\r'; }
 
-void require_text(std::string_view field, const CsvReader& reader, std::int64_t line) {
-  while (!field.empty()) {
-    const std::size_t length = field[0] == '\0' ? 0 : utf8_length(field);
-    if (length == 0)
-      reader.fail(line, "expected text in UTF-8, got " + printable(field.substr(0, 8)));
-    field.remove_prefix(length);
+void require_text(const CsvRecord& record, const CsvReader& reader) {
+  for (std::string_view field : record.fields) {
+    while (!field.empty()) {
+      const std::size_t length = field[0] == '\0' ? 0 : utf8_length(field);
+      if (length == 0) {
+        reader.fail(record.line, "expected text in UTF-8, got " + printable(field.substr(0, 8)));
+      }
+      field.remove_prefix(length);
+    }
   }
 }
 
@@ -66,6 +69,22 @@ bool CsvReader::fill() {
 }
 
 bool CsvReader::next(CsvRecord& record) {
+  if (!take_record(record)) return false;
+  require_text(record, *this);
+  return true;
+}
+
+bool CsvReader::next_or_line(CsvRecord& record) {
+  try {
+    return take_record(record);
+  } catch (const InputError&) {
+    take_line(record);
+    return true;
+  }
+}
+
+// Passes over empty lines.
+bool CsvReader::take_record(CsvRecord& record) {
   for (;;) {
     const std::string_view text = std::string_view(buffer_).substr(used_);
     const bool is_end = read_ == file_.size();
@@ -74,34 +93,55 @@ bool CsvReader::next(CsvRecord& record) {
     const std::size_t bytes = parse(text, is_end, record);
     if (bytes == 0) {
       if (text.size() > kMaxRecordBytes) {
-        fail(line_, "expected a record of at most " + std::to_string(kMaxRecordBytes) +
-                        " bytes; is a quote not closed?");
+        const std::string most = std::to_string(kMaxRecordBytes);
+        fail(line_, "expected a record of at most " + most + " bytes; is a quote not closed?");
       }
       fill();
       continue;
     }
-    record.begin = read_ - text.size();
-    record.end = record.begin + bytes;
-    const std::string_view taken = text.substr(0, bytes);
-    // A line ends by \n, \r\n or \r.
-    for (std::size_t i = 0; i < taken.size(); ++i) {
-      const bool pair = taken[i] == '\r' && i + 1 < taken.size() && taken[i + 1] == '\n';
-      if (is_line_end(taken[i]) && !pair) ++line_;
-    }
-    used_ += bytes;
-    if (record.fields.size() == 1 && record.fields[0].empty() && taken[0] != '"') continue;
-    for (const std::string& field : record.fields) require_text(field, *this, record.line);
-    return true;
+    const bool is_empty = record.fields.size() == 1 && record.fields[0].empty() && text[0] != '"';
+    take(bytes, record);
+    if (!is_empty) return true;
   }
 }
 
-CsvRecord CsvReader::at(std::uint64_t begin, std::uint64_t end) const {
+// The record has so many bytes.
+void CsvReader::take(std::size_t bytes, CsvRecord& record) {
+  const std::string_view taken = std::string_view(buffer_).substr(used_, bytes);
+  record.begin = read_ - (buffer_.size() - used_);
+  record.end = record.begin + bytes;
+  // A line ends by \n, \r\n or \r.
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    const bool pair = taken[i] == '\r' && i + 1 < taken.size() && taken[i + 1] == '\n';
+    if (is_line_end(taken[i]) && !pair) ++line_;
+  }
+  used_ += bytes;
+}
+
+// The rest of the line, whatever it is; of one beyond kMaxRecordBytes so much.
+void CsvReader::take_line(CsvRecord& record) {
+  std::size_t end = std::string::npos;
+  do {
+    end = buffer_.find_first_of("\r\n", used_);
+    // A \n after \r may be yet to come.
+    if (end != std::string::npos && (buffer_[end] == '\n' || end + 1 < buffer_.size())) break;
+  } while (buffer_.size() - used_ <= kMaxRecordBytes && fill());
+  end = std::min(std::min(end, buffer_.size()), used_ + kMaxRecordBytes);
+  std::size_t bytes = end - used_;
+  if (end < buffer_.size()) bytes += buffer_.compare(end, 2, "\r\n") == 0 ? 2 : 1;
+  record.line = line_;
+  record.fields.clear();
+  take(bytes, record);
+}
+
+CsvRecord CsvReader::at(std::uint64_t begin, std::uint64_t end, std::int64_t line) const {
   std::string text(end - begin, '\0');
   file_.read(begin, text.data(), text.size());
-  CsvRecord record{.begin = begin, .end = end};
+  CsvRecord record{.line = line, .begin = begin, .end = end};
   if (parse(text, true, record) != text.size()) {
     throw InputError(name() + ": the file has changed since it was opened");
   }
+  require_text(record, *this);
   return record;
 }
 

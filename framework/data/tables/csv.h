@@ -36,14 +36,20 @@ class CsvReader {
 
   // The next record; false at the end.
   bool next(CsvRecord& record);
-  // A record that next() gave, read again from [begin, end). Thread-safe.
-  CsvRecord at(std::uint64_t begin, std::uint64_t end) const;
+  // The same without errors: what is no record is taken for a line, of which at() says what is
+  // wrong with it. The fields are not to be used.
+  bool next_or_line(CsvRecord& record);
+  // A record that either gave, read again from [begin, end). `line` is for messages. Thread-safe.
+  CsvRecord at(std::uint64_t begin, std::uint64_t end, std::int64_t line) const;
   // Throws InputError that names the file and the line.
   [[noreturn]] void fail(std::int64_t line, const std::string& what) const;
   std::string name() const { return printable(file_.path().string(), kMaxPathBytes); }
 
  private:
   bool fill();
+  bool take_record(CsvRecord& record);
+  void take_line(CsvRecord& record);
+  void take(std::size_t bytes, CsvRecord& record);
   // Bytes of the record that `text` begins with; 0 where more text is needed.
   std::size_t parse(std::string_view text, bool is_end, CsvRecord& record) const;
 

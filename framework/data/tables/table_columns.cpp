@@ -161,13 +161,16 @@ std::size_t TableHeader::place(const CsvReader& reader, const std::string& name,
   reader.fail(record_.line, "no column " + quoted_field(name) + ", which " + key + " names" + hint);
 }
 
+void require_length(const CsvReader& reader, const TableHeader& header, const CsvRecord& row) {
+  if (row.fields.size() == header.names().size()) return;
+  reader.fail(row.line, "expected " + std::to_string(header.names().size()) +
+                            " fields as in the first line, got " +
+                            std::to_string(row.fields.size()));
+}
+
 bool next_row(CsvReader& reader, const TableHeader& header, CsvRecord& row) {
   if (!reader.next(row)) return false;
-  if (row.fields.size() != header.names().size()) {
-    reader.fail(row.line, "expected " + std::to_string(header.names().size()) +
-                              " fields as in the first line, got " +
-                              std::to_string(row.fields.size()));
-  }
+  require_length(reader, header, row);
   return true;
 }
 

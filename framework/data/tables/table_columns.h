@@ -47,6 +47,8 @@ class TableHeader {
   std::map<std::string, std::size_t> places_;
 };
 
+// Throws InputError for a row of another length than the header's.
+void require_length(const CsvReader& reader, const TableHeader& header, const CsvRecord& row);
 // The next row, of the header's length.
 bool next_row(CsvReader& reader, const TableHeader& header, CsvRecord& row);
 

@@ -36,10 +36,16 @@ class TableSamples : public SampleSource {
     std::vector<float> features(static_cast<std::size_t>(shape_[0]));
     while (next_row(reader_, header_, row)) {
       encoder_.encode(reader_, row, places_, features.data());
-      rows_.push_back({row.begin, static_cast<std::uint32_t>(row.end - row.begin),
-                       static_cast<std::uint32_t>(row.line)});
+      add(row);
       visit(row);
     }
+    if (rows_.empty()) reader_.fail(1, kNoRows);
+  }
+
+  // Only finds all rows: reading one says what is wrong with it.
+  void find_rows() {
+    CsvRecord row;
+    while (reader_.next_or_line(row)) add(row);
     if (rows_.empty()) reader_.fail(1, kNoRows);
   }
 
@@ -55,11 +61,8 @@ class TableSamples : public SampleSource {
 
   void read(std::int64_t sample, Rng* /*random*/, void* to) const override {
     const Row& place = row_at(sample);
-    CsvRecord row = reader_.at(place.begin, place.begin + place.bytes);
-    row.line = place.line;
-    if (row.fields.size() != header_.names().size()) {
-      reader_.fail(row.line, "the file has changed since it was opened");
-    }
+    const CsvRecord row = reader_.at(place.begin, place.begin + place.bytes, place.line);
+    require_length(reader_, header_, row);
     encoder_.encode(reader_, row, places_, static_cast<float*>(to));
   }
 
@@ -69,6 +72,10 @@ class TableSamples : public SampleSource {
     std::uint32_t bytes = 0;
     std::uint32_t line = 0;  // for messages
   };
+  void add(const CsvRecord& row) {
+    rows_.push_back({row.begin, static_cast<std::uint32_t>(row.end - row.begin),
+                     static_cast<std::uint32_t>(row.line)});
+  }
   const Row& row_at(std::int64_t sample) const {
     return rows_.at(static_cast<std::size_t>(sample));
   }
@@ -245,11 +252,15 @@ DatasetSplits load_table(const DatasetRequest& request) {
 
 std::shared_ptr<const SampleSource> table_features(const std::filesystem::path& path,
                                                    const TableOptions& options,
-                                                   const DatasetNames& names) {
+                                                   const DatasetNames& names, BadRows bad_rows) {
   auto samples = std::make_shared<TableSamples>(path, delimiter_of(path, options.delimiter),
                                                 TableEncoder(names.columns, options.missing));
   require_known_columns(samples->reader(), samples->header(), names.columns, options);
-  samples->scan([](const CsvRecord&) {});
+  if (bad_rows == BadRows::kRefuse) {
+    samples->scan([](const CsvRecord&) {});
+  } else {
+    samples->find_rows();
+  }
   return samples;
 }
 

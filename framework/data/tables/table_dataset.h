@@ -20,10 +20,17 @@ namespace steelyard {
 // finite number and for a category that the training set does not have.
 DatasetSplits load_table(const DatasetRequest& request);
 
+// What to do with a row that gives no features.
+enum class BadRows {
+  kRefuse,  // an InputError
+  kKeep     // a sample whose reading is one
+};
+
 // Features of a table for a model that was trained on `names`; other columns than those must be
 // the target's, or ignored.
 std::shared_ptr<const SampleSource> table_features(const std::filesystem::path& path,
                                                    const TableOptions& options,
-                                                   const DatasetNames& names);
+                                                   const DatasetNames& names,
+                                                   BadRows bad_rows = BadRows::kRefuse);
 
 }  // namespace steelyard

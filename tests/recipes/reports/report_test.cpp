@@ -233,6 +233,39 @@ TEST(DataReport, DecodesEveryImageOnce) {
                           DataReport::Pair{"2", "2"}));
 }
 
+// One damaged image does not hide what the others say.
+TEST(DataReport, DescribesWhatCanBeRead) {
+  class WithDamage : public CountedImages {
+   public:
+    using CountedImages::CountedImages;
+    Image image(std::int64_t index, std::int64_t channels, std::string* digest) const override {
+      if (index % 4 == 1) throw InputError(name(index) + ": damaged");
+      return CountedImages::image(index, channels, digest);
+    }
+  };
+  const auto dataset = [](std::int64_t count) {
+    Dataset d{{}, Tensor::zeros({count}, DType::kI64), 2};
+    for (std::int64_t i = 0; i < count; ++i) d.targets.data<std::int64_t>()[i] = i % 2;
+    d.source = image_samples(std::make_shared<WithDamage>(count), {.resize = {{2, 2}}});
+    return d;
+  };
+  const DataReport report = describe_data({dataset(7), dataset(3)});
+  EXPECT_THAT(report.faults, ElementsAre("1: damaged", "5: damaged", "1: damaged"));
+  EXPECT_EQ(report.splits.train.size(), 5);
+  EXPECT_EQ(report.splits.test.size(), 2);
+  EXPECT_THAT(report.train_counts, ElementsAre(4, 1));
+  EXPECT_FLOAT_EQ(report.statistics.mean[0], 0.2F);
+  const std::string text = to_string(report, 2);
+  EXPECT_THAT(text, HasSubstr("train: 5 samples u8 [2, 2, 3], 2 of them for validation\n"));
+  EXPECT_THAT(text, HasSubstr("samples that cannot be read, and count nowhere here: 3\n"
+                              "  1: damaged\n  5: damaged\n  1: damaged\n"));
+  const std::int64_t damaged[] = {1};
+  EXPECT_EQ(rejection([&] {
+              describe_data({select_samples(dataset(2), damaged), dataset(1)});
+            }),
+            "no training sample can be read, the first: 1: damaged");
+}
+
 // Two rows of a table may agree in every feature and differ in what is predicted.
 TEST(DataReport, NumbersAsTargetsTellSamplesApart) {
   const auto rows = [](std::vector<float> targets) {
@@ -252,8 +285,8 @@ TEST(DataReport, EqualSamplesWithOtherLabels) {
   const DatasetSplits splits{rows({1, 0, 1, 0, 1, 1}), rows({1, 0})};
   const DataReport report = describe_data(splits);
   EXPECT_THAT(report.of_two_targets, ElementsAre(DataReport::Pair{"sample 0", "sample 2"}));
-  EXPECT_THAT(to_string(report, splits, 2), HasSubstr("train: 3 samples f32 [2], 2 of them for"));
-  EXPECT_THAT(to_string(report, splits, 3),
+  EXPECT_THAT(to_string(report, 2), HasSubstr("train: 3 samples f32 [2], 2 of them for"));
+  EXPECT_THAT(to_string(report, 3),
               HasSubstr("train: 3 samples f32 [2], too few for data.validation: 3\n"));
 }
 

@@ -2,11 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 
+#include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "tests/recipes/recipe_support.h"
+#include "tests/support/temporary_folder.h"
 
 namespace steelyard {
 namespace {
@@ -43,6 +47,19 @@ Dataset counted(std::int64_t size, std::atomic<int>& reads) {
   return dataset;
 }
 
+// Prices, far from 0, that depend on one feature; a second column does not vary.
+Dataset priced(std::int64_t size) {
+  Dataset dataset{Tensor::empty({size, 2}), Tensor::empty({size, 2}), 0};
+  for (std::int64_t i = 0; i < size; ++i) {
+    const auto x = static_cast<float>(i % 7);
+    dataset.inputs.data<float>()[2 * i] = x;
+    dataset.inputs.data<float>()[2 * i + 1] = static_cast<float>(i % 3);
+    dataset.targets.data<float>()[2 * i] = 250000 + 30000 * x;
+    dataset.targets.data<float>()[2 * i + 1] = 12;
+  }
+  return dataset;
+}
+
 class ExperimentData : public ::testing::Test {
  protected:
   ExperimentData() {
@@ -52,6 +69,19 @@ class ExperimentData : public ::testing::Test {
     registries_.datasets.add("undivided", "here", [this](const DatasetRequest&) {
       return DatasetSplits{counted(12, reads_), {}};
     });
+    registries_.datasets.add("prices", "here", [](const DatasetRequest&) {
+      return DatasetSplits{priced(24), priced(5)};
+    });
+  }
+  // Of prices, by the loss mse.
+  Recipe regression(std::vector<std::string> overrides = {}) const {
+    overrides.insert(overrides.begin(), {"train.loss=mse", "model.classes=2"});
+    return parse_recipe(with(kSmallRecipe, "dataset: fashion_mnist",
+                             "dataset: prices, validation: 4, batch_size: 4"),
+                        "r.yaml", overrides, registries_);
+  }
+  Experiment experiment(const Recipe& recipe) const {
+    return {recipe, registries_, InitialWeights::kRecipe};
   }
   Recipe recipe(const std::vector<std::string>& overrides = {}) const {
     return parse_recipe(with(kSmallRecipe, "dataset: fashion_mnist",
@@ -91,6 +121,81 @@ TEST_F(ExperimentData, SetsAsideOfEachClassItsShare) {
   EXPECT_EQ(class_counts(tested.train()), (Counts{0, 1, 3}));
   EXPECT_THAT(with_keys({}).notes(),
               Contains("data.stratified has no effect: no samples are set aside"));
+}
+
+TEST_F(ExperimentData, TargetsOfARegressionAreNormalized) {
+  const Experiment e = experiment(regression());
+  const Normalization expected = compute_target_normalization(priced(24));
+  EXPECT_EQ(e.target_normalization(), expected) << "of all training samples";
+  EXPECT_EQ(expected.stddev[1], 1.0F);
+  for (const Dataset* part : {&e.train(), &e.validation(), &e.test()}) {
+    EXPECT_EQ(part->target_normalization, expected);
+    for (const float target : part->targets.span<float>()) EXPECT_LT(std::abs(target), 2);
+  }
+  EXPECT_EQ(e.recipe().data.normalize_targets, true) << "as its folder will say";
+  EXPECT_TRUE(std::any_of(e.notes().begin(), e.notes().end(), [](const std::string& note) {
+    return note.starts_with("data.normalize_targets: true, the loss is that of (target - mean)");
+  }));
+  EXPECT_EQ(e.record().target_normalization, expected);
+
+  // A run that goes on has the numbers of its checkpoint, or none, whatever the recipe says.
+  const Experiment again(regression(), registries_, e.record(), RunData::kAll);
+  EXPECT_EQ(again.test().target_normalization, expected);
+  EXPECT_EQ(again.data_digest(), e.data_digest());
+  RunRecord earlier = e.record();
+  earlier.target_normalization = {};
+  const Experiment raw(regression(), registries_, earlier, RunData::kTest);
+  EXPECT_EQ(raw.test().targets.data<float>()[0], 250000);
+  EXPECT_EQ(raw.deployed_model(), raw.model_in_units()) << "nothing follows the model";
+}
+
+TEST_F(ExperimentData, TargetsStayRawWhereTheRecipeOrTheTaskSaysSo) {
+  const Experiment raw = experiment(regression({"data.normalize_targets=false"}));
+  EXPECT_EQ(raw.target_normalization(), Normalization{});
+  EXPECT_EQ(raw.test().targets.data<float>()[0], 250000);
+  const Experiment cosine = experiment(regression({"train.loss=cosine"}));
+  EXPECT_EQ(cosine.target_normalization(), Normalization{}) << "the direction would be another";
+  EXPECT_EQ(cosine.recipe().data.normalize_targets, false);
+  EXPECT_EQ(rejection([&] {
+              experiment(regression({"train.loss=cosine", "data.normalize_targets=true"}));
+            }),
+            "--set data.normalize_targets: data.normalize_targets: expected a loss of numbers, mse "
+            "or huber, got cosine");
+  EXPECT_FALSE(experiment(recipe()).recipe().data.normalize_targets) << "classes have no such key";
+}
+
+// The weights of init.checkpoint give values in some units.
+TEST_F(ExperimentData, TargetsAreThoseOfTheFirstWeights) {
+  const testing::TemporaryFolder folder;
+  const auto saved = [&](const char* name, Normalization targets, bool with_record) {
+    Experiment e = experiment(regression());
+    RunRecord record = e.record();
+    record.target_normalization = std::move(targets);
+    Checkpoint checkpoint{module_state(e.model()), {}};
+    if (with_record) add_record(record, checkpoint.metadata);
+    save_checkpoint(folder / name, checkpoint);
+    return "init.checkpoint=" + (folder / name).string();
+  };
+  const Normalization own = compute_target_normalization(priced(24));
+  const Normalization other{{1000, 2}, {10, 4}};
+  const std::string normalized = saved("normalized", other, true), raw = saved("raw", {}, true),
+                    foreign = saved("foreign", {}, false);
+  const auto of = [&](const std::vector<std::string>& overrides) {
+    return experiment(regression(overrides)).target_normalization();
+  };
+  EXPECT_EQ(of({normalized}), other);
+  EXPECT_EQ(of({normalized, "data.normalize_targets=true"}), other);
+  EXPECT_EQ(of({normalized, "data.normalize_targets=false"}), Normalization{});
+  EXPECT_EQ(of({normalized, "init.skip=[fc2]"}), own) << "a new last layer";
+  for (const std::string& weights : {raw, foreign}) {
+    EXPECT_EQ(of({weights}), Normalization{});
+    EXPECT_EQ(of({weights, "data.normalize_targets=true"}), own);
+  }
+  const std::vector<std::string> notes = experiment(regression({foreign})).notes();
+  EXPECT_NE(std::find(notes.begin(), notes.end(),
+                      "data.normalize_targets: false, the targets are as the data has them: "
+                      "init.checkpoint does not say what it was trained on"),
+            notes.end());
 }
 
 TEST_F(ExperimentData, WeighsClasses) {

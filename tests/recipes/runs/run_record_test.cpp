@@ -59,6 +59,32 @@ TEST(RunRecord, ReadsBackToTheSameBits) {
             "; categories or missing values of its columns differ");
 }
 
+// What the outputs of a regression are in units of.
+TEST(RunRecord, HoldsTheNormalizationOfTargets) {
+  RunRecord record = example();
+  TensorFileMetadata metadata;
+  add_record(record, metadata);
+  EXPECT_EQ(metadata["data"].find("target_mean"), std::string::npos);
+  EXPECT_FALSE(target_normalization_in(metadata, "c")) << "of classes";
+  record.input.classes = 0;
+  add_record(record, metadata);
+  EXPECT_EQ(target_normalization_in(metadata, "c"), Normalization{}) << "raw targets";
+  record.target_normalization = {{250000.125F, -1e-30F}, {1.0F / 3, 3e30F}};
+  add_record(record, metadata);
+  EXPECT_EQ(target_normalization_in(metadata, "c"), record.target_normalization);
+  EXPECT_EQ(read(metadata)->target_normalization, record.target_normalization);
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"target_std\":[", "\"target_std\":[0.0,"},
+           {"\"target_mean\":[", "\"target_mean\":[1.0,"},
+           {"\"target_std\"", "\"target_stddev\""},
+           {"\"classes\":0", "\"classes\":10"}}) {
+    TensorFileMetadata damaged = metadata;
+    damaged["data"] = with(damaged["data"], from, to);
+    EXPECT_NE(rejection([&] { read(damaged); }).find("metadata 'data' is not valid"),
+              std::string::npos);
+  }
+}
+
 // The network is in the checkpoint: where it came from decides nothing.
 TEST(RunRecord, HoldsAnImportedNetworkAndNotItsFile) {
   const auto recipe_with = [](const std::string& file) {
