@@ -40,9 +40,9 @@ Normalization Experiment::target_normalization_of(const Dataset& train) {
   const bool own = type == Loss::Type::kOwn && target_kind() == TargetKind::kValues;
   if (!usual && !(own && asked)) {
     if (!asked.value_or(false)) return {};
-    fail_at(place("data", "normalize_targets"),
-            std::string(kKey) + ": expected a loss of numbers, mse or huber, got " +
-                loss_name(loss()));
+    fail_at(
+        place("data", "normalize_targets"),
+        std::string(kKey) + ": expected a loss of numbers, mse or huber, got " + loss_name(loss()));
   }
   if (train.targets.rank() < 2) return {};  // of no model
   const auto& checkpoint = recipe_.init_checkpoint;
