@@ -51,9 +51,9 @@ struct DataSpec {
   LoaderOptions loader = {};  // the run adds the normalization
   NormalizeSpec normalize = {};
   std::optional<bool> normalize_targets = {};  // absent: as Experiment chooses
-  std::int64_t validation = 0;            // samples of the training set kept aside; 0: none
-  std::optional<std::int64_t> test = {};  // the same as the test set
-  bool stratified = false;                // each class keeps its share in both
+  std::int64_t validation = 0;                 // samples of the training set kept aside; 0: none
+  std::optional<std::int64_t> test = {};       // the same as the test set
+  bool stratified = false;                     // each class keeps its share in both
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
   std::string label_separator = {};
