@@ -105,6 +105,7 @@ void Progress::on_epoch_end(const EpochReport& report) {
     if (const auto metric = main_metric(*report.validation)) line += "  " + metric_text(*metric);
   }
   show(fmt::format("{}  ({})\n", line, clock_text(seconds_since(epoch_begin_))));
+  if (!report.collapse.empty()) show(fmt::format("warning: {}\n", report.collapse));
 }
 
 }  // namespace steelyard::cli

@@ -1,7 +1,6 @@
 #include "steelyard/framework/trainer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -9,7 +8,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/gradient_clipping.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/metadata_numbers.h"
 #include "steelyard/framework/replicas.h"
 
 namespace steelyard {
@@ -24,43 +23,6 @@ constexpr std::int64_t kStepsPerComparison = 50;
 
 // A GPU's loss is read this often where nobody asks for it.
 constexpr std::int64_t kStepsPerCheck = 64;
-
-// Text that gives back the same double, bit for bit.
-std::string exact_text(double value) {
-  char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::hex).ptr;
-  return {buffer, end};
-}
-
-template <typename T>
-T parsed(const TensorFileMetadata& metadata, const std::string& key, const std::string& source) {
-  const auto found = metadata.find(key);
-  T value{};
-  if (found == metadata.end()) {
-    throw InputError(source + ": not a training checkpoint, '" + key + "' is missing");
-  }
-  const char* begin = found->second.data();
-  const char* end = begin + found->second.size();
-  std::from_chars_result result{};
-  if constexpr (std::is_floating_point_v<T>) {
-    result = std::from_chars(begin, end, value, std::chars_format::hex);
-  } else {
-    result = std::from_chars(begin, end, value);
-  }
-  if (result.ec != std::errc() || result.ptr != end) {
-    throw InputError(source + ": '" + key + "' is '" + printable(found->second) +
-                     "', expected a number");
-  }
-  return value;
-}
-
-double parsed_finite(const TensorFileMetadata& metadata, const std::string& key,
-                     const std::string& source) {
-  const auto value = parsed<double>(metadata, key, source);
-  if (std::isfinite(value)) return value;
-  throw InputError(source + ": expected a finite number as '" + key + "', got " +
-                   std::to_string(value));
-}
 
 void restore_state(const std::vector<NamedBuffer>& state, const std::vector<NamedTensor>& tensors,
                    const std::string& source) {
@@ -107,9 +69,10 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       ranks_(options.ranks != nullptr ? *options.ranks : alone_),
       callbacks_(std::move(callbacks)),
       steps_(model, optimizer, options, step_work_of(callbacks_)),
-      clock_(ranks_, device_.kind == Device::Kind::kCpu ? &loader_ : nullptr) {
+      clock_(ranks_, device_.kind == Device::Kind::kCpu ? &loader_ : nullptr),
+      zeros_loss_(training_loss_of_zero_outputs(options.loss, options.distillation, train)),
+      collapse_(zeros_loss_, validation) {
   if (options.average) average_.emplace(model, *options.average);
-  zeros_loss_ = training_loss_of_zero_outputs(options.loss, options.distillation, train);
 }
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
@@ -252,6 +215,8 @@ void Trainer::finish_epoch() {
   for (const TrainerCallback* callback : callbacks_) {
     for (const Metric& metric : callback->metrics()) report.metrics.push_back(metric);
   }
+  const std::string lost = what_was_lost(report);
+  if (!options_.stops_on_collapse) report.collapse = lost;
   // Before the checkpoint: a run that is killed in between repeats the epoch and its report, the
   // other way round the report would be lost.
   for (TrainerCallback* callback : callbacks_) callback->on_epoch_end(report);
@@ -261,6 +226,16 @@ void Trainer::finish_epoch() {
     if (improved) save(kBest);
     save(kLast);
   }
+  if (lost.empty() || !options_.stops_on_collapse) return;
+  throw TrainingCollapsed(lost + (options_.run_dir.empty() ? "" : "; the epoch is saved") +
+                          " (on_collapse: stop)");
+}
+
+std::string Trainer::what_was_lost(const EpochReport& report) {
+  const std::int64_t form_from = final_form_from();
+  const bool changed = form_from > 0 && report.epoch >= form_from;
+  if (changed && report.epoch == form_from) collapse_.forget();
+  return collapse_.after(report, options_.starts_trained || changed);
 }
 
 std::vector<NamedBuffer> Trainer::training_state() const {
@@ -287,6 +262,7 @@ Checkpoint Trainer::checkpoint() {
   metadata["epoch_loss_sum"] = exact_text(steps_.loss_sum().item());
   metadata["epoch_samples"] = std::to_string(position_.samples);
   metadata["first_loss"] = exact_text(steps_.first_loss().item());
+  collapse_.save(metadata);
   if (best_) {
     metadata["best_epoch"] = std::to_string(best_->epoch);
     metadata["best_loss"] = exact_text(best_->metrics.loss);
@@ -323,7 +299,7 @@ void Trainer::write(const std::filesystem::path& path) {
 
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   const auto& metadata = checkpoint.metadata;
-  const auto seed = parsed<std::uint64_t>(metadata, "seed", source);
+  const auto seed = number_in<std::uint64_t>(metadata, "seed", source);
   if (seed != options_.seed) {
     throw InputError(source + ": was trained with seed " + std::to_string(seed) +
                      ", this run has seed " + std::to_string(options_.seed));
@@ -334,11 +310,11 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
                      optimizer_.type_name());
   }
   Position position;
-  position.epoch = parsed<std::int64_t>(metadata, "epoch", source);
-  position.batch = parsed<std::int64_t>(metadata, "batch", source);
-  position.step = parsed<std::int64_t>(metadata, "step", source);
-  const auto loss_sum = parsed<double>(metadata, "epoch_loss_sum", source);
-  position.samples = parsed<std::int64_t>(metadata, "epoch_samples", source);
+  position.epoch = number_in<std::int64_t>(metadata, "epoch", source);
+  position.batch = number_in<std::int64_t>(metadata, "batch", source);
+  position.step = number_in<std::int64_t>(metadata, "step", source);
+  const auto loss_sum = number_in<double>(metadata, "epoch_loss_sum", source);
+  position.samples = number_in<std::int64_t>(metadata, "epoch_samples", source);
   const std::int64_t per_epoch = loader_.batches_per_epoch();
   std::int64_t step = 0;
   if (position.epoch < 0 || position.batch < 0 || position.batch > per_epoch ||
@@ -364,24 +340,24 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   steps_.loss_sum().fill(loss_sum);
   // Checkpoints of earlier versions do not have it.
   steps_.first_loss().fill(
-      metadata.contains("first_loss") ? parsed_finite(metadata, "first_loss", source) : 0);
+      metadata.contains("first_loss") ? finite_in(metadata, "first_loss", source) : 0);
+  collapse_.restore(metadata, source);
   best_.reset();
   if (metadata.contains("best_epoch")) {
-    best_ = {
-        parsed<std::int64_t>(metadata, "best_epoch", source),
-        {.loss = parsed_finite(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
+    best_ = {number_in<std::int64_t>(metadata, "best_epoch", source),
+             {.loss = finite_in(metadata, "best_loss", source), .top1 = std::nullopt, .more = {}}};
     if (best_->epoch < 0 || best_->epoch >= position.epoch) {
       throw InputError(source + ": the best epoch " + std::to_string(best_->epoch) +
                        " is none of the " + std::to_string(position.epoch) + " that are done");
     }
     if (metadata.contains("best_top1")) {
-      best_->metrics.top1 = parsed<double>(metadata, "best_top1", source);
+      best_->metrics.top1 = number_in<double>(metadata, "best_top1", source);
     }
     for (const MetricInfo* metric : metrics_of(options_.loss)) {
       const std::string key = "best_" + std::string(metric->name);
       if (!metric->value || !metadata.contains(key)) continue;
       best_->metrics.more.push_back(
-          {std::string(metric->name), parsed<double>(metadata, key, source)});
+          {std::string(metric->name), number_in<double>(metadata, key, source)});
     }
     if (best_->epoch < final_form_from()) best_.reset();
   }

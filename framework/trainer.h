@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/collapse.h"
 #include "steelyard/framework/comm/communicator.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/device_batches.h"
@@ -42,6 +43,11 @@ struct TrainerOptions : StepOptions {
   // divergence. The reference is the larger of the first step's loss and the loss of outputs that
   // are all zero. Absent: only a loss that is not finite is a divergence.
   std::optional<double> divergence_limit = kDivergenceLimit;
+  // Whether an epoch that has lost what the run knew (framework/collapse.h) ends it; if not, the
+  // epoch's report says what was lost.
+  bool stops_on_collapse = true;
+  // Whether the model begins with trained weights, of which the same can be said.
+  bool starts_trained = false;
   // The metric that chooses the best epoch (framework/metrics.h); empty: higher top-1, or lower
   // loss where there is none.
   std::string best_metric = {};
@@ -85,7 +91,7 @@ class Trainer {
   // Trains to the end, or until `stop` becomes true, on any rank: then saves last.safetensors and
   // returns. Of several ranks the first one writes the files, and what one throws all throw. A
   // run that came to its end leaves the averages in the model, where there are any, and is over.
-  // Throws TrainingDiverged.
+  // Throws TrainingDiverged; TrainingCollapsed, with the epoch saved.
   TrainResult run(const std::atomic<bool>& stop);
 
   // What making the batches has cost this rank.
@@ -131,6 +137,8 @@ class Trainer {
   // Returns whether the run is to stop, on any rank.
   bool train_step(const Batch& batch, const std::atomic<bool>& stop);
   void finish_epoch();
+  // What CollapseWatch says of the epoch.
+  std::string what_was_lost(const EpochReport& report);
   // The state of optimizer, averages and callbacks: everything but the model and the position.
   std::vector<NamedBuffer> training_state() const;
   Checkpoint checkpoint();
@@ -157,7 +165,8 @@ class Trainer {
   StepRunner steps_;
   StepClock clock_;
   Position position_;
-  double zeros_loss_ = 0;  // of outputs that are all zero
+  double zeros_loss_;  // of outputs that are all zero
+  CollapseWatch collapse_;
   std::optional<BestEpoch> best_;
 };
 

@@ -29,6 +29,8 @@ struct EpochReport {
   double train_loss = 0;                // mean over the epoch's samples, as trained
   std::optional<Metrics> validation{};  // when there is a validation split
   std::vector<Metric> metrics{};        // of all callbacks
+  // What the epoch has lost of what the run knew (framework/collapse.h), where the run goes on.
+  std::string collapse{};
   // Seconds of the steps since the epoch began or was resumed, by rank.
   std::vector<StepSeconds> ranks{};
 };

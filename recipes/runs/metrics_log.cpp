@@ -158,6 +158,7 @@ void MetricsLog::on_epoch_end(const EpochReport& report) {
             {"train_loss", report.train_loss}};
   if (report.validation) json["validation"] = to_json(*report.validation);
   for (const Metric& metric : report.metrics) json[metric.name] = metric.value;
+  if (!report.collapse.empty()) json["collapse"] = report.collapse;
   if (!report.ranks.empty()) json["rank_seconds"] = to_json(report.ranks);
   json["seconds"] = seconds();
   line(json);

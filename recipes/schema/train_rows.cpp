@@ -314,6 +314,14 @@ Table<TrainSpec> train_table(const Registries& registries) {
                   .by_default("100")
                   .within(0, 1e30)
                   .role(OptionRole::kFree),
+              words_key<TrainSpec>(
+                  "on_collapse",
+                  "what an epoch does that loses what the run had learned, with finite losses "
+                  "(docs/checkpoints.md says when): `stop` saves it and fails, `warn` goes on",
+                  {{"stop", true}, {"warn", false}}, &TrainSpec::trainer,
+                  &TrainerOptions::stops_on_collapse)
+                  .by_default("stop")
+                  .role(OptionRole::kFree),
               trainer("checkpoint_every_steps",
                       "steps between checkpoints inside an epoch; 0: at its end only",
                       &TrainerOptions::checkpoint_every_steps)

@@ -57,7 +57,10 @@ def read_checkpoint(path):
     return json.loads(raw[8:8 + size]), raw[8 + size:]
 
 
-def as_earlier_version(path, keys=("data", "recipe", "first_loss", "model_sha256"), preprocessing=()):
+LATER_KEYS = ("data", "recipe", "first_loss", "least_epoch_loss", "most_top1", "model_sha256")
+
+
+def as_earlier_version(path, keys=LATER_KEYS, preprocessing=()):
     """Rewrites a checkpoint or an integer model as it was before its metadata, or its preprocessing, held these keys."""
     def without_keys(metadata):
         metadata = {key: value for key, value in metadata.items() if key not in keys}
