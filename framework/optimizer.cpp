@@ -20,6 +20,21 @@ kernels::AdamWStep rule_of(const AdamWOptions& options) {
   return {options.beta1, options.beta2, options.eps};
 }
 
+void require_unit(const StepUnit& unit, const NamedParameter& p) {
+  const Tensor& units = unit.size;
+  const Tensor& value = p.variable.value();
+  const auto text = [](const Tensor& tensor) {
+    return shape_string(tensor.shape()) + " " + std::string(dtype_name(tensor.dtype())) + " on " +
+           device_name(tensor.device());
+  };
+  const bool like =
+      !units.defined() || (units.shape() == value.shape() && units.dtype() == value.dtype() &&
+                           units.device() == value.device());
+  require(like, "expected a step unit like '" + p.name + "', " + text(value) + ", got " +
+                    (like ? "" : text(units)));
+  require(unit.count > 0, "expected a positive number of step units for '" + p.name + "'");
+}
+
 void append_state(const std::vector<NamedParameter>& parameters, const std::string& state,
                   const std::vector<Tensor>& tensors, std::vector<NamedBuffer>& all) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -41,7 +56,8 @@ bool is_bias_or_norm(const NamedParameter& parameter) {
 }
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay,
-                     const NoDecay& no_decay, const LrFactor& lr_factor, std::int64_t factors)
+                     const NoDecay& no_decay, const LrFactor& lr_factor,
+                     const StepUnits& step_units, std::int64_t factors)
     : parameters_(distinct(std::move(parameters))) {
   require(weight_decay >= 0.0, "expected weight_decay of at least 0");
   const Device device = parameters_.empty() ? Device{} : parameters_[0].variable.value().device();
@@ -57,6 +73,8 @@ Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay
     lr_factors_.push_back(lr_factor ? lr_factor(p) : 1.0);
     require(lr_factors_.back() >= 0.0,
             "expected a learning rate of at least 0 for '" + p.name + "'");
+    units_.push_back(step_units ? step_units(p) : StepUnit());
+    require_unit(units_.back(), p);
   }
   const auto count = static_cast<std::int64_t>(parameters_.size());
   host_factors_ = Tensor::zeros({count, factors}, DType::kF64);
@@ -122,7 +140,7 @@ std::vector<Tensor> Optimizer::zeros_like_parameters() const {
 
 Sgd::Sgd(std::vector<NamedParameter> parameters, SgdOptions options)
     : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor,
-                /*factors=*/1),
+                options.step_units, /*factors=*/1),
       options_(std::move(options)) {
   require(in_unit_interval(options_.momentum), "expected momentum in [0, 1)");
   require(!options_.nesterov || options_.momentum > 0.0, "nesterov needs momentum");
@@ -149,7 +167,9 @@ void Sgd::update(DType dtype, std::span<const std::size_t> chosen) {
                          .grad = v.grad().data<T>(),
                          .momentum = momentum_.empty() ? nullptr : momentum_[i].data<T>(),
                          .param = v.value().data<T>(),
-                         .weight_decay = weight_decay(i)});
+                         .weight_decay = weight_decay(i),
+                         .units = data_or_null<T>(unit(i).size),
+                         .most_units = unit(i).count});
     }
     run(device(), kernels::SgdUpdate<T>{.tensors = tensors, .step = step});
   });
@@ -157,7 +177,7 @@ void Sgd::update(DType dtype, std::span<const std::size_t> chosen) {
 
 AdamW::AdamW(std::vector<NamedParameter> parameters, AdamWOptions options)
     : Optimizer(std::move(parameters), options.weight_decay, options.no_decay, options.lr_factor,
-                kernels::kAdamWFactors),
+                options.step_units, kernels::kAdamWFactors),
       options_(std::move(options)),
       exp_avg_(zeros_like_parameters()),
       exp_avg_sq_(zeros_like_parameters()) {
@@ -180,6 +200,7 @@ std::vector<NamedBuffer> AdamW::named_state() const {
 void AdamW::write_factors(std::size_t i, double lr, double* factors) {
   const std::int64_t count = ++*steps_[i].data<std::int64_t>();
   kernels::adamw_factors(rule_of(options_), lr, weight_decay(i), count, factors);
+  factors[1] *= unit(i).count;
 }
 
 void AdamW::update(DType dtype, std::span<const std::size_t> chosen) {
@@ -193,7 +214,8 @@ void AdamW::update(DType dtype, std::span<const std::size_t> chosen) {
                          .grad = v.grad().data<T>(),
                          .exp_avg = exp_avg_[i].data<T>(),
                          .exp_avg_sq = exp_avg_sq_[i].data<T>(),
-                         .param = v.value().data<T>()});
+                         .param = v.value().data<T>(),
+                         .units = data_or_null<T>(unit(i).size)});
     }
     run(device(), kernels::AdamWUpdate<T>{.tensors = tensors, .step = rule_of(options_)});
   });

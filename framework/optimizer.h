@@ -20,6 +20,15 @@ using NoDecay = std::function<bool(const NamedParameter&)>;
 // A parameter's learning rate as a multiple of the step's; empty: 1 for all.
 using LrFactor = std::function<double(const NamedParameter&)>;
 
+// What the steps of a parameter are relative to.
+struct StepUnit {
+  // Positive sizes of its elements, like it; undefined: nothing. The numbers may change between
+  // steps, the tensor's place may not.
+  Tensor size{};
+  double count = 1;  // about how many of them a step of learning rate 1 moves an element
+};
+using StepUnits = std::function<StepUnit(const NamedParameter&)>;
+
 // The default NoDecay: biases, every parameter of rank 0 or 1 (the weights of norms), and the
 // constants of ConstantArithmetic, "value", of one number or one for each channel.
 bool is_bias_or_norm(const NamedParameter& parameter);
@@ -52,9 +61,10 @@ class Optimizer {
 
  protected:
   // `factors` numbers of each parameter change from step to step. Throws std::invalid_argument on
-  // parameters that are not f32 or f64 or not on one device, or on a negative decay or factor.
+  // parameters that are not f32 or f64 or not on one device, on a negative decay or factor, or on
+  // units unlike their parameter.
   Optimizer(std::vector<NamedParameter> parameters, double weight_decay, const NoDecay& no_decay,
-            const LrFactor& lr_factor, std::int64_t factors);
+            const LrFactor& lr_factor, const StepUnits& step_units, std::int64_t factors);
 
   // Writes the factors of parameter `i`, which is about to be updated with its own rate.
   virtual void write_factors(std::size_t i, double lr, double* factors) = 0;
@@ -64,6 +74,8 @@ class Optimizer {
   // On the parameters' device: what write_factors() wrote for parameter `i`.
   const double* factors(std::size_t i) const;
 
+  // Of parameter `i`.
+  const StepUnit& unit(std::size_t i) const { return units_[i]; }
   // The decay of parameter `i`: weight_decay, or 0 where excluded.
   double weight_decay(std::size_t i) const { return weight_decays_[i]; }
   // One zero tensor like each parameter.
@@ -77,6 +89,7 @@ class Optimizer {
   std::vector<Shape> shapes_;  // of the parameters, when the optimizer was made
   std::vector<double> weight_decays_;
   std::vector<double> lr_factors_;
+  std::vector<StepUnit> units_;
   Tensor host_factors_;  // f64 [parameters, factors]
   Tensor factors_;       // the same where the parameters are
 };
@@ -87,6 +100,7 @@ struct SgdOptions {
   double weight_decay = 0.0;
   NoDecay no_decay = is_bias_or_norm;
   LrFactor lr_factor{};
+  StepUnits step_units{};  // no step moves an element by more than its rate times count * size
 };
 
 // Stochastic gradient descent, PyTorch's formulas (dampening 0). State: "<parameter>/momentum".
@@ -116,6 +130,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   NoDecay no_decay = is_bias_or_norm;
   LrFactor lr_factor{};
+  StepUnits step_units{};  // steps are multiplied by count * size
 };
 
 // Adam with decoupled weight decay. State: "<parameter>/exp_avg", "<parameter>/exp_avg_sq" and

@@ -17,6 +17,21 @@ std::string fold_note(BatchNormFold bn_fold) {
   return "";
 }
 
+// How the range is found: "mse", "mse, learned".
+std::string range_text(const QuantizerConfig& config) {
+  switch (config.learning) {
+    case Learning::kNothing:
+      return config.observer.type;
+    case Learning::kScale:
+    case Learning::kClipping:
+      return config.observer.type + ", learned";
+    case Learning::kScaleAndZeroPoint:
+      return config.observer.type +
+             (config.scheme.symmetric ? ", learned" : ", learned with zero point");
+  }
+  return "";
+}
+
 }  // namespace
 
 PlanRow plan_row(const std::string& path, const std::string& tensor, const std::string& quantized,
@@ -26,7 +41,7 @@ PlanRow plan_row(const std::string& path, const std::string& tensor, const std::
 
 PlanRow plan_row(const std::string& path, const std::string& tensor, const QuantizerConfig& config,
                  const std::string& note) {
-  return plan_row(path, tensor, observers::to_string(config.scheme), config.observer.type, note);
+  return plan_row(path, tensor, observers::to_string(config.scheme), range_text(config), note);
 }
 
 std::vector<PlanRow> LayerRows::in_float(const std::string& reason) const {

@@ -8,11 +8,12 @@
 namespace steelyard::kernels::cuda {
 
 // Part of the launch's parameters, of which every device takes 4 KiB and those of CUDA 12.1
-// 32,764 bytes.
+// 32,764 bytes. 128 are left for the kernel's own.
 template <typename Tensor>
 struct TensorList {
   using Element = Tensor;
-  static constexpr int kMost = 64;
+  static constexpr int kFitting = (4096 - 128) / (sizeof(Tensor) + sizeof(std::int64_t));
+  static constexpr int kMost = kFitting < 64 ? kFitting : 64;
 
   int count = 0;
   std::int64_t first_block[kMost + 1] = {};  // of each tensor; of the end

@@ -13,7 +13,8 @@
 
 namespace steelyard::kernels {
 
-// A parameter with its gradient and momentum (null: none).
+// A parameter with its gradient and momentum (null: none). With `units` (null: none), positive
+// sizes of its elements, no step of lr 1 moves an element by more than `most_units` of its own.
 template <typename T>
 struct SgdTensor {
   std::int64_t size = 0;
@@ -22,6 +23,8 @@ struct SgdTensor {
   T* momentum = nullptr;
   T* param = nullptr;
   double weight_decay = 0;
+  const T* units = nullptr;
+  double most_units = 1;
 };
 
 struct SgdStep {
@@ -30,7 +33,8 @@ struct SgdStep {
 };
 
 // PyTorch's formulas: g = grad + weight_decay * p; m = momentum * m + g (m = g on the first step,
-// which a zero m gives); p -= lr * (nesterov ? g + momentum * m : m).
+// which a zero m gives); p -= lr * (nesterov ? g + momentum * m : m). With units, g is first
+// limited to (1 - momentum) * most_units of them: m then stays within most_units.
 template <typename T>
 struct SgdUpdate {
   std::span<const SgdTensor<T>> tensors;
@@ -38,11 +42,17 @@ struct SgdUpdate {
 
   struct Element {
     SgdTensor<T> t;
-    T lr, factor, decay;
+    T lr, factor, decay, limit;
     bool nesterov;
 
+    // NaN stays.
+    STEELYARD_HOST_DEVICE T limited(T g, std::int64_t i) const {
+      if (t.units == nullptr) return g;
+      const T most = limit * t.units[i];
+      return g > most ? most : (g < -most ? -most : g);
+    }
     STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-      const T g = t.grad[i] + decay * t.param[i];
+      const T g = limited(t.grad[i] + decay * t.param[i], i);
       if (t.momentum == nullptr) {
         t.param[i] -= lr * g;
         return;
@@ -53,12 +63,17 @@ struct SgdUpdate {
     }
   };
   STEELYARD_HOST_DEVICE Element of(const SgdTensor<T>& t) const {
-    return {t, static_cast<T>(*t.lr), static_cast<T>(step.momentum), static_cast<T>(t.weight_decay),
+    return {t,
+            static_cast<T>(*t.lr),
+            static_cast<T>(step.momentum),
+            static_cast<T>(t.weight_decay),
+            static_cast<T>(t.most_units * (1 - step.momentum)),
             step.nesterov};
   }
 };
 
-// A parameter with its gradient and moments. `factors` are those of adamw_factors().
+// A parameter with its gradient and moments. `factors` are those of adamw_factors(); steps are
+// multiplied by `units` (null: none), sizes of its elements.
 template <typename T>
 struct AdamWTensor {
   std::int64_t size = 0;
@@ -67,6 +82,7 @@ struct AdamWTensor {
   T* exp_avg = nullptr;
   T* exp_avg_sq = nullptr;
   T* param = nullptr;
+  const T* units = nullptr;
 };
 
 struct AdamWStep {
@@ -97,7 +113,8 @@ struct AdamWUpdate {
       const T v = beta2 * t.exp_avg_sq[i] + rest2 * (g * g);
       t.exp_avg[i] = m;
       t.exp_avg_sq[i] = v;
-      t.param[i] = keep * t.param[i] - rate * (m / (std::sqrt(v) / root + eps));
+      const T own = t.units == nullptr ? rate : rate * t.units[i];
+      t.param[i] = keep * t.param[i] - own * (m / (std::sqrt(v) / root + eps));
     }
   };
   STEELYARD_HOST_DEVICE Element of(const AdamWTensor<T>& t) const {

@@ -9,9 +9,6 @@
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/equalize.h"
 #include "steelyard/qat/faults.h"
-#include "steelyard/qat/learned_scale.h"
-#include "steelyard/qat/observe_weights.h"
-#include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/reestimate.h"
 #include "steelyard/qat/words.h"
@@ -48,17 +45,6 @@ qat::QuantizeConfig widest_stage(qat::QuantizeConfig config, const qat::QatSched
   return config;
 }
 
-// The latents that quantizers have set since the last call, because learning began.
-std::vector<std::string> begun_latents(Module& model) {
-  std::vector<std::string> names;
-  for (const qat::NamedQuantizer& entry : qat::named_quantizers(model)) {
-    if (!entry.quantizer->take_begun()) continue;
-    names.push_back(join_path(entry.name, qat::kLearnedScale));
-    names.push_back(join_path(entry.name, qat::kLearnedOffset));
-  }
-  return names;
-}
-
 // Where a mean for each position of sequences [C, L] stands in for one of each channel.
 std::optional<std::string> note_of_positions(const imports::GraphSpec& network,
                                              const Normalization& normalization) {
@@ -75,10 +61,6 @@ std::optional<std::string> note_of_positions(const imports::GraphSpec& network,
          " positions of sequences " + shape_string(sample) +
          " ([channels, length]), not for each channel: for that, normalize the values in the files "
          "and set data.normalize: none";
-}
-
-bool is_batch_norm_statistic(const std::string& name) {
-  return name.ends_with("running_mean") || name.ends_with("running_var");
 }
 
 std::string note_of_reduced_range(const std::vector<qat::QuantizeGroup>& groups) {
@@ -182,6 +164,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   if (equalized) {
     add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");
   }
+  note_learning();
   if (qat::freeze_rest(*model_, trained_) == 0) {
     if (train.only.empty()) fail_at(place("model", ""), "model: it has no weights to train");
     fail_at(place("train", "only"),
@@ -344,80 +327,6 @@ void Experiment::note_untrained_norms(const Registries& registries) {
 std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {
   std::optional<qat::Plan> plan;
   return prepared(make_float_model(registries), registries, plan);
-}
-
-std::unique_ptr<Optimizer> Experiment::make_optimizer() {
-  const OptimizerSpec& spec = recipe_.train.optimizer;
-  const bool pact = recipe_.quantize && recipe_.quantize->algorithm == qat::Learning::kClipping;
-  const NoDecay no_decay = [all = spec.decay_bias_and_norm, pact](const NamedParameter& p) {
-    if (qat::is_latent(p.name)) return !pact;
-    return !all && is_bias_or_norm(p);
-  };
-  const double scale_lr = recipe_.quantize ? recipe_.quantize->scale_lr : 1;
-  const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
-    return qat::is_latent(p.name) ? scale_lr : 1;
-  };
-  std::vector<NamedParameter> parameters = model_->named_parameters();
-  std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });
-  const auto make = [&]<typename T, typename Options>(Options options, T*) {
-    options.no_decay = no_decay;
-    options.lr_factor = lr_factor;
-    return std::make_unique<T>(std::move(parameters), std::move(options));
-  };
-  switch (spec.type) {
-    case OptimizerType::kSgd:
-      return make(spec.sgd, static_cast<Sgd*>(nullptr));
-    case OptimizerType::kAdamW:
-      return make(spec.adamw, static_cast<AdamW*>(nullptr));
-  }
-  throw std::logic_error("[experiment] unknown optimizer");
-}
-
-TrainerOptions Experiment::trainer_options() const {
-  const TrainSpec& train = recipe_.train;
-  const auto steps_per_epoch = batches_per_epoch(train_, loader_options_);
-  TrainerOptions options = train.trainer;
-  options.loss = loss_;
-  if (teacher_) {
-    options.distillation->teacher = teacher_;
-  } else {
-    options.distillation.reset();
-  }
-  const bool one_shard = options.shards == 1;
-  if (recipe_.quantize)
-    options.delayed_ranges = recipe_.quantize->delayed_ranges.value_or(!one_shard);
-  if (options.average) {
-    const Shape one = input_.batch(1);
-    options.average->averages_buffer = is_batch_norm_statistic;
-    options.average->take_set_parameters = [model = model_] { return begun_latents(*model); };
-    options.average->refresh = [model = model_, one] { qat::observe_weights(*model, one); };
-  }
-  LrSchedule& schedule = options.lr_schedule;
-  schedule.warmup_steps = train.warmup_steps(steps_per_epoch);
-  schedule.total_steps = options.epochs * steps_per_epoch;
-  schedule.step_every_steps = train.step_every_epochs * steps_per_epoch;
-  return options;
-}
-
-std::unique_ptr<TrainerCallback> Experiment::make_schedule(Module& model) const {
-  qat::QatSchedule schedule = recipe_.schedule;
-  if (!recipe_.quantize && !schedule.freeze_batch_norm && trained_.everything()) return nullptr;
-  schedule.trained = trained_;
-  return std::make_unique<qat::ScheduleCallback>(model, schedule);
-}
-
-std::unique_ptr<TrainerCallback> Experiment::make_oscillations() {
-  if (!recipe_.quantize || !recipe_.quantize->oscillations) return nullptr;
-  return at_place(place("quantize", "oscillations"), [&] {
-    return std::make_unique<qat::OscillationCallback>(*model_, *recipe_.quantize->oscillations);
-  });
-}
-
-std::unique_ptr<TrainerCallback> Experiment::make_reestimation() {
-  const auto& batches = recipe_.reestimate_bn;
-  if (!batches) return nullptr;
-  return std::make_unique<qat::ReestimateCallback>(*model_, train_, loader_options_,
-                                                   recipe_.train.trainer.epochs, *batches);
 }
 
 Metrics Experiment::evaluate_test() {

@@ -218,6 +218,8 @@ class Experiment {
   void require_calibration_samples();
   void require_samples(const char* key, const std::string& path, std::int64_t samples) const;
   std::function<Tensor(std::int64_t)> plain_batches(std::int64_t samples) const;
+  bool starts_trained() const;
+  void note_learning();
   // A line where norms are folded before they have seen data.
   void note_untrained_norms(const Registries& registries);
   void require_trainable_last_batch(const Registries& registries);

@@ -107,22 +107,32 @@ auto with_divergence_logged(MetricsLog& log, bool writes, const F& f) {
   }
 }
 
-// Where the recipe is silent, what the run took from model.onnx or its data when it began.
+template <typename Node>
+Node* algorithm_in(Node& document) {
+  Node* quantize = document.find("quantize");
+  return quantize == nullptr ? nullptr : quantize->find("algorithm");
+}
+
+// Where the recipe is silent, what the run took from model.onnx or its data when it began, and the
+// scale_lr that earlier versions had as a default.
 Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registries) {
   YamlNode document = recipe.given;
   bool complete = true;
-  const auto take = [&](const char* section, const char* key) {
-    YamlNode* table = document.find(section);
-    const YamlNode* began_with = of_run.resolved.find(section);
-    if (table == nullptr || began_with == nullptr || table->find(key) != nullptr) return;
+  const auto take = [&](YamlNode* table, const YamlNode* began_with, const std::string& key) {
+    if (table == nullptr || table->find(key) != nullptr) return;
+    if (began_with == nullptr || began_with->find(key) == nullptr) return;
     copy_entry(*table, *began_with, key);
     complete = false;
   };
+  const auto take_in = [&](const char* section, const char* key) {
+    take(document.find(section), of_run.resolved.find(section), key);
+  };
   if (recipe.model.onnx) {
-    for (const auto& [section, key] : kExportedKeys) take(section, key);
+    for (const auto& [section, key] : kExportedKeys) take_in(section, key);
   }
-  if (recipe.calibrates) take("calibrate", "batches");
-  take("data", "normalize_targets");
+  if (recipe.calibrates) take_in("calibrate", "batches");
+  take_in("data", "normalize_targets");
+  take(algorithm_in(document), algorithm_in(of_run.resolved), "scale_lr");
   return complete ? std::move(recipe) : read_recipe(std::move(document), registries);
 }
 
@@ -323,6 +333,7 @@ StepTiming Run::time_steps(std::int64_t steps) {
   TrainerOptions options = experiment_.trainer_options();
   options.cuda_graph = false;  // the kernels of a captured step do not run one by one
   options.divergence_limit.reset();
+  options.stops_on_collapse = false;
   std::atomic<bool> stop = false;
   StepWatch watch(experiment_.model(), device_, steps, stop);
   // The watch last: nearest to the step.

@@ -227,9 +227,10 @@ Table<qat::QuantizeGroup> group_table(const Registries& registries) {
 
 Table<QuantizeSpec> algorithm_table() {
   const std::vector<Row<QuantizeSpec>> learned{
-      key("scale_lr", "learning rate of scales and offsets, as a multiple of the optimizer's",
+      key("scale_lr",
+          "learning rate of scales and offsets, as a multiple of the optimizer's; absent: steps "
+          "are relative to the first scale (docs/numerics.md)",
           &QuantizeSpec::scale_lr)
-          .by_default()
           .above(0)
           .at_most(1e6)};
   return Table<QuantizeSpec>(

@@ -110,7 +110,9 @@ struct QuantizeSpec {
   qat::QuantizeConfig config = {};
   std::vector<std::string> group_places = {};         // start of messages about a group
   qat::Learning algorithm = qat::Learning::kNothing;  // the groups have what follows from it
-  double scale_lr = 1;                      // of learned scales, as a multiple of the learning rate
+  // Of learned scales and offsets, as a multiple of the learning rate; absent: it is relative to
+  // their first values (docs/numerics.md).
+  std::optional<double> scale_lr = {};
   std::optional<bool> delayed_ranges = {};  // absent: where a batch has several shards
   std::optional<qat::OscillationOptions> oscillations = {};
 };

@@ -224,6 +224,27 @@ class InitialWeights(Case):
         with open(self.path("w8a8", "plan.txt")) as file:
             self.assertIn("int8 symmetric, per channel", file.read())
 
+    def test_the_plan_says_which_scales_are_learned_and_with_which_rate(self):
+        learned = LAYERS + QUANTIZE + "  algorithm: {method: %s}\n"
+        for method, optimizer, note in (
+                ("lsq", SGD, "no step moves a scale by more than 10 times the learning rate times its first value"),
+                ("lsq_plus", ADAMW, "steps: 10 first scales times AdamW's direction and rate"),
+                ("pact, scale_lr: 0.5", SGD, "learning rate: 0.5 times the optimizer's (scale_lr)")):
+            out = self.succeed("train", self.recipe(learned % method + optimizer), "--dry-run")
+            rows = [line for line in out.splitlines() if re.search(" (weight|output) +u?int8", line)]
+            self.assertGreater(len(rows), 3)
+            for row in rows:
+                word = {"lsq": "learned", "lsq_plus": "learned with zero point"}.get(method, "learned")
+                of_weights = " weight " in row
+                if of_weights and method.startswith("pact"):
+                    self.assertNotIn("learned", row)
+                elif of_weights:
+                    self.assertRegex(row, r"min_max, learned(  |$)")
+                else:
+                    self.assertRegex(row, rf"moving_average, {word}(  |$)")
+            self.assertRegex(out, rf"note: quantize.algorithm: {method.split(',')[0]} learns \d+ quantizers ")
+            self.assertIn(note, out)
+
 
 class DryRun(Case):
     def test_writes_nothing(self):
@@ -313,6 +334,26 @@ class ResumeSome(Case):
                          "schedule: {fake_quant: {from: 1}, freeze_observers: {epoch: 4}}\n")
             self.assertRegex(self.succeed("verify", method), r"0 of \d+ codes differ")
 
+    def test_learned_scales_with_steps_relative_to_them(self):
+        for optimizer in (SGD, ADAMW):
+            name = "adamw" if optimizer == ADAMW else "sgd"
+            self.resumes(name, LAYERS + optimizer + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
+                         "  algorithm: {method: lsq_plus}\n"
+                         "schedule: {bits: [{until: 2, weights: 8}]}\n")
+            self.assertRegex(self.succeed("verify", name), r"0 of \d+ codes differ")
+            # An explicit rate is another run: that of earlier versions, whose recipes have one.
+            silent = (LAYERS + optimizer + QUANTIZE.replace("num_bits: 8", "num_bits: 3") +
+                      "  algorithm: {method: lsq_plus}\nschedule: {bits: [{until: 2, weights: 8}]}\n")
+            plain = self.recipe(silent.replace("lsq_plus", "lsq_plus, scale_lr: 1"), "plain.yaml")
+            self.train(plain, name + "-plain")
+            self.assertNotEqual(self.sha(name + "-plain", "last.safetensors"), self.sha(name, "last.safetensors"))
+            self.assertIn("scale_lr: 1", self.read(name + "-plain", "recipe.yaml"))
+            self.assertNotIn("scale_lr", self.read(name, "recipe.yaml"))
+        # Such a run goes on as it began, also from a file that does not give the rate.
+        self.train(plain, "earlier", "--set", "train.epochs=3")
+        self.train(self.recipe(silent), "earlier", "--resume")
+        self.assertEqual(self.sha("earlier", "last.safetensors"), self.sha("adamw-plain", "last.safetensors"))
+
     def test_learned_clipping(self):
         self.resumes("pact", LAYERS + SGD + QUANTIZE.replace("num_bits: 8", "num_bits: 4") +
                      "  algorithm: {method: pact}\n")
@@ -360,6 +401,16 @@ class Signals(Case):
             self.assertEqual(self.sha(run, "last.safetensors"), self.sha("whole", "last.safetensors"))
 
 
+# Later in its warmup the learning rate is far too high; with divergence_limit: 0 only losses that are not finite diverge.
+COLLAPSING = """
+train:
+  epochs: 24
+  divergence_limit: 0
+  optimizer: {type: adamw, lr: 2}
+  lr_schedule: {warmup_epochs: 24}
+"""
+
+
 class Divergence(Case):
     def test_stops_with_step_and_tensor(self):
         for name, body in (("float", LAYERS + SGD), ("qat", LAYERS + SGD + QUANTIZE)):
@@ -379,6 +430,27 @@ class Divergence(Case):
             last = self.metrics(name + "-bad")[-1]
             self.assertEqual((last["type"], "failed: " + last["what"] + "\n"), ("diverged", result.stderr))
             self.assertEqual(self.sha(name, "last.safetensors"), before)
+
+    def test_a_run_that_collapses_is_saved_and_fails(self):
+        # The learning rate grows until the weights are lost, with losses that stay finite.
+        recipe = self.recipe(LAYERS + COLLAPSING)
+        result = self.fail_with(1, "failed: epoch ", "; the epoch is saved (on_collapse: stop)", arguments=[
+            "train", recipe, "--run-dir", "run"])
+        self.assertFalse(os.path.exists(self.path("run", "summary.json")))
+        last = self.metrics("run")[-1]
+        self.assertEqual((last["type"], "failed: " + last["what"] + "\n"), ("diverged", result.stderr))
+        self.assertEqual(self.metrics("run")[-2]["type"], "epoch")
+        epoch = int(re.match("failed: epoch (\\d+)", result.stderr)[1])
+        self.assertEqual(self.metrics("run")[-2]["epoch"], epoch)
+        self.assertGreater(epoch, 1)
+        # It goes on from there, as a run that was warned.
+        warn = ["--set", "train.on_collapse=warn"]
+        out = self.train(recipe, "run", "--resume", *warn)
+        whole = self.train(recipe, "whole", *warn)
+        self.assertIn(f"warning: epoch {epoch}: ", whole)
+        self.assertIn("collapse", [line for line in self.metrics("whole") if line["type"] == "epoch"][epoch - 1])
+        for file in ("last", "best"):
+            self.assertEqual(self.sha("run", file + ".safetensors"), self.sha("whole", file + ".safetensors"), out)
 
     def test_a_run_that_learned_nothing_says_so(self):
         recipe = self.recipe(LAYERS + SGD)

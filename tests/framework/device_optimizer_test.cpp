@@ -77,24 +77,33 @@ const LrFactor kFasterBiases = [](const NamedParameter& p) {
   return p.name.ends_with(".bias") ? 2.0 : 1.0;
 };
 
+const StepUnits kUnitsOfBiases = [](const NamedParameter& p) {
+  if (!p.name.ends_with(".bias")) return StepUnit();
+  const Tensor& value = p.variable.value();
+  return StepUnit{Tensor::full(value.shape(), 0.1, value.dtype(), value.device()), 2};
+};
+
 using OptimizerOnCuda = WithCudaDevice;
 
 TEST_F(OptimizerOnCuda, SgdTakesTheStepsOfTheCpu) {
   for (const auto& [momentum, nesterov] :
        std::vector<std::pair<double, bool>>{{0.0, false}, {0.9, false}, {0.9, true}}) {
     expect_same_steps([m = momentum, n = nesterov](std::vector<NamedParameter> parameters) {
-      return std::make_unique<Sgd>(
-          std::move(parameters),
-          SgdOptions{
-              .momentum = m, .nesterov = n, .weight_decay = 0.01, .lr_factor = kFasterBiases});
+      return std::make_unique<Sgd>(std::move(parameters), SgdOptions{.momentum = m,
+                                                                     .nesterov = n,
+                                                                     .weight_decay = 0.01,
+                                                                     .lr_factor = kFasterBiases,
+                                                                     .step_units = kUnitsOfBiases});
     });
   }
 }
 
 TEST_F(OptimizerOnCuda, AdamWTakesTheStepsOfTheCpu) {
   expect_same_steps([](std::vector<NamedParameter> parameters) {
-    return std::make_unique<AdamW>(std::move(parameters),
-                                   AdamWOptions{.weight_decay = 0.1, .lr_factor = kFasterBiases});
+    return std::make_unique<AdamW>(
+        std::move(parameters),
+        AdamWOptions{
+            .weight_decay = 0.1, .lr_factor = kFasterBiases, .step_units = kUnitsOfBiases});
   });
 }
 

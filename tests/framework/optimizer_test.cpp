@@ -7,6 +7,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard {
@@ -113,6 +114,63 @@ TEST(Optimizer, AParameterMayHaveALearningRateOfItsOwn) {
   EXPECT_FALSE(testing::all_close(fast.variable.value(), plain.variable.value(), 1e-3, 0));
   EXPECT_THROW(Sgd({plain}, {.lr_factor = [](const NamedParameter&) { return -1.0; }}),
                std::invalid_argument);
+}
+
+// Sgd's steps are limited, AdamW's are multiplied.
+TEST(Optimizer, StepsMayBeRelativeToUnits) {
+  const Tensor size = Tensor::from<double>({0.01, 0.1, 1e9}, {3});
+  const auto step_units = [&](const NamedParameter& p) {
+    return p.name == "w" ? StepUnit{size, 2} : StepUnit{};
+  };
+  const Tensor grad = Tensor::from<double>({5, -0.001, 5}, {3});
+  NamedParameter w = parameter("w", {3}, 1), free = parameter("free", {3}, 1);
+  Sgd sgd({w, free}, {.momentum = 0.75, .step_units = step_units});
+  NamedParameter a = parameter("w", {3}, 1), same = parameter("same", {3}, 1);
+  AdamW adamw({a, same}, {.weight_decay = 0, .step_units = step_units});
+  const std::vector<double> before = values(w.variable.value());
+  double m = 0;
+  for (int step = 0; step < 30; ++step) {
+    for (NamedParameter p : {w, free, a, same}) p.variable.set_grad(grad);
+    const double at = values(w.variable.value())[0];
+    sgd.step(0.1);
+    adamw.step(0.1);
+    m = 0.75 * m + 0.25 * 0.02;  // of the limited gradient
+    EXPECT_NEAR(at - values(w.variable.value())[0], 0.1 * m, 1e-12);
+  }
+  EXPECT_LT(m, 0.02);
+  // What is small enough is as without units.
+  EXPECT_EQ(values(w.variable.value())[1], values(free.variable.value())[1]);
+  EXPECT_EQ(values(w.variable.value())[2], values(free.variable.value())[2]);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const double moved = values(a.variable.value())[i] - before[i];
+    const double plain = values(same.variable.value())[i] - before[i];
+    EXPECT_NEAR(moved / (2 * size.data<double>()[i] * plain), 1, 1e-6) << i;
+  }
+  // Without momentum, one step goes as far as many together.
+  NamedParameter once = parameter("w", {3}, 1);
+  Sgd plain({once}, {.step_units = step_units});
+  once.variable.set_grad(grad);
+  plain.step(0.1);
+  EXPECT_NEAR(before[0] - values(once.variable.value())[0], 0.1 * 0.02, 1e-12);
+  EXPECT_NEAR(before[2] - values(once.variable.value())[2], 0.1 * 5, 1e-12);
+  // NaN must not become a number.
+  once.variable.set_grad(Tensor::full({3}, NAN, DType::kF64));
+  plain.step(0.1);
+  for (const double value : values(once.variable.value())) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST(Optimizer, RefusesAStepUnitUnlikeItsParameter) {
+  NamedParameter w = parameter("w", {3}, 1);
+  const auto message = [&](const StepUnit& unit) {
+    return testing::message_of<std::invalid_argument>(
+        [&] { Sgd({w}, {.step_units = [&](const NamedParameter&) { return unit; }}); });
+  };
+  EXPECT_EQ(message({Tensor::zeros({3})}),
+            "[optimizer] expected a step unit like 'w', [3] f64 on cpu, got [3] f32 on cpu");
+  EXPECT_EQ(message({Tensor::zeros({2}, DType::kF64)}),
+            "[optimizer] expected a step unit like 'w', [3] f64 on cpu, got [2] f64 on cpu");
+  EXPECT_EQ(message({Tensor::zeros({3}, DType::kF64), 0}),
+            "[optimizer] expected a positive number of step units for 'w'");
 }
 
 TEST(Optimizer, BiasesAndNormsAreNotDecayed) {

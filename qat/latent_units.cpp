@@ -1,0 +1,22 @@
+#include "steelyard/qat/latent_units.h"
+
+#include "steelyard/qat/learned_scale.h"
+#include "steelyard/qat/prepare.h"
+
+namespace steelyard::qat {
+std::map<std::string, StepUnit> latent_units(Module& model) {
+  std::map<std::string, StepUnit> units;
+  for (const NamedQuantizer& entry : named_quantizers(model)) {
+    for (const NamedBuffer& buffer : entry.quantizer->named_buffers()) {
+      if (buffer.name != "initial_scale") continue;
+      const kernels::CodeRange range = entry.quantizer->config().scheme.code_range();
+      // An offset moves the range's lower end as far as the scale moves the upper one.
+      const double intervals = double(range.qmax) - double(range.qmin);
+      units[join_path(entry.name, kLearnedScale)] = {buffer.tensor, kScalesOfAStep};
+      units[join_path(entry.name, kLearnedOffset)] = {buffer.tensor, kScalesOfAStep * intervals};
+    }
+  }
+  return units;
+}
+
+}  // namespace steelyard::qat

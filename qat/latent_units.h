@@ -1,0 +1,21 @@
+// How far a training step moves learned scales and offsets: relative to the scale that learning
+// began with (docs/numerics.md has the rule and what was measured).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "steelyard/framework/module.h"
+#include "steelyard/framework/optimizer.h"
+
+namespace steelyard::qat {
+
+// The first scales that a step of learning rate 1 moves a scale at most. With 1 a scale follows too
+// slowly in a fine-tuning of a few hundred steps (docs/numerics.md).
+inline constexpr double kScalesOfAStep = 10;
+
+// Of every latent in the model, by the parameter's name. The sizes are the quantizers' own first
+// scales, which are set where learning begins.
+std::map<std::string, StepUnit> latent_units(Module& model);
+
+}  // namespace steelyard::qat
