@@ -174,8 +174,7 @@ TEST(Trainer, AFolderThatVanishesIsAFailure) {
   } catch (const InputError& error) {
     FAIL() << error.what();
   } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("best.safetensors: cannot create"),
-              std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("best.safetensors: cannot create"), std::string::npos)
         << error.what();
   }
 }
