@@ -351,20 +351,20 @@ void add_torchvision_models(ModelRegistry& registry) {
   const std::vector<Row<DropoutOption>> rows{
       dropout_row(&DropoutOption::dropout, "an input of the last layer in training")};
   registry.add_model<DropoutOption>("mobilenet_v2", "torchvision's (Sandler et al., 2018)", rows,
-                                  build_mobilenet_v2);
-  registry.add_model<DropoutOption>("mobilenet_v3_small", "torchvision's (Howard et al., 2019)", rows,
-                                  [](DropoutOption options, const LayerSpec& spec, Rng& rng) {
-                                    return build_mobilenet_v3(mobilenet_v3_small(), options, spec,
-                                                              rng);
-                                  });
+                                    build_mobilenet_v2);
+  registry.add_model<DropoutOption>(
+      "mobilenet_v3_small", "torchvision's (Howard et al., 2019)", rows,
+      [](DropoutOption options, const LayerSpec& spec, Rng& rng) {
+        return build_mobilenet_v3(mobilenet_v3_small(), options, spec, rng);
+      });
   registry.add_model<DropoutOption>("mobilenet_v3_large", "torchvision's", rows,
-                                  [](DropoutOption options, const LayerSpec& spec, Rng& rng) {
-                                    return build_mobilenet_v3(mobilenet_v3_large(), options, spec,
-                                                              rng);
-                                  });
+                                    [](DropoutOption options, const LayerSpec& spec, Rng& rng) {
+                                      return build_mobilenet_v3(mobilenet_v3_large(), options, spec,
+                                                                rng);
+                                    });
   registry.add_model<DropoutOption>("efficientnet_b0",
-                                  "torchvision's, without stochastic depth (Tan and Le, 2019)",
-                                  rows, build_efficientnet_b0);
+                                    "torchvision's, without stochastic depth (Tan and Le, 2019)",
+                                    rows, build_efficientnet_b0);
 }
 
 }  // namespace steelyard

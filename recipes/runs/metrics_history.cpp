@@ -11,7 +11,6 @@
 namespace steelyard {
 namespace {
 
-
 Metrics metrics_in(const nlohmann::json& json) {
   Metrics metrics{.loss = json.at("loss").get<double>()};
   if (json.contains("top1")) metrics.top1 = json.at("top1").get<double>();
