@@ -66,17 +66,8 @@ foreach(folder ${STEELYARD_FOLDERS})
 endforeach()
 file(CREATE_LINK ${PROJECT_SOURCE_DIR}/steelyard.h ${STEELYARD_INCLUDE_DIR}/steelyard/steelyard.h SYMBOLIC)
 
-# What plugins are built for: made again when a header changes, since nothing else tells of another layout.
+# What plugins are built for; recipes/CMakeLists.txt makes it.
 set(STEELYARD_BUILD_ID_HEADER ${STEELYARD_INCLUDE_DIR}/steelyard/build_id.h)
-list(JOIN STEELYARD_FOLDERS "," folders)
-foreach(folder ${STEELYARD_FOLDERS})
-  file(GLOB_RECURSE found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.h)
-  list(APPEND STEELYARD_PUBLIC_HEADERS ${found})
-endforeach()
-add_custom_command(OUTPUT ${STEELYARD_BUILD_ID_HEADER}
-  COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DFOLDERS=${folders} -DVERSION=${PROJECT_VERSION}
-          -DOUTPUT=${STEELYARD_BUILD_ID_HEADER} -P ${CMAKE_CURRENT_LIST_DIR}/SteelyardBuildId.cmake
-  DEPENDS ${STEELYARD_PUBLIC_HEADERS} ${CMAKE_CURRENT_LIST_DIR}/SteelyardBuildId.cmake VERBATIM)
 
 # What most sources include, compiled once for each library, which saves a third of a source's time. CUDA reads none.
 foreach(header algorithm cmath cstdint filesystem fstream functional map memory optional set span sstream string

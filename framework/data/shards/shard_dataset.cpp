@@ -73,7 +73,7 @@ std::size_t point_of(const std::string& name) {
   return std::min(name.find('.', slash == std::string::npos ? 0 : slash + 1), name.size());
 }
 
-std::string label_of(const InputFile& file, const TarMember& member, bool may_be_empty) {
+std::string member_label(const InputFile& file, const TarMember& member, bool may_be_empty) {
   const std::uint64_t longest = may_be_empty ? kMaxTargetText : 256;
   if (member.size > longest) throw InputError(member.name + ": expected the name of a class");
   std::string text(member.size, '\0');
@@ -139,7 +139,7 @@ void add_sample(const InputFile& file, std::uint32_t shard, const SampleFiles& s
                      " bytes, got " + std::to_string(image.size));
   }
   shards.images.push_back({shard, static_cast<std::uint32_t>(image.size), image.begin, image.name});
-  shards.classes.push_back(label_of(file, text, targets.may_be_empty()));
+  shards.classes.push_back(member_label(file, text, targets.may_be_empty()));
 }
 
 void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shards) {
