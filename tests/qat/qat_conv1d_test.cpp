@@ -115,7 +115,8 @@ TEST_P(QuantizedConv1d, IsAConvolutionOfOneRow) {
     EXPECT_EQ(own[i].name, others[i].name);
     const Tensor &grad = own[i].variable.grad(), &other = others[i].variable.grad();
     ASSERT_EQ(grad.defined(), other.defined());
-    if (grad.defined()) EXPECT_EQ(testing::values(grad), testing::values(other));
+    if (!grad.defined()) continue;
+    EXPECT_EQ(testing::values(grad), testing::values(other));
   }
 }
 
