@@ -319,7 +319,8 @@ TEST_F(ImageFolder, ImagesOfOneSizeNeedNoTransforms) {
   const LoaderOptions options{.batch_size = 4, .normalization = {}, .augment = {}};
   EXPECT_THAT(message_of<InputError>([&] { make_batch(train, options, 0, 0); }),
               HasSubstr("train/10/1.PNG: expected 3 x 3 pixels as the first image has, got 4 x 4"));
-  // Whatever is wrong with the first image shows when it is read.
+  // Whatever is wrong with the first image shows when it is read: the next one tells the size.
+  std::filesystem::remove(root_ / "test/dog/0.PNG");
   testing::write_bytes(root_ / "train/10/0.PNG", "\x89PNG\r\n\x1A\nxx");
   const Dataset damaged = builtin_datasets().load({.name = "images", .path = root_.path()}).train;
   EXPECT_EQ(damaged.sample_shape(), (Shape{4, 4, 3}));

@@ -208,7 +208,7 @@ TEST(Gather, SaysWhatItDoesNotTake) {
   EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(x, Tensor::zeros({2})); }),
             "[gather] expected i64 indices, got f32");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(x, Tensor()); }),
-            "[gather] expected i64 indices, got none");
+            "[gather] expected i64 indices, got an undefined tensor");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(Variable(), at(0)); }),
             "[gather] expected a tensor, got an undefined variable");
 }
