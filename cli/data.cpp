@@ -42,7 +42,8 @@ ExitCode show_data(const DataArguments& options, const Registries& registries) {
   }
   if (described.faults.empty()) return kDone;
   return report("failed",
-                fmt::format("{} samples cannot be read, as listed above", described.faults.size()),
+                fmt::format("{} sample{} cannot be read, as listed above", described.faults.size(),
+                            described.faults.size() == 1 ? "" : "s"),
                 kFailed);
 }
 

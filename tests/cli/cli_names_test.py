@@ -65,11 +65,13 @@ class Names(Case):
         self.assertEqual(said[0]["sample"], r"=new\x1b.csv:2")
         self.assertEqual(set(said[0]["probabilities"]), set(names))
         table = list(csv.reader(io.StringIO(self.printed("predict", run, new, "--format", "csv"))))
-        self.assertEqual(set(table[0][3:]), set(CELLS.values()))
+        self.assertEqual(set(table[0][3:-1]), set(CELLS.values()))
+        self.assertEqual(table[0][-1], "error")
         self.assertEqual(table[1][0], r"'=new\x1b.csv:2")
         for row, entry in zip(table[1:], said, strict=True):
             self.assertEqual(row[1], CELLS[entry["class"]])
-            for number in row[2:]:
+            self.assertEqual(row[-1], "")
+            for number in row[2:-1]:
                 float(number)
 
     def test_in_errors(self):

@@ -240,15 +240,16 @@ class OwnImages(OwnData):
         self.assertEqual(struct.unpack(">8s8x2I", raw[:24]), (b"\x89PNG\r\n\x1a\n", 8 * 67 + 4, 9 * 60 + 4))
         with open(copy, "r+b") as file:  # a test image is read, too
             file.truncate(60)
-        self.fail_with(2, "test/blue/copy.png: damaged PNG image", arguments=["data", recipe])
+        result = self.fail_with(1, "failed: 1 sample cannot be read, as listed above\n", arguments=["data", recipe])
+        self.assertIn("test/blue/copy.png: damaged PNG image", result.stdout)
         other = shutil.copy(copy, self.path("pictures", "train", "green", "copy.png"))
-        result = self.fail_with(2, "error: 2 samples cannot be read: ", arguments=["data", recipe])
-        self.assertRegex(result.stderr, r"/train/green/copy\.png: damaged PNG image: [^;]*; \S+/test/blue/copy\.png: damaged PNG image: ")
+        result = self.fail_with(1, "failed: 2 samples cannot be read, as listed above\n", arguments=["data", recipe])
+        self.assertRegex(result.stdout, r"/train/green/copy\.png: damaged PNG image: .*\n  \S+/test/blue/copy\.png: damaged PNG image: ")
         os.remove(other)
         os.remove(copy)
         self.write("", "pictures", "train", "green", "notes.txt")
-        self.fail_with(2, "own.yaml:7:9: ", "notes.txt: expected images only",
-                       arguments=["validate", self.own_recipe(IMAGES, CNN, SGD)])
+        self.assertIn("left out a file that is no image by its name: green/notes.txt",
+                      self.notes_of("validate", self.own_recipe(IMAGES, CNN, SGD)))
 
 
 class Tasks(OwnData):

@@ -6,6 +6,7 @@ import math
 import os
 import pty
 import random
+import re
 import signal
 import struct
 import subprocess

@@ -159,8 +159,7 @@ TEST_F(ExperimentData, TargetsStayRawWhereTheRecipeOrTheTaskSaysSo) {
   EXPECT_EQ(rejection([&] {
               experiment(regression({"train.loss=cosine", "data.normalize_targets=true"}));
             }),
-            "--set data.normalize_targets: data.normalize_targets: expected a loss of numbers, mse "
-            "or huber, got cosine");
+            "--set data.normalize_targets: expected a loss of numbers, mse or huber, got cosine");
   EXPECT_FALSE(experiment(recipe()).recipe().data.normalize_targets) << "classes have no such key";
 }
 
