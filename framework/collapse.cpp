@@ -19,7 +19,7 @@ constexpr double kDeviations = 10;    // the same for few samples
 constexpr double kKnows = 0.8;        // of the loss of zeros: a model that knows something
 constexpr double kWayBack = 0.75;     // to the loss of zeros
 constexpr double kNoBetter = 0.95;    // of the loss of zeros: a model that knows nothing
-constexpr std::int64_t kSteps = 200;  // in which trained weights recover from being quantized
+constexpr std::int64_t kSteps = 200;  // in which trained weights recover from a change of theirs
 
 // The part of the most frequent class.
 double largest_part(const Tensor& labels, std::int64_t classes) {
