@@ -10,7 +10,6 @@
 #include "steelyard/framework/files.h"
 #include "steelyard/recipes/reports/contact_sheet.h"
 #include "steelyard/recipes/reports/data_report.h"
-#include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 
 namespace steelyard::cli {

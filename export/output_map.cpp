@@ -1,6 +1,5 @@
 #include "steelyard/export/output_map.h"
 
-#include <algorithm>
 
 namespace steelyard::deploy {
 namespace {

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <span>
 #include <stdexcept>
-#include <utility>
 
 #include "steelyard/framework/storage.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"

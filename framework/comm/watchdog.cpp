@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -180,7 +179,7 @@ class Watchdog::Loop {
     tcp_info connection{};
     socklen_t size = sizeof connection;
     return ioctl(socket, SIOCOUTQ, &left) != 0 || left == 0 ||
-           getsockopt(socket, IPPROTO_TCP, TCP_INFO, &connection, &size) != 0 ||
+           getsockopt(socket, SOL_TCP, TCP_INFO, &connection, &size) != 0 ||
            connection.tcpi_state == TCP_CLOSE;
   }
 
