@@ -108,7 +108,7 @@ struct ShrunkOptions {
 class ShrunkObserver : public observers::MovingAverageObserver {
  public:
   ShrunkObserver(std::int64_t channels, double factor)
-      : MovingAverageObserver(channels, 0.01), factor_(factor) {}
+      : MovingAverageObserver(channels, 0.1), factor_(factor) {}
   std::string name() const override { return "shrunk"; }
   // Kernels that know the average would update it without the factor.
   std::optional<observers::RunningRange> running_range() const override { return std::nullopt; }
