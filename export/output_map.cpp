@@ -1,6 +1,5 @@
 #include "steelyard/export/output_map.h"
 
-
 namespace steelyard::deploy {
 namespace {
 
