@@ -27,6 +27,15 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;
 };
 
+// Devices give a kernel more than 48 KiB only if it asks.
+template <typename... Parameters>
+void allow_shared_memory(void (*kernel)(Parameters...), std::size_t bytes) {
+  if (bytes <= std::size_t{48} << 10) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute", __FILE__, __LINE__);
+}
+
 // Starts kernel(arguments...) on the stream; a grid of no blocks starts nothing. Throws
 // std::runtime_error where the launch is refused or the grid has more blocks than CUDA counts.
 template <typename... Parameters, typename... Arguments>
@@ -37,6 +46,7 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
     throw std::runtime_error("[cuda] expected at most 2,147,483,647 blocks of a grid, got " +
                              std::to_string(shape.blocks));
   }
+  allow_shared_memory(kernel, shape.shared_bytes);
   kernel<<<static_cast<unsigned>(shape.blocks), static_cast<unsigned>(shape.threads),
            shape.shared_bytes, stream>>>(std::forward<Arguments>(arguments)...);
   check(cudaGetLastError(), "kernel launch", __FILE__, __LINE__);
@@ -44,12 +54,14 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
 
 // Blocks of the kernel that the current device runs at once.
 template <typename... Parameters>
-std::int64_t resident_blocks(void (*kernel)(Parameters...), int threads) {
+std::int64_t resident_blocks(void (*kernel)(Parameters...), int threads,
+                             std::size_t shared_bytes = 0) {
+  allow_shared_memory(kernel, shared_bytes);
   int device = 0, multiprocessors = 0, blocks = 0;
   check(cudaGetDevice(&device), "cudaGetDevice", __FILE__, __LINE__);
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute", __FILE__, __LINE__);
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0),
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes),
         "cudaOccupancyMaxActiveBlocksPerMultiprocessor", __FILE__, __LINE__);
   return std::int64_t{multiprocessors} * blocks;
 }

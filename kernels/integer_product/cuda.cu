@@ -1,5 +1,6 @@
-// Integer products on tensor cores that multiply bfloat16 and add in float: exact, because operands
-// of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
+// Integer products: codes on tensor cores (window_codes.h), depthwise ones as sums of their own. What
+// neither takes, products in groups and GPUs of before compute capability 8, are products of
+// bfloat16 that are added in float: exact, because operands of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
 // (docs/numerics.md). Tensor cores align the terms of a sum with the largest one and keep at least
 // 23 bits after its leading bit (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909,
 // 2025): so integers below 2^24 lose nothing. The parts are batches of one product; a kernel adds
@@ -12,6 +13,7 @@
 #include "steelyard/kernels/cuda/windows.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_product/terms.h"
+#include "steelyard/kernels/integer_product/window_codes.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -201,6 +203,12 @@ void convolve(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
   }
 }
 
+// Products by tensor cores that take codes.
+template <typename Code>
+bool takes_codes(const IntegerConv2d<Code>& k) {
+  return cuda::fits_windows(k.shape) && k.shape.in_channels > 0 && cuda::has_tensor_cores();
+}
+
 }  // namespace
 
 template <typename Code>
@@ -210,6 +218,11 @@ void compute(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
   if (k.shape.output_size() == 0) return;
   if (c.channels == 1 && k.shape.groups > 1) {
     launch_elements(queue, depthwise_kernel<Code>, k.shape.output_size(), c, k);
+  } else if (takes_codes(k)) {
+    const cuda::CodeWindows<Code> windows(queue, k);
+    windows.multiply([&](std::int64_t first) {
+      return cuda::StoreExactSums{windows.zero(), k.acc + first * k.shape.out_channels};
+    });
   } else {
     convolve(queue, k);
   }
@@ -220,17 +233,35 @@ void compute(const CudaQueue& queue, const IntegerMatmul<Code>& k) {
   check_terms("integer_matmul", k.k, k.largest);
   if (k.m == 0 || k.n == 0) return;
   if (k.k == 0) return run(queue, Fill<std::int32_t>{.n = k.m * k.n, .value = 0, .y = k.acc});
-  convolve(queue, as_conv(k));
+  compute(queue, as_conv(k));
 }
 
 // Emitted by kernels/requantize.
 extern template void run(const CudaQueue&, const RequantizeAccumulators<std::int8_t>&);
 extern template void run(const CudaQueue&, const RequantizeAccumulators<std::uint8_t>&);
 
+template <typename Code>
+const IntegerConv2d<Code>& as_conv(const IntegerConv2d<Code>& k) {
+  return k;
+}
+
 template <class Product, typename Out>
 void compute(const CudaQueue& queue, const RequantizedProduct<Product, Out>& k) {
-  run(queue, k.product);
-  run(queue, k.to);
+  const auto& product = as_conv(k.product);
+  const Conv2dShape& s = product.shape;
+  if (s.out_channels % 8 != 0 || s.output_size() == 0 || !takes_codes(product)) {
+    run(queue, k.product);
+    return run(queue, k.to);
+  }
+  using Code = std::remove_cvref_t<decltype(*product.x)>;
+  check_terms("integer product", s.in_channels * s.kernel_h * s.kernel_w, product.largest);
+  const cuda::CodeWindows<Code> windows(queue, product);
+  windows.multiply([&](std::int64_t first) {
+    RequantizeAccumulators<Out> to = k.to;
+    to.codes += first * s.out_channels;
+    if (to.mask != nullptr) to.mask += first * s.out_channels / 8;
+    return cuda::RequantizeSums<Out>{windows.zero(), to};
+  });
 }
 
 template struct CudaKernels<IntegerProductKernels>;

@@ -22,8 +22,8 @@ struct Options {
   // Fills fresh device memory, unwritten shared memory, the bytes around it and the results of
   // shuffles from lanes that took no part. 0xFF gives NaN, -1 and the largest unsigned integers.
   unsigned char poison = 0xFF;
-  // A launch asking for more is refused; devices give more only to kernels that opted in.
-  std::size_t shared_limit = 48 * 1024;
+  // A launch asking for more is refused: the least that a device with tensor cores gives.
+  std::size_t shared_limit = 99 * 1024;
   // Work of a stream runs when something waits for it, not when it is queued: the latest that a
   // device could be. Work that another stream should have waited for comes too late, and memory of
   // the host that a copy still needs is read too late.

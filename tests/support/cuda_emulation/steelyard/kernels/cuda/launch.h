@@ -167,7 +167,7 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
 
 // Few, so that kernels which go on from one part of their work to the next do so in tests.
 template <typename... Parameters>
-std::int64_t resident_blocks(void (*)(Parameters...), int) {
+std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t = 0) {
   return 3;
 }
 

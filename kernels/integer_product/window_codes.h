@@ -1,0 +1,251 @@
+// Exact products of codes on tensor cores that multiply integers of 8 bits and add in int32: codes
+// are multiplied as they are, the zero point being subtracted from the sums, which wrap around as
+// int32 does. Codes whose pixels have no multiple of 8 channels are copied to patches first.
+#pragma once
+
+#include "steelyard/kernels/conv/window_product.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
+
+namespace steelyard::kernels::cuda {
+
+// Weights [O, C, taps] in the order of reading, [O, row], and their sums; a row has the terms
+// [taps, C], then zeros.
+struct PackedCodes {
+  std::int64_t row;
+  Divisor channels, taps;
+  const std::int8_t* w;
+  std::int8_t* packed;
+  std::int32_t* sums;
+};
+
+// A block has an output.
+__global__ void __launch_bounds__(kThreads) inline pack_codes_kernel(PackedCodes k) {
+  const std::int64_t terms = k.taps * k.channels;
+  const std::int8_t* const from = k.w + blockIdx.x * terms;
+  std::int8_t* const to = k.packed + blockIdx.x * k.row;
+  std::int32_t sum = 0;
+  for (std::int64_t i = threadIdx.x; i < k.row; i += kThreads) {
+    const std::int64_t tap = divide(i, k.channels);
+    const std::int8_t code =
+        i < terms ? from[(i - tap * k.channels) * k.taps + tap] : std::int8_t{0};
+    to[i] = code;
+    sum += code;
+  }
+  auto* const parts = shared_memory<std::int32_t>();
+  parts[threadIdx.x] = sum;
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) k.sums[blockIdx.x] = parts[0];
+}
+
+// Sixteen codes of the patches [pixels, row] of pixels from `first` on: the terms [taps, C], then
+// the zero point, which also fills the padding.
+template <typename Code>
+__global__ void __launch_bounds__(kThreads)
+    code_patches_kernel(std::int64_t n, ConvSizes c, std::int64_t first, Divisor pieces,
+                        const Code* x, const std::int32_t* zero_point, Code* patches) {
+  const std::int64_t i = element_index();
+  if (i >= n) return;
+  const std::int64_t pixel = divide(i, pieces);
+  const WindowPlace window = window_place(c, first + pixel);
+  const Code* const image = x + window.image * c.s.in_h * c.s.in_w * c.s.in_channels;
+  const auto channels = static_cast<int>(c.s.in_channels), taps = static_cast<int>(c.taps);
+  const auto term = static_cast<int>(i - pixel * pieces) * kPieceBytes;
+  int tap = term / channels, channel = term - tap * channels;
+  const auto zero = static_cast<Code>(*zero_point);
+  const Code* source = nullptr;
+  bool moved = true;
+  alignas(16) Code codes[kPieceBytes];
+#pragma unroll
+  for (int n_th = 0; n_th < kPieceBytes; ++n_th) {
+    if (moved) {
+      const std::int64_t under = tap < taps ? pixel_under(c, window, tap) : -1;
+      source = under < 0 ? nullptr : image + under * channels;
+    }
+    codes[n_th] = source == nullptr ? zero : source[channel];
+    moved = ++channel == channels;
+    channel = moved ? 0 : channel;
+    tap += moved ? 1 : 0;
+  }
+  *reinterpret_cast<uint4*>(patches + i * kPieceBytes) = *reinterpret_cast<const uint4*>(codes);
+}
+
+// What an epilogue adds to the sums of an output.
+struct ZeroPointSums {
+  const std::int32_t *zero_point, *weight_sums;
+  __device__ std::int32_t of(int output) const { return *zero_point * weight_sums[output]; }
+};
+
+// acc = the exact sums.
+struct StoreExactSums {
+  ZeroPointSums zero;
+  std::int32_t* acc;
+
+  template <class Tile>
+  __device__ void operator()(Tile& tile, unsigned char* shared, const OutputRows& rows,
+                             int first_column, int outputs) const {
+    subtract_from(tile, first_column, outputs);
+    StoreSums<std::int32_t>{acc}(tile, shared, rows, first_column, outputs);
+  }
+
+ private:
+  template <class Tile>
+  __device__ void subtract_from(Tile& tile, int first_column, int outputs) const {
+    tile.for_each_column([&](int column, auto&& each) {
+      const int output = first_column + column;
+      const std::int32_t zeros = output < outputs ? zero.of(output) : 0;
+      each([zeros](std::int32_t& sum) { sum -= zeros; });
+    });
+  }
+};
+
+// RequantizeAccumulators of the exact sums, of a multiple of 8 outputs. Codes and mask are gathered
+// in shared memory, so that rows of them are written at once.
+template <typename Code>
+struct RequantizeSums {
+  ZeroPointSums zero;
+  RequantizeAccumulators<Code> to;
+
+  template <class Tile>
+  __device__ void operator()(const Tile& tile, unsigned char* shared, const OutputRows& rows,
+                             int first_column, int outputs) const {
+    constexpr int kColumns = Tile::kTileColumns, kPitch = kColumns + 16, kBytes = kColumns / 8;
+    auto* const codes = reinterpret_cast<Code*>(shared);
+    auto* const mask = shared + Tile::kTileRows * kPitch;
+    auto* const of_column = reinterpret_cast<OfColumn*>(mask + Tile::kTileRows * kBytes);
+    const auto thread = static_cast<int>(threadIdx.x);
+    __syncthreads();  // the last stage has been read
+    if (thread < kColumns) {
+      const int output = first_column + thread;
+      if (output < outputs) of_column[thread] = of(output);
+    }
+    __syncthreads();
+    const OutputCodes grid = output_codes(to.op.activation, *to.scale, *to.zero_point, to.range);
+    tile.for_each_pair([&](int row, int column, std::int32_t a, std::int32_t b) {
+      Neighbours<Code, 2> pair;
+      const unsigned passes = code(a, of_column[column], grid, pair.of[0]) |
+                              code(b, of_column[column + 1], grid, pair.of[1]) << 1;
+      store(pair, codes + row * kPitch + column);
+      unsigned byte = passes << (column % 8);  // of four lanes together
+      byte |= __shfl_xor_sync(0xFFFFFFFFU, byte, 1);
+      byte |= __shfl_xor_sync(0xFFFFFFFFU, byte, 2);
+      if (column % 8 == 0) mask[row * kBytes + column / 8] = static_cast<std::uint8_t>(byte);
+    });
+    __syncthreads();
+    for (int i = thread; i < Tile::kTileRows * kBytes; i += kTileThreads) {
+      const int row = i / kBytes, eight = i % kBytes;
+      const int output = first_column + 8 * eight;
+      const std::int64_t at = rows(row);
+      if (at < 0 || output >= outputs) continue;
+      const std::int64_t first = at * outputs + output;
+      *reinterpret_cast<uint2*>(to.codes + first) =
+          *reinterpret_cast<const uint2*>(codes + row * kPitch + 8 * eight);
+      if (to.mask != nullptr) to.mask[first / 8] = mask[i];
+    }
+  }
+
+ private:
+  struct OfColumn {
+    std::int32_t offset;  // the bias less what the zero point adds
+    float real_scale, multiplier;
+  };
+
+  __device__ OfColumn of(int output) const {
+    const float real_scale = to.product_scale[output];
+    return {with_bias(-zero.of(output), to.bias, output), real_scale,
+            requantize_multiplier(real_scale, *to.scale)};
+  }
+  // Whether it passes.
+  __device__ static unsigned code(std::int32_t sum, const OfColumn& of, const OutputCodes& grid,
+                                  Code& code) {
+    sum += of.offset;
+    const float unclamped = requantized_code(sum, of.multiplier, grid.full.zero_point);
+    code = static_cast<Code>(grid.code(unclamped));
+    return grid.passes(unclamped, dequantize_sum(sum, of.real_scale)) ? 1U : 0U;
+  }
+};
+
+// The operands of a product of codes.
+template <typename Code>
+class CodeWindows {
+ public:
+  CodeWindows(const CudaQueue& queue, const IntegerConv2d<Code>& k)
+      : queue_(queue),
+        k_(k),
+        has_patches_(needs_patches(k)),
+        row_(row_of(k)),
+        packed_(queue, k.shape.out_channels * row_),
+        weight_sums_(queue, k.shape.out_channels) {
+    const ConvSizes c = sizes_of(k.shape);
+    launch(pack_codes_kernel,
+           {k.shape.out_channels, kThreads, kThreads * sizeof(std::int32_t)}, stream_of(queue),
+           PackedCodes{row_, c.channels, c.taps, k.w, packed_.data(), weight_sums_.data()});
+  }
+
+  ZeroPointSums zero() const { return {k_.zero_point, weight_sums_.data()}; }
+
+  // Calls epilogue(first pixel, pixels) for what takes the sums of each part of the pixels.
+  template <class MakeEpilogue>
+  void multiply(const MakeEpilogue& epilogue) const {
+    const Conv2dShape& s = k_.shape;
+    if (!has_patches_) {
+      const WindowProduct product{.x = k_.x,
+                                  .w = packed_.data(),
+                                  .images = s.batch,
+                                  .in_h = static_cast<int>(s.in_h),
+                                  .in_w = static_cast<int>(s.in_w),
+                                  .pixel_bytes = s.in_channels,
+                                  .kernel_w = static_cast<int>(s.kernel_w),
+                                  .taps = static_cast<int>(s.kernel_h * s.kernel_w),
+                                  .outputs = static_cast<int>(s.out_channels),
+                                  .out_h = static_cast<int>(s.out_h()),
+                                  .out_w = static_cast<int>(s.out_w()),
+                                  .zero_point = k_.zero_point};
+      return multiply_windows<Code>(queue_, product, forward_axes(s), epilogue(0));
+    }
+    const ConvSizes c = sizes_of(s);
+    // Whole bytes of a mask.
+    const std::int64_t most =
+        std::min(std::max<std::int64_t>(1, queue_.part_bytes / (8 * row_)) * 8, c.pixels());
+    const Scratch<Code> patches(queue_, most * row_);
+    for (std::int64_t first = 0; first < c.pixels(); first += most) {
+      const std::int64_t pixels = std::min(most, c.pixels() - first);
+      launch_elements(queue_, code_patches_kernel<Code>, pixels * row_ / kPieceBytes, c, first,
+                      Divisor(row_ / kPieceBytes), k_.x, k_.zero_point, patches.data());
+      const Conv2dShape rows{.batch = pixels, .in_h = 1, .in_w = 1};
+      const WindowProduct product{.x = patches.data(),
+                                  .w = packed_.data(),
+                                  .images = pixels,
+                                  .in_h = 1,
+                                  .in_w = 1,
+                                  .pixel_bytes = row_,
+                                  .kernel_w = 1,
+                                  .taps = 1,
+                                  .outputs = static_cast<int>(s.out_channels),
+                                  .out_h = 1,
+                                  .out_w = 1,
+                                  .zero_point = k_.zero_point};
+      multiply_windows<Code>(queue_, product, forward_axes(rows), epilogue(first));
+    }
+  }
+
+ private:
+  static bool needs_patches(const IntegerConv2d<Code>& k) {
+    return k.shape.in_channels % 8 != 0 || !is_aligned(k.x, kPieceBytes);
+  }
+  static std::int64_t row_of(const IntegerConv2d<Code>& k) {
+    const std::int64_t terms = k.shape.in_channels * k.shape.kernel_h * k.shape.kernel_w;
+    return needs_patches(k) ? (terms + kPieceBytes - 1) / kPieceBytes * kPieceBytes : terms;
+  }
+
+  const CudaQueue& queue_;
+  const IntegerConv2d<Code>& k_;
+  bool has_patches_;
+  std::int64_t row_;
+  Scratch<std::int8_t> packed_;
+  Scratch<std::int32_t> weight_sums_;
+};
+
+}  // namespace steelyard::kernels::cuda
