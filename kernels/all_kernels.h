@@ -33,7 +33,7 @@ using SharedKernels =
                   PercentileKernels, PoolKernels, QuantKernels, QuantizerStateKernels,
                   ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
                   TransposeKernels, WeightCodesKernels, WideCodesKernels>;
-using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels, RoundedMaskKernels>;
+using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels>;
 using AllCudaKernels = JoinedKernels<SharedKernels, ConvOfCodesKernels>;
 
 }  // namespace steelyard::kernels

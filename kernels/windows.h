@@ -43,6 +43,11 @@ struct Conv2dShape {
   bool is_depthwise() const {
     return groups > 1 && groups == in_channels && groups == out_channels;
   }
+  // No pixel has a neighbour.
+  bool is_matrix_product() const {
+    return in_h == 1 && in_w == 1 && kernel_h == 1 && kernel_w == 1 && pad_h == 0 && pad_w == 0 &&
+           groups == 1;
+  }
   bool operator==(const Conv2dShape&) const = default;
 };
 

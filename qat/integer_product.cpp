@@ -25,13 +25,13 @@ Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tens
   }
   if (may_be_bf16) {
     const Tensor grad = Tensor::empty(grad_output.shape(), DType::kBF16, device);
-    kernels::run(kernels::ApplyMaskAndSum<float, kernels::BFloat16>{
-        .rows = rows,
-        .channels = channels,
-        .mask = mask.data<std::uint8_t>(),
-        .grad_y = grad_output.data<float>(),
-        .grad_x = static_cast<kernels::BFloat16*>(grad.raw()),
-        .sums = sums.data<float>()});
+    run(device, kernels::ApplyMaskAndSum<float, kernels::BFloat16>{
+                    .rows = rows,
+                    .channels = channels,
+                    .mask = mask.data<std::uint8_t>(),
+                    .grad_y = grad_output.data<float>(),
+                    .grad_x = static_cast<kernels::BFloat16*>(grad.raw()),
+                    .sums = sums.data<float>()});
     return grad;
   }
   const Tensor grad = gradient_like(grad_output);

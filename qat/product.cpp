@@ -36,6 +36,54 @@ void visit_gradient(const Tensor& grad, const F& f) {
   }
 }
 
+// The gradient of an input from codes of weights, on a GPU.
+void codes_backward_input(const kernels::Conv2dShape& shape, const Tensor& grad,
+                          const WeightCodes& weight, const Tensor& grad_x) {
+  const bool one_code_each =
+      !weight.qparams.zero_point.defined() && weight.qparams.scale.size() <= shape.out_channels;
+  if (!one_code_each) {
+    return run(grad.device(),
+               kernels::Conv2dBackwardInput<float>{.shape = shape,
+                                                   .grad_y = grad.to(DType::kF32).data<float>(),
+                                                   .w = dequantized(weight).data<float>(),
+                                                   .grad_x = grad_x.data<float>()});
+  }
+  visit_gradient(grad, [&](const auto* grad_y) {
+    using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
+    kernels::run(cuda_queue(grad.device()),
+                 kernels::CodesBackwardInput<Gradient>{.shape = shape,
+                                                       .grad_y = grad_y,
+                                                       .w = weight.codes.data<std::int8_t>(),
+                                                       .scales = weight.qparams.scale.size(),
+                                                       .scale = weight.qparams.scale.data<float>(),
+                                                       .grad_x = grad_x.data<float>()});
+  });
+}
+
+// The gradient of weights from codes of inputs.
+void codes_backward_weight(const kernels::Conv2dShape& shape, const QuantizedValue& x,
+                           const Tensor& grad, const Tensor& weight_mask,
+                           const Tensor& grad_weight) {
+  visit_codes(x.codes.dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
+    visit_gradient(grad, [&](const auto* grad_y) {
+      using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
+      run(grad.device(), kernels::CodesBackwardWeight<Code, Gradient>{
+                             .shape = shape,
+                             .x = x.codes.data<Code>(),
+                             .scale = x.qparams.scale.data<float>(),
+                             .zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                             .grad_y = grad_y,
+                             .mask = data_or_null<std::uint8_t>(weight_mask),
+                             .grad_w = grad_weight.data<float>()});
+    });
+  });
+}
+
+// Whether kernels of gradients read the codes of x: others are too wide, or have a scale for each
+// row.
+bool has_codes_of_kernels(const QuantizedValue& x) { return !x.wide() && !x.dynamic; }
+
 class LinearProduct : public Product {
  public:
   std::string name() const override { return "quantized_linear"; }
@@ -58,8 +106,17 @@ class LinearProduct : public Product {
     });
   }
 
+  bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight) const override {
+    const Device device = x.codes.device();
+    return device.kind != Device::Kind::kCpu && has_codes_of_kernels(x) &&
+           kernels::reads_bf16_gradients(cuda_queue(device), as_conv(x.codes.size(), weight));
+  }
+
   void grad_input(const Tensor& grad, const WeightCodes& codes,
                   const Tensor& grad_x) const override {
+    if (grad.dtype() == DType::kBF16) {
+      return codes_backward_input(as_conv(grad_x.size(), codes.codes.shape()), grad, codes, grad_x);
+    }
     const Tensor weight = dequantized(codes);
     const kernels::MatmulShape shape{.m = rows(grad), .n = weight.dim(1), .k = weight.dim(0)};
     run(grad.device(), kernels::Matmul<float>{.shape = shape,
@@ -70,6 +127,10 @@ class LinearProduct : public Product {
 
   void grad_weight(const QuantizedValue& codes, const Tensor& grad, const Tensor& weight_mask,
                    const Tensor& grad_weight) const override {
+    if (grad.dtype() == DType::kBF16) {
+      return codes_backward_weight(as_conv(codes.codes.size(), grad_weight.shape()), codes, grad,
+                                   weight_mask, grad_weight);
+    }
     const Tensor x = dequantized(codes);
     const kernels::MatmulShape shape{
         .m = grad_weight.dim(0), .n = grad_weight.dim(1), .k = rows(grad), .transpose_a = true};
@@ -87,6 +148,14 @@ class LinearProduct : public Product {
 
  private:
   static std::int64_t rows(const Tensor& grad) { return grad.size() / grad.dim(-1); }
+  // The map of an input with so many elements as a convolution of images of one pixel.
+  static kernels::Conv2dShape as_conv(std::int64_t inputs, const Shape& weight) {
+    return {.batch = weight[1] == 0 ? 0 : inputs / weight[1],
+            .in_h = 1,
+            .in_w = 1,
+            .in_channels = weight[1],
+            .out_channels = weight[0]};
+  }
 
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
                 kernels::CodeRange weight_range, const Tensor& acc,
@@ -150,8 +219,11 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   }
 
   bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight) const override {
-    return x.codes.device().kind == Device::Kind::kCpu && has_codes_of_kernels(x) &&
-           kernels::reads_bf16_gradients(conv2d_shape(x.codes.shape(), weight, geometry_));
+    const auto shape = conv2d_shape(x.codes.shape(), weight, geometry_);
+    const Device device = x.codes.device();
+    return has_codes_of_kernels(x) && (device.kind == Device::Kind::kCpu
+                                           ? kernels::reads_bf16_gradients(shape)
+                                           : kernels::reads_bf16_gradients(cuda_queue(device), shape));
   }
 
   void grad_input(const Tensor& grad, const WeightCodes& weight,
@@ -167,20 +239,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                                           .grad_x = grad_x.data<float>()});
       });
     }
-    const kernels::CudaQueue& queue = cuda_queue(grad.device());
-    if (weight.qparams.zero_point.defined() || weight.qparams.scale.size() > shape.out_channels) {
-      return kernels::run(
-          queue, kernels::Conv2dBackwardInput<float>{.shape = shape,
-                                                     .grad_y = grad.data<float>(),
-                                                     .w = dequantized(weight).data<float>(),
-                                                     .grad_x = grad_x.data<float>()});
-    }
-    kernels::run(queue, kernels::CodesBackwardInput{.shape = shape,
-                                                    .grad_y = grad.data<float>(),
-                                                    .w = weight.codes.data<std::int8_t>(),
-                                                    .scales = weight.qparams.scale.size(),
-                                                    .scale = weight.qparams.scale.data<float>(),
-                                                    .grad_x = grad_x.data<float>()});
+    codes_backward_input(shape, grad, weight, grad_x);
   }
 
   void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
@@ -193,24 +252,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                                               .grad_w = grad_weight.data<float>()});
       return apply_weight_mask(weight_mask, grad_weight);
     }
-    visit_codes(x.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      visit_gradient(grad, [&](const auto* grad_y) {
-        const kernels::CodesBackwardWeight<Code, std::remove_cvref_t<decltype(*grad_y)>> kernel{
-            .shape = shape,
-            .x = x.codes.data<Code>(),
-            .scale = x.qparams.scale.data<float>(),
-            .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-            .grad_y = grad_y,
-            .mask = data_or_null<std::uint8_t>(weight_mask),
-            .grad_w = grad_weight.data<float>()};
-        if constexpr (std::is_same_v<decltype(grad_y), const float*>) {
-          run(grad.device(), kernel);
-        } else {
-          kernels::run(kernel);
-        }
-      });
-    });
+    codes_backward_weight(shape, x, grad, weight_mask, grad_weight);
   }
 
   Variable float_forward(const Variable& x, const Variable& weight,
@@ -219,9 +261,6 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   }
 
  private:
-  // No kernel of a weight gradient reads the codes of others.
-  static bool has_codes_of_kernels(const QuantizedValue& x) { return !x.wide() && !x.dynamic; }
-
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
                 kernels::CodeRange weight_range, const Tensor& acc,
                 const Requantization* to) const override {

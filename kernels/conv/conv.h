@@ -46,11 +46,13 @@ struct Conv2dBackwardWeight {
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .over_rows = true}; }
 };
 
-// Gradients of a quantized layer, whose kernels dequantize operands as they read them. Of weights w
-// with 1 or out_channels scales, on a GPU ...
+// Gradients of a quantized layer, whose kernels dequantize operands as they read them; Gradient is
+// float or BFloat16, on the CPU where reads_bf16_gradients(). Of weights w with 1 or out_channels
+// scales, on a GPU ...
+template <typename Gradient>
 struct CodesBackwardInput {
   Conv2dShape shape;
-  const float *grad_y;
+  const Gradient *grad_y;
   const std::int8_t *w;
   std::int64_t scales;
   const float *scale;
@@ -59,7 +61,7 @@ struct CodesBackwardInput {
 };
 // ... and of inputs x with one scale and zero point, on both devices. mask (may be null): the
 // weights whose gradient passes, the others' is 0. The CPU multiplies by the scale once, at the
-// end. Gradient is float, or as above BFloat16.
+// end.
 template <typename Code, typename Gradient = float>
 struct CodesBackwardWeight {
   Conv2dShape shape;
@@ -74,19 +76,22 @@ struct CodesBackwardWeight {
 };
 
 // Whether the gradients of a convolution by codes read the output's in bf16: bf16 products by
-// instructions of their own.
+// instructions of their own, on a GPU at a queue's precision.
 bool reads_bf16_gradients(const Conv2dShape &shape,
                           const CpuProducts &products = default_products());
+inline bool reads_bf16_gradients(const CudaQueue &queue, const Conv2dShape &shape) {
+  return queue.precision == MatmulPrecision::kBf16 && !shape.is_depthwise();
+}
 
-using ConvKernels =
-    JoinedKernels<ForFloats<Conv2d, Conv2dBackwardWeight>,
-                  KernelList<Conv2dBackwardInput<float>, Conv2dBackwardInput<double>,
-                             CodesBackwardWeight<std::int8_t>, CodesBackwardWeight<std::uint8_t>>>;
+using ConvKernels = JoinedKernels<
+    ForFloats<Conv2d, Conv2dBackwardWeight>,
+    KernelList<Conv2dBackwardInput<float>, Conv2dBackwardInput<double>,
+               CodesBackwardWeight<std::int8_t>, CodesBackwardWeight<std::uint8_t>,
+               CodesBackwardWeight<std::int8_t, BFloat16>,
+               CodesBackwardWeight<std::uint8_t, BFloat16>>>;
 // Those that the CPU has not ...
-using ConvOfCodesKernels = KernelList<CodesBackwardInput>;
-// ... and those that a GPU has not.
-using ConvOfBf16Kernels =
-    KernelList<Conv2dBackwardInput<float, BFloat16>, CodesBackwardWeight<std::int8_t, BFloat16>,
-               CodesBackwardWeight<std::uint8_t, BFloat16>>;
+using ConvOfCodesKernels = KernelList<CodesBackwardInput<float>, CodesBackwardInput<BFloat16>>;
+// ... and one that a GPU has not.
+using ConvOfBf16Kernels = KernelList<Conv2dBackwardInput<float, BFloat16>>;
 
 }  // namespace steelyard::kernels

@@ -1,6 +1,8 @@
-// Convolutions as products with matrices of patches. Depthwise convolutions have one channel per
+// Convolutions as products with matrices of patches, at the precision of bfloat16 as products of
+// windows (bf16_windows.h). Depthwise convolutions have one channel per
 // group and run as sums of their own. In a build with cuDNN, cuDNN computes those of the others
 // that it supports.
+#include "steelyard/kernels/conv/bf16_windows.h"
 #include "steelyard/kernels/conv/cudnn.h"
 #include "steelyard/kernels/conv/patches.h"
 #include "steelyard/kernels/cuda/gemm.h"
@@ -137,7 +139,7 @@ template <typename T, typename Input>
 void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
                                const T* grad_y, T* packed) {
   sum_columns<1>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
-                 DepthwiseTerm<T, Input>{c, x, grad_y}, StoreSum<T>{packed});
+                 DepthwiseTerm<T, Input>{c, x, grad_y}, StoreColumnSums<T>{packed});
 }
 
 // x is an argument of for_each_patches().
@@ -149,6 +151,39 @@ void dense_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Inp
   });
 }
 
+// Whether products of windows computed it, but for the bias.
+template <typename T>
+bool windows_compute(const CudaQueue& queue, const Conv2d<T>& k) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!are_bf16_windows(queue, k.shape, 4, 1)) return false;
+    const Bf16Values x(queue, k.shape.input_size(), k.x);
+    Bf16Windows(queue, k.shape).forward(x.data(), Values<float>{k.w}, k.y);
+    return true;
+  }
+  return false;
+}
+template <typename T>
+bool windows_compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& k) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!are_bf16_windows(queue, k.shape, 1, 8)) return false;
+    const Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
+    Bf16Windows(queue, k.shape).backward_input(grad.data(), Values<float>{k.w}, k.grad_x);
+    return true;
+  }
+  return false;
+}
+template <typename T>
+bool windows_compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& k) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!are_bf16_windows(queue, k.shape, 8, 8)) return false;
+    const Bf16Values x(queue, k.shape.input_size(), k.x);
+    const Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
+    Bf16Windows(queue, k.shape).backward_weight(x.data(), grad.data(), k.grad_w);
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -157,16 +192,18 @@ void compute(const CudaQueue& queue, const Conv2d<T>& given) {
   Conv2d<T> k = given;
   if (k.shape.output_size() == 0) return;
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
-  const cuda::PackedWeights<T> weights(queue, c);
-  k.w = weights.pack(k.w);
-  if (k.shape.is_depthwise()) {
-    return cuda::launch_elements(queue, cuda::depthwise_forward_kernel<T>, k.shape.output_size(), c,
-                                 k.x, k.w, k.bias, k.y);
-  }
-  if (!cuda::cudnn_computes(queue, k)) {
-    cuda::for_each_patches(queue, c, k.x, [&](const cuda::PixelRange& range, const T* patches) {
-      cuda::forward_product(queue, c, range, patches, k.w, k.y);
-    });
+  if (!cuda::windows_compute(queue, k)) {
+    const cuda::PackedWeights<T> weights(queue, c);
+    k.w = weights.pack(k.w);
+    if (k.shape.is_depthwise()) {
+      return cuda::launch_elements(queue, cuda::depthwise_forward_kernel<T>, k.shape.output_size(),
+                                   c, k.x, k.w, k.bias, k.y);
+    }
+    if (!cuda::cudnn_computes(queue, k)) {
+      cuda::for_each_patches(queue, c, k.x, [&](const cuda::PixelRange& range, const T* patches) {
+        cuda::forward_product(queue, c, range, patches, k.w, k.y);
+      });
+    }
   }
   if (k.bias == nullptr) return;
   run(queue, AddBias<T>{.rows = c.pixels(),
@@ -179,20 +216,26 @@ void compute(const CudaQueue& queue, const Conv2d<T>& given) {
 template <typename T>
 void compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& given) {
   Conv2dBackwardInput<T> k = given;
-  if (k.shape.input_size() == 0) return;
+  if (k.shape.input_size() == 0 || cuda::windows_compute(queue, k)) return;
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
   const cuda::PackedWeights<T> weights(queue, c);
   k.w = weights.pack(k.w);
   cuda::backward_input(queue, c, k);
 }
 
-static void compute(const CudaQueue& queue, const CodesBackwardInput& k) {
+template <typename Gradient>
+void compute(const CudaQueue& queue, const CodesBackwardInput<Gradient>& k) {
   if (k.shape.input_size() == 0) return;
+  const cuda::WeightValues values{k.shape.weight_size() / k.scales, k.w, k.scale};
+  if (cuda::are_bf16_windows(queue, k.shape, 1, 8)) {
+    const cuda::Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
+    return cuda::Bf16Windows(queue, k.shape).backward_input(grad.data(), values, k.grad_x);
+  }
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
   const cuda::PackedWeights<float> weights(queue, c, /*needs_memory=*/true);
-  const cuda::WeightValues values{k.shape.weight_size() / k.scales, k.w, k.scale};
+  const cuda::FloatValues grad(queue, k.shape.output_size(), k.grad_y);
   cuda::backward_input(
-      queue, c, Conv2dBackwardInput<float>{k.shape, k.grad_y, weights.pack(values), k.grad_x});
+      queue, c, Conv2dBackwardInput<float>{k.shape, grad.data(), weights.pack(values), k.grad_x});
 }
 
 template <typename T>
@@ -202,6 +245,7 @@ void compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& given) {
   if (k.shape.output_size() == 0) {
     return run(queue, Fill<T>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
   }
+  if (cuda::windows_compute(queue, k)) return;
   const cuda::PackedWeights<T> weights(queue, c);
   k.grad_w = weights.target(k.grad_w);
   if (k.shape.is_depthwise()) {
@@ -216,13 +260,20 @@ void compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& given) {
 extern template void run(const CudaQueue&, const Dequantize<float, std::int8_t>&);
 extern template void run(const CudaQueue&, const Dequantize<float, std::uint8_t>&);
 
-template <typename Code>
-void compute(const CudaQueue& queue, const CodesBackwardWeight<Code>& k) {
+template <typename Code, typename Gradient>
+void compute(const CudaQueue& queue, const CodesBackwardWeight<Code, Gradient>& k) {
   if (k.shape.output_size() == 0) {
     return run(queue, Fill<float>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
   }
+  if (cuda::are_bf16_windows(queue, k.shape, 1, 8)) {
+    const cuda::Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
+    return cuda::Bf16Windows(queue, k.shape)
+        .backward_weight(cuda::CodeEights<Code>{k.x, k.zero_point}, k.scale, grad.data(), k.mask,
+                         k.grad_w);
+  }
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
   const cuda::PackedWeights<float> weights(queue, c);
+  const cuda::FloatValues grad(queue, k.shape.output_size(), k.grad_y);
   float* packed = weights.target(k.grad_w);
   const cuda::Activations<Code> values{k.x, k.scale, k.zero_point};
   const auto by_cudnn = [&] {
@@ -234,14 +285,14 @@ void compute(const CudaQueue& queue, const CodesBackwardWeight<Code>& k) {
                                          .zero_point = k.zero_point,
                                          .y = floats.data()});
       return cuda::cudnn_computes(
-          queue, Conv2dBackwardWeight<float>{k.shape, floats.data(), k.grad_y, packed});
+          queue, Conv2dBackwardWeight<float>{k.shape, floats.data(), grad.data(), packed});
     }
     return false;
   };
   if (k.shape.is_depthwise()) {
-    cuda::depthwise_backward_weight<float>(queue, c, values, k.grad_y, packed);
+    cuda::depthwise_backward_weight<float>(queue, c, values, grad.data(), packed);
   } else if (!by_cudnn()) {
-    cuda::dense_backward_weight<float>(queue, c, values, k.grad_y, packed);
+    cuda::dense_backward_weight<float>(queue, c, values, grad.data(), packed);
   }
   weights.unpack(k.mask, k.grad_w);
 }

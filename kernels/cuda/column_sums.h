@@ -106,7 +106,7 @@ __device__ inline double sum_of_chunks(const RowChunks& r, const double* column,
   return sum;
 }
 
-// Adds the N terms term(batch, row, column) of every element; a term that writes does so in
+// Adds the N terms term(batch, row, column).of of every element; a term that writes does so in
 // term.store(row, column, terms). Then finish(rows, at, sums) has the sums of column `at` of all
 // batches' columns. Partial sums lie at [n, batch, chunk, column].
 template <int N, typename Term, typename Finish>
@@ -115,15 +115,17 @@ __global__ void __launch_bounds__(kThreads)
                        std::uint32_t* arrivals) {
   const RowsOfThread mine = rows_of_thread(r);
   Sums<N> sums{};
+  using Terms = std::remove_cvref_t<decltype(term(0, 0, 0))>;
   if (mine.has_column) {
     read_ahead<4>(
         mine.first, mine.last, r.lanes(),
         [&](std::int64_t row) { return term(mine.batch, row, mine.column); },
-        [&](std::int64_t row, const Sums<N>& terms) {
+        [&](std::int64_t row, const Terms& terms) {
           if constexpr (requires { term.store(row, mine.column, terms); }) {
             term.store(row, mine.column, terms);
           }
-          for (int n = 0; n < N; ++n) sums.of[n] += terms.of[n];
+#pragma unroll
+          for (int n = 0; n < N; ++n) sums.of[n] += static_cast<double>(terms.of[n]);
         });
   }
   sums = add_lanes(r, sums);
@@ -152,13 +154,14 @@ void sum_columns(const CudaQueue& queue, const RowChunks& r, const Term& term,
          stream_of(queue), r, term, finish, partials.data(), queue.arrivals);
 }
 
-// totals[batch, column] = the one sum.
-template <typename T>
-struct StoreSum {
+// totals[batch, column, N] = the sums.
+template <typename T, int N = 1>
+struct StoreColumnSums {
   T* totals;
 
-  __device__ void operator()(const RowChunks&, std::int64_t at, const double (&sums)[1]) const {
-    totals[at] = static_cast<T>(sums[0]);
+  __device__ void operator()(const RowChunks&, std::int64_t at, const double (&sums)[N]) const {
+#pragma unroll
+    for (int n = 0; n < N; ++n) totals[at * N + n] = static_cast<T>(sums[n]);
   }
 };
 

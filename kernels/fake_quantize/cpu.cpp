@@ -79,6 +79,5 @@ void compute(const ApplyMaskAndSum<T, Result>& k) {
 }
 
 template struct CpuKernels<FakeQuantizeKernels>;
-template struct CpuKernels<RoundedMaskKernels>;
 
 }  // namespace steelyard::kernels

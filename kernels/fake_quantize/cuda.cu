@@ -1,28 +1,65 @@
 // Most of these run the kernels of QuantPlan.
 #include "steelyard/kernels/cuda/column_sums.h"
+#include "steelyard/kernels/cuda/eight.h"
+#include "steelyard/kernels/cuda/neighbours.h"
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/fake_quantize/quant_kernel.h"
 
 namespace steelyard::kernels {
 namespace {
 
-// The gradients that pass, which are written, too.
-template <typename T>
+// The gradients that pass, which are written, too: those of kAtOnce neighbouring channels, whose
+// bits of the mask are in one byte.
+template <int kAtOnce, typename T, typename Result>
 struct MaskedTerm {
   std::int64_t channels;
   const std::uint8_t* mask;
   const T* grad_y;
-  T* grad_x;
+  Result* grad_x;
 
-  __device__ cuda::Sums<1> operator()(std::int64_t, std::int64_t row, std::int64_t channel) const {
-    const std::int64_t i = row * channels + channel;
-    const T passed = pass_inside((mask[i / 8] >> (i % 8) & 1) != 0, grad_y[i]);
-    return {{static_cast<double>(passed)}};
+  __device__ cuda::Neighbours<T, kAtOnce> operator()(std::int64_t, std::int64_t row,
+                                                     std::int64_t part) const {
+    const std::int64_t first = row * channels + part * kAtOnce;
+    const unsigned bits = mask[first / 8] >> (first % 8);
+    cuda::Neighbours<T, kAtOnce> passed = load(grad_y + first);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      passed.of[i] = pass_inside((bits >> i & 1) != 0, passed.of[i]);
+    }
+    return passed;
   }
-  __device__ void store(std::int64_t row, std::int64_t channel, const cuda::Sums<1>& passed) const {
-    grad_x[row * channels + channel] = static_cast<T>(passed.of[0]);
+  __device__ void store(std::int64_t row, std::int64_t part,
+                        const cuda::Neighbours<T, kAtOnce>& passed) const {
+    alignas(16) Result rounded[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) rounded[i] = narrow<Result>(passed.of[i]);
+    Result* const to = grad_x + row * channels + part * kAtOnce;
+    if constexpr (kAtOnce == 1) {
+      *to = rounded[0];
+    } else {
+      cuda::store_span(rounded, kAtOnce, to);
+    }
+  }
+
+ private:
+  __device__ static cuda::Neighbours<T, kAtOnce> load(const T* from) {
+    cuda::Neighbours<T, kAtOnce> values;
+    if constexpr (kAtOnce == 1) {
+      values.of[0] = *from;
+    } else {
+      cuda::load_span(from, kAtOnce, values.of);
+    }
+    return values;
   }
 };
+
+template <int kAtOnce, typename T, typename Result>
+void mask_and_sum(const CudaQueue& queue, const ApplyMaskAndSum<T, Result>& k) {
+  cuda::sum_columns<kAtOnce>(
+      queue, cuda::make_row_chunks(1, k.rows, k.channels / kAtOnce),
+      MaskedTerm<kAtOnce, T, Result>{k.channels, k.mask, k.grad_y, k.grad_x},
+      cuda::StoreColumnSums<T, kAtOnce>{k.sums});
+}
 
 }  // namespace
 
@@ -34,11 +71,13 @@ template <class K>
 requires requires(const K& k) { quant_kernel(k); }
 void compute(const CudaQueue& queue, const K& k) { run(queue, quant_kernel(k)); }
 
-template <typename T>
-void compute(const CudaQueue& queue, const ApplyMaskAndSum<T>& k) {
-  cuda::sum_columns<1>(queue, cuda::make_row_chunks(1, k.rows, k.channels),
-                       MaskedTerm<T>{k.channels, k.mask, k.grad_y, k.grad_x},
-                       cuda::StoreSum<T>{k.sums});
+template <typename T, typename Result>
+void compute(const CudaQueue& queue, const ApplyMaskAndSum<T, Result>& k) {
+  if (k.channels % cuda::kEight == 0) {
+    mask_and_sum<cuda::kEight>(queue, k);
+  } else {
+    mask_and_sum<1>(queue, k);
+  }
 }
 
 template struct CudaKernels<FakeQuantizeKernels>;

@@ -49,8 +49,8 @@ struct ApplyMask {
 };
 
 // The same of [rows, channels], with sums[c] = the sum over rows of what passes. grad_x may alias
-// grad_y. Result is T, or on the CPU BFloat16 for float: grad_x is then rounded and the sums are
-// not, and only where reads_bf16_gradients() (conv/conv.h).
+// grad_y. Result is T, or BFloat16 for float: grad_x is then rounded and the sums are not, on the CPU
+// only where reads_bf16_gradients() (conv/conv.h).
 template <typename T, typename Result = T>
 struct ApplyMaskAndSum {
   std::int64_t rows, channels;
@@ -82,8 +82,7 @@ using FakeQuantizeKernelsOf =
     KernelList<Quantize<T, std::int8_t>, Quantize<T, std::uint8_t>, Dequantize<T, std::int8_t>,
                Dequantize<T, std::uint8_t>, ApplyMask<T>, ApplyMaskAndSum<T>, ClippedGradient<T>>;
 using FakeQuantizeKernels =
-    JoinedKernels<FakeQuantizeKernelsOf<float>, FakeQuantizeKernelsOf<double>>;
-// Those that a GPU has not.
-using RoundedMaskKernels = KernelList<ApplyMaskAndSum<float, BFloat16>>;
+    JoinedKernels<FakeQuantizeKernelsOf<float>, FakeQuantizeKernelsOf<double>,
+                  KernelList<ApplyMaskAndSum<float, BFloat16>>>;
 
 }  // namespace steelyard::kernels

@@ -29,10 +29,4 @@ IntegerConv2d<Code> as_conv(const IntegerMatmul<Code>& k) {
           .backend = k.backend};
 }
 
-// Whether a convolution is a product of matrices: no pixel has a neighbour.
-inline bool is_matrix_product(const Conv2dShape& s) {
-  return s.in_h == 1 && s.in_w == 1 && s.kernel_h == 1 && s.kernel_w == 1 && s.pad_h == 0 &&
-         s.pad_w == 0 && s.groups == 1;
-}
-
 }  // namespace steelyard::kernels

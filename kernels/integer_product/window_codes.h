@@ -3,6 +3,7 @@
 // int32 does. Codes whose pixels have no multiple of 8 channels are copied to patches first.
 #pragma once
 
+#include "steelyard/kernels/conv/code_patches.h"
 #include "steelyard/kernels/conv/window_product.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 
@@ -19,7 +20,7 @@ struct PackedCodes {
 };
 
 // A block has an output.
-__global__ void __launch_bounds__(kThreads) inline pack_codes_kernel(PackedCodes k) {
+static __global__ void __launch_bounds__(kThreads) pack_codes_kernel(PackedCodes k) {
   const std::int64_t terms = k.taps * k.channels;
   const std::int8_t* const from = k.w + blockIdx.x * terms;
   std::int8_t* const to = k.packed + blockIdx.x * k.row;
@@ -38,38 +39,6 @@ __global__ void __launch_bounds__(kThreads) inline pack_codes_kernel(PackedCodes
     if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
   }
   if (threadIdx.x == 0) k.sums[blockIdx.x] = parts[0];
-}
-
-// Sixteen codes of the patches [pixels, row] of pixels from `first` on: the terms [taps, C], then
-// the zero point, which also fills the padding.
-template <typename Code>
-__global__ void __launch_bounds__(kThreads)
-    code_patches_kernel(std::int64_t n, ConvSizes c, std::int64_t first, Divisor pieces,
-                        const Code* x, const std::int32_t* zero_point, Code* patches) {
-  const std::int64_t i = element_index();
-  if (i >= n) return;
-  const std::int64_t pixel = divide(i, pieces);
-  const WindowPlace window = window_place(c, first + pixel);
-  const Code* const image = x + window.image * c.s.in_h * c.s.in_w * c.s.in_channels;
-  const auto channels = static_cast<int>(c.s.in_channels), taps = static_cast<int>(c.taps);
-  const auto term = static_cast<int>(i - pixel * pieces) * kPieceBytes;
-  int tap = term / channels, channel = term - tap * channels;
-  const auto zero = static_cast<Code>(*zero_point);
-  const Code* source = nullptr;
-  bool moved = true;
-  alignas(16) Code codes[kPieceBytes];
-#pragma unroll
-  for (int n_th = 0; n_th < kPieceBytes; ++n_th) {
-    if (moved) {
-      const std::int64_t under = tap < taps ? pixel_under(c, window, tap) : -1;
-      source = under < 0 ? nullptr : image + under * channels;
-    }
-    codes[n_th] = source == nullptr ? zero : source[channel];
-    moved = ++channel == channels;
-    channel = moved ? 0 : channel;
-    tap += moved ? 1 : 0;
-  }
-  *reinterpret_cast<uint4*>(patches + i * kPieceBytes) = *reinterpret_cast<const uint4*>(codes);
 }
 
 // What an epilogue adds to the sums of an output.
@@ -205,30 +174,24 @@ class CodeWindows {
                                   .zero_point = k_.zero_point};
       return multiply_windows<Code>(queue_, product, forward_axes(s), epilogue(0));
     }
-    const ConvSizes c = sizes_of(s);
-    // Whole bytes of a mask.
-    const std::int64_t most =
-        std::min(std::max<std::int64_t>(1, queue_.part_bytes / (8 * row_)) * 8, c.pixels());
-    const Scratch<Code> patches(queue_, most * row_);
-    for (std::int64_t first = 0; first < c.pixels(); first += most) {
-      const std::int64_t pixels = std::min(most, c.pixels() - first);
-      launch_elements(queue_, code_patches_kernel<Code>, pixels * row_ / kPieceBytes, c, first,
-                      Divisor(row_ / kPieceBytes), k_.x, k_.zero_point, patches.data());
-      const Conv2dShape rows{.batch = pixels, .in_h = 1, .in_w = 1};
-      const WindowProduct product{.x = patches.data(),
-                                  .w = packed_.data(),
-                                  .images = pixels,
-                                  .in_h = 1,
-                                  .in_w = 1,
-                                  .pixel_bytes = row_,
-                                  .kernel_w = 1,
-                                  .taps = 1,
-                                  .outputs = static_cast<int>(s.out_channels),
-                                  .out_h = 1,
-                                  .out_w = 1,
-                                  .zero_point = k_.zero_point};
-      multiply_windows<Code>(queue_, product, forward_axes(rows), epilogue(first));
-    }
+    for_each_code_patches(
+        queue_, sizes_of(s), k_.x, k_.zero_point,
+        [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
+          const WindowProduct product{.x = patches,
+                                      .w = packed_.data(),
+                                      .images = pixels,
+                                      .in_h = 1,
+                                      .in_w = 1,
+                                      .pixel_bytes = row_,
+                                      .kernel_w = 1,
+                                      .taps = 1,
+                                      .outputs = static_cast<int>(s.out_channels),
+                                      .out_h = 1,
+                                      .out_w = 1,
+                                      .zero_point = k_.zero_point};
+          const Conv2dShape rows{.batch = pixels, .in_h = 1, .in_w = 1};
+          multiply_windows<Code>(queue_, product, forward_axes(rows), epilogue(first));
+        });
   }
 
  private:
@@ -237,7 +200,7 @@ class CodeWindows {
   }
   static std::int64_t row_of(const IntegerConv2d<Code>& k) {
     const std::int64_t terms = k.shape.in_channels * k.shape.kernel_h * k.shape.kernel_w;
-    return needs_patches(k) ? (terms + kPieceBytes - 1) / kPieceBytes * kPieceBytes : terms;
+    return needs_patches(k) ? code_patch_row(terms) : terms;
   }
 
   const CudaQueue& queue_;

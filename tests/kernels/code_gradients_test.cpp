@@ -117,7 +117,7 @@ void check(const Conv2dShape& s, std::int64_t scales, bool with_mask) {
                                          .grad_y = grad_y.get<float>(),
                                          .mask = with_mask ? mask.get<std::uint8_t>() : nullptr,
                                          .grad_w = grad_w.get<float>()});
-    run(queue, CodesBackwardInput{.shape = s,
+    run(queue, CodesBackwardInput<float>{.shape = s,
                                   .grad_y = grad_y.get<float>(),
                                   .w = w.get<std::int8_t>(),
                                   .scales = scales,

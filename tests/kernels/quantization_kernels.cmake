@@ -30,6 +30,7 @@ steelyard_add_tests(quant_plan_test
 add_library(quantized_layer_cases OBJECT
   quantizer_cpu_gpu_test.cpp
   code_gradients_test.cpp
+  tensor_core_products_test.cpp
   weight_codes_test.cpp
   range_search_cpu_gpu_test.cpp
   integer_cpu_gpu_test.cpp)  # last: it leaves the most memory behind
