@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 
 from machine import gpu_name
-from training_step import Stepper
+from steppers import Stepper
 
 TIME, CLOCK = "gpu__time_duration.sum", "sm__cycles_elapsed.avg.per_second"
 

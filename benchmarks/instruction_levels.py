@@ -11,7 +11,7 @@ import json
 import os
 
 from machine import cpu_name
-from training_step import Stepper
+from steppers import Stepper
 
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 

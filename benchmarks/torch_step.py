@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 
-def mlp():
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                         nn.Linear(1024, 10)), (1, 28, 28), 2048
+def mlp(side, hidden, batch):
+    widths = [side * side, *hidden]
+    layers = [layer for pair in zip(widths, hidden) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], 10)), (1, side, side), batch
 
 
 def cnn():
@@ -48,18 +49,27 @@ def resnet20():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)), (3, 32, 32), 64
 
 
-def of_torchvision(name):
+def of_torchvision(name, batch):
     import torchvision
-    return torchvision.models.get_model(name, num_classes=10), (3, 224, 224), 16
+    return torchvision.models.get_model(name, num_classes=10), (3, 224, 224), batch
 
 
 MODELS = {
-    "mlp": mlp,
+    "mlp": lambda: mlp(28, [1024, 1024], 2048),
+    "mlp4096": lambda: mlp(64, [4096, 4096, 4096], 4096),
     "cnn": cnn,
     "resnet20": resnet20,
-    "resnet18": lambda: of_torchvision("resnet18"),
-    "mobilenet_v3_small": lambda: of_torchvision("mobilenet_v3_small"),
+    "resnet18": lambda: of_torchvision("resnet18", 16),
+    "resnet50": lambda: of_torchvision("resnet50", 32),
+    "mobilenet_v3_small": lambda: of_torchvision("mobilenet_v3_small", 16),
 }
+
+
+def fake_quantized(model, example):
+    """The model that torch.ao trains for 8 bits: ranges of activations and of each channel of weights, observed."""
+    from torch.ao.quantization import get_default_qat_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import prepare_qat_fx
+    return prepare_qat_fx(model.train(), get_default_qat_qconfig_mapping("x86"), (example,))
 
 
 def main():
@@ -70,12 +80,19 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=("float32", "tf32"), default="float32")
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--batch", type=int, help="default: the model's own")
+    parser.add_argument("--amp", action="store_true", help="torch.autocast in bf16; --precision is for the rest")
+    parser.add_argument("--qat", action="store_true", help="as torch.ao's quantization-aware training")
+    parser.add_argument("--compile", choices=("default", "reduce-overhead"),
+                        help="torch.compile's mode; reduce-overhead: CUDA graphs, on a GPU")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     torch.manual_seed(1)
     model, shape, batch = MODELS[args.model]()
+    batch = args.batch or batch
+    if args.qat:
+        model = fake_quantized(model, torch.randn(1, *shape))
     model = model.to(args.device)
     inputs = torch.randn(batch, *shape, device=args.device)
     if args.layout == "channels_last":
@@ -85,13 +102,24 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9, weight_decay=5e-4)
     criterion = nn.CrossEntropyLoss()
     on_gpu = args.device.startswith("cuda")
-    # CUDA graphs on a GPU; "max-autotune" also times every convolution's kernels, for minutes.
-    forward = torch.compile(model, mode="reduce-overhead" if on_gpu else "default") if args.compile else model
+    # "max-autotune" would also time every convolution's kernels, for minutes.
+    forward = torch.compile(model, mode=args.compile) if args.compile else model
+    mixed = torch.autocast(args.device.partition(":")[0], torch.bfloat16, enabled=args.amp)
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        criterion(forward(inputs), targets).backward()
+        with mixed:
+            loss = criterion(forward(inputs), targets)
+        loss.backward()
         optimizer.step()
+
+    def device_peak_bytes():
+        """The most that tensors took on the GPU within one step; None where that is a graph, whose memory is not counted."""
+        if not on_gpu or args.compile == "reduce-overhead":
+            return None
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        return torch.cuda.max_memory_allocated()
 
     def timed(steps):
         begin = time.perf_counter()
@@ -111,8 +139,11 @@ def main():
     blas = [line for line in settings if ("BLAS" in line or "LAPACK" in line) and "Build settings" not in line]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2],
-                      "peak_bytes": peak}), flush=True)
-    for _ in sys.stdin:
+                      "peak_bytes": peak, "device_peak_bytes": device_peak_bytes()}), flush=True)
+    for number, _ in enumerate(sys.stdin):
+        if number == 0 and on_gpu:  # this process has the GPU alone now: cuDNN may time its algorithms
+            torch.backends.cudnn.benchmark = True
+            timed(2)
         print(json.dumps(times()), flush=True)
 
 

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/caching_allocator.h"
 #include "steelyard/framework/captured_work.h"
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/on_device.h"
@@ -34,7 +35,7 @@ struct Case {
   const char* name;
   const char* model;  // the recipe's `model`
   Shape input;
-  std::int64_t batch;
+  std::int64_t batch;  // --batch replaces it
 };
 
 const Case kCases[] = {
@@ -42,7 +43,10 @@ const Case kCases[] = {
     {"resnet20", "{type: resnet, depth: 20, width: 16, classes: 10}", {32, 32, 3}, 64},
     {"mlp", "{type: mlp, hidden: [1024, 1024], classes: 10}", {28, 28, 1}, 2048},
     {"mobilenet", "{type: mobilenet, classes: 10}", {28, 28, 1}, 128},
+    // Three layers of 4096 x 4096, and the classes.
+    {"mlp4096", "{type: mlp, hidden: [4096, 4096, 4096], classes: 10}", {64, 64, 1}, 4096},
     {"resnet18", "{type: resnet18, classes: 10}", {224, 224, 3}, 16},
+    {"resnet50", "{type: resnet50, classes: 10}", {224, 224, 3}, 32},
     {"mobilenet_v3_small", "{type: mobilenet_v3_small, classes: 10}", {224, 224, 3}, 16},
 };
 
@@ -96,12 +100,17 @@ class StepTimer {
         entry.quantizer->set_observing(false);
       }
     }
+    saved_activation_bytes_ = count_saved_activation_bytes();
+    allocator(device).reset_peak();
     if (device.kind == Device::Kind::kCuda) {
       recorded_.emplace(device, [this] {
         gradients();
         optimizer_->apply();
       });
+    } else {
+      step();
     }
+    device_peak_bytes_ = allocator(device).stats().peak_bytes;
   }
 
   // Milliseconds of each step.
@@ -127,16 +136,9 @@ class StepTimer {
   // Of a recorded step's graph; 0 on the CPU.
   std::size_t graph_nodes() const { return recorded_ ? recorded_->nodes() : 0; }
 
-  std::int64_t saved_activation_bytes() {
-    std::vector<Tensor> parameters;
-    for (const NamedParameter& p : model_->named_parameters()) {
-      parameters.push_back(p.variable.value());
-    }
-    Rng rng(1);
-    ForwardContext context{.training = true, .rng = &rng};
-    return saved_bytes(compute_loss({}, model_->forward(Variable(inputs_), context), targets_),
-                       parameters);
-  }
+  std::int64_t saved_activation_bytes() const { return saved_activation_bytes_; }
+  // The most that tensors took on the device within one step, parameters and inputs included.
+  std::int64_t device_peak_bytes() const { return device_peak_bytes_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -145,6 +147,18 @@ class StepTimer {
 
   static double milliseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  }
+
+  // Called before a step is recorded, which then takes the memory that this gives back.
+  std::int64_t count_saved_activation_bytes() {
+    std::vector<Tensor> parameters;
+    for (const NamedParameter& p : model_->named_parameters()) {
+      parameters.push_back(p.variable.value());
+    }
+    Rng rng(1);
+    ForwardContext context{.training = true, .rng = &rng};
+    return saved_bytes(compute_loss({}, model_->forward(Variable(inputs_), context), targets_),
+                       parameters);
   }
 
   void gradients() {
@@ -164,6 +178,7 @@ class StepTimer {
   std::shared_ptr<Module> model_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor inputs_, targets_;
+  std::int64_t saved_activation_bytes_ = 0, device_peak_bytes_ = 0;
   std::optional<CapturedWork> recorded_;
 };
 
@@ -178,6 +193,7 @@ int serve(int argc, char** argv) {
   CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
   std::string name, mode, device = "cpu", precision = "float32";
   int threads = 0, steps = 5;
+  std::int64_t batch = 0;
   std::vector<std::string> names;
   for (const Case& c : kCases) names.emplace_back(c.name);
   app.add_option("model", name)->required()->check(CLI::IsMember(names));
@@ -190,17 +206,20 @@ int serve(int argc, char** argv) {
       ->check(CLI::IsMember(kModes));
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
+  app.add_option("--batch", batch, "default: the model's own")->check(CLI::PositiveNumber);
   app.add_option("--device", device, "cpu or cuda");
   app.add_option("--precision", precision, "products: float32, bf16, on a GPU also tf32")
       ->check(CLI::IsMember({"float32", "tf32", "bf16"}));
   CLI11_PARSE(app, argc, argv);
   if (threads > 0) kernels::set_num_threads(threads);
-  const Case& c = *std::ranges::find(kCases, name, &Case::name);
+  Case c = *std::ranges::find(kCases, name, &Case::name);
+  if (batch > 0) c.batch = batch;
   const Device place = resolve_device(device);
   const MatmulPrecisionGuard products(place, precision);
   StepTimer timer(c, mode, place);
   const std::int64_t peak = peak_bytes();
   std::cout << nlohmann::json{{"peak_bytes", peak},
+                              {"device_peak_bytes", timer.device_peak_bytes()},
                               {"saved_activation_bytes", timer.saved_activation_bytes()},
                               {"graph_nodes", timer.graph_nodes()},
                               {"batch", c.batch},
