@@ -259,9 +259,9 @@ class Bf16Windows {
 
   template <class Right>
   void add_pixels(PixelProduct p, const Right& x, const Target& to) const {
-    using Large = ProductTile<BFloat16, 128, 128>;
-    using Wide = ProductTile<BFloat16, 64, 128>;
-    using Small = ProductTile<BFloat16, 64, 64>;
+    using Large = TileShape<BFloat16, 128, 128>;
+    using Wide = TileShape<BFloat16, 64, 128>;
+    using Small = TileShape<BFloat16, 64, 64>;
     const PixelTiling large = tiling<Large, Right>(p, 1.0), wide = tiling<Wide, Right>(p, 1.15),
                       small = tiling<Small, Right>(p, 1.4);
     const auto finish = [&](const PixelTiling& cut, auto kernel, std::size_t shared_bytes) {

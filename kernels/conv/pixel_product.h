@@ -56,13 +56,11 @@ struct PixelProduct {
   int channels = 0, kernel_w = 1;
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1;
   int stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
-  // Those of PixelTiling: pixels of a block, a multiple of kTermsOfStage.
+  // Those of PixelTiling: pixels of a block, a multiple of kPanelTerms.
   std::int64_t chunk = 0;
   int row_tiles = 0, column_tiles = 0;
   float* sums = nullptr;  // [chunks, rows, columns]
 };
-
-inline constexpr int kTermsOfStage = 64;
 
 template <class Tile, class Right>
 class PixelLoads {
@@ -70,7 +68,7 @@ class PixelLoads {
   static constexpr int kLeftPieces = Tile::kTileRows / 8, kRightPieces = Tile::kTileColumns / 8;
   static constexpr int kLeftPass = kTileThreads / kLeftPieces;  // pixels at a time
   static constexpr int kRightPass = kTileThreads / kRightPieces;
-  static constexpr int kRight = kTermsOfStage / kRightPass;  // pieces of a thread
+  static constexpr int kRight = kPanelTerms / kRightPass;  // pieces of a thread
 
   __device__ PixelLoads(const PixelProduct& p, const Right& right, std::int64_t chunk,
                         int first_row, int first_column)
@@ -95,16 +93,16 @@ class PixelLoads {
   __device__ void start(unsigned char* left) {
     const auto thread = static_cast<int>(threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < kTermsOfStage / kLeftPass; ++i) {
+    for (int i = 0; i < kPanelTerms / kLeftPass; ++i) {
       const int term = thread / kLeftPieces + i * kLeftPass;
-      unsigned char* const to = left + place_of_piece(term, thread % kLeftPieces, kLeftPieces);
+      unsigned char* const to = left + place_in_panels(term, thread % kLeftPieces);
       if (next_ + term < end_ && row_ < p_.rows) {
         copy_later<16>(to, p_.grad + (next_ + term) * p_.rows + row_);
       } else {
         *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
       }
     }
-    next_ += kTermsOfStage;
+    next_ += kPanelTerms;
 #pragma unroll
     for (int i = 0; i < kRight; ++i) {
       const int h = line_ * p_.stride_h + tap_h_, w = column_ * p_.stride_w + tap_w_;
@@ -122,8 +120,7 @@ class PixelLoads {
 #pragma unroll
     for (int i = 0; i < kRight; ++i) {
       const int term = thread / kRightPieces + i * kRightPass;
-      *reinterpret_cast<uint4*>(right +
-                                place_of_piece(term, thread % kRightPieces, kRightPieces)) =
+      *reinterpret_cast<uint4*>(right + place_in_panels(term, thread % kRightPieces)) =
           right_.values(raw_[i]);
     }
   }
@@ -152,28 +149,24 @@ class PixelLoads {
 };
 
 // A block has a tile of the sums of one chunk.
-template <class Tile, class Right>
+template <class Shape, class Right>
 __global__ void __launch_bounds__(kTileThreads, 2)
     pixel_product_kernel(PixelProduct p, Right right) {
   const auto tiles = static_cast<unsigned>(p.row_tiles * p.column_tiles);
   const unsigned chunk = blockIdx.x / tiles, at = blockIdx.x - chunk * tiles;
-  const int first_row = static_cast<int>(at) / p.column_tiles * Tile::kTileRows;
-  const int first_column = static_cast<int>(at) % p.column_tiles * Tile::kTileColumns;
+  const int first_row = static_cast<int>(at) / p.column_tiles * Shape::kTileRows;
+  const int first_column = static_cast<int>(at) % p.column_tiles * Shape::kTileColumns;
   auto* const shared = shared_memory<unsigned char>();
-  Tile tile;
-  tile.clear();
-  PixelLoads<Tile, Right> loads(p, right, chunk, first_row, first_column);
+  ProductTile<Shape> tile;
+  PixelLoads<Shape, Right> loads(p, right, chunk, first_row, first_column);
   const std::int64_t first = chunk * p.chunk;
   const std::int64_t terms = p.pixels - first < p.chunk ? p.pixels - first : p.chunk;
-  constexpr int kLeftBytes = Tile::kTileRows * 2 * kTermsOfStage;
-  for_each_stage(
-      static_cast<int>((terms + kTermsOfStage - 1) / kTermsOfStage),
-      [&](int slot) { loads.start(shared + slot * Tile::kStageBytes); },
-      [&](int slot) { loads.finish(shared + slot * Tile::kStageBytes + kLeftBytes); },
-      [&](int slot) {
-        const unsigned char* left = shared + slot * Tile::kStageBytes;
-        tile.template add_columns<kTermsOfStage>(left, left + kLeftBytes);
-      });
+  const auto slot_at = [shared](int slot) { return shared + slot * Shape::kStageBytes; };
+  for_each_stage<ProductTile<Shape>, /*kAddsFirst=*/false>(
+      static_cast<int>((terms + kPanelTerms - 1) / kPanelTerms),
+      [&](int slot) { loads.start(slot_at(slot)); },
+      [&](int slot) { loads.finish(slot_at(slot) + Shape::kTileRows * 128); },
+      [&](int slot) { tile.add_panels(slot_at(slot)); });
   float* const sums = p.sums + std::int64_t{chunk} * p.rows * p.columns;
   tile.for_each_pair([&](int row, int column, float a, float b) {
     if (first_row + row >= p.rows || first_column + column >= p.columns) return;
@@ -192,19 +185,19 @@ class PixelTiling {
     // What adding a chunk's sums costs, in products of a pixel.
     constexpr double kPixelsOfChunk = 500;
     const std::int64_t tiles = std::int64_t{row_tiles_} * column_tiles_;
-    const std::int64_t stages = std::max<std::int64_t>(1, (p.pixels + kTermsOfStage - 1) / kTermsOfStage);
+    const std::int64_t stages = std::max<std::int64_t>(1, (p.pixels + kPanelTerms - 1) / kPanelTerms);
     const std::int64_t most = std::min(stages, 8 * at_once / tiles + 1);
     for (std::int64_t chunks = 1; chunks <= most; ++chunks) {
       const std::int64_t of_chunk = (stages + chunks - 1) / chunks;
       const std::int64_t used = (stages + of_chunk - 1) / of_chunk;
       const std::int64_t waves = (tiles * used + at_once - 1) / at_once;
       const double cost = static_cast<double>(waves * at_once * tile_rows * tile_columns) *
-                              static_cast<double>(of_chunk * kTermsOfStage) * of_sum +
+                              static_cast<double>(of_chunk * kPanelTerms) * of_sum +
                           static_cast<double>(used * p.rows) * p.columns * kPixelsOfChunk;
       if (cost >= cost_) continue;
       cost_ = cost;
       chunks_ = used;
-      chunk_ = of_chunk * kTermsOfStage;
+      chunk_ = of_chunk * kPanelTerms;
     }
   }
 
@@ -220,7 +213,7 @@ class PixelTiling {
  private:
   int row_tiles_, column_tiles_;
   double cost_ = std::numeric_limits<double>::infinity();
-  std::int64_t chunks_ = 1, chunk_ = kTermsOfStage;
+  std::int64_t chunks_ = 1, chunk_ = kPanelTerms;
 };
 
 }  // namespace steelyard::kernels::cuda

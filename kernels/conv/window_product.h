@@ -138,7 +138,7 @@ class WindowLoads {
       : p_(p), rows_(rows), columns_(columns) {
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
     const int line = static_cast<int>(threadIdx.x) / kChunks;
-    place_ = place_of_piece(line, chunk * kChunk / kPieceBytes, 128 / kPieceBytes) +
+    place_ = place_of_piece(line, chunk * kChunk / kPieceBytes) +
              chunk * kChunk % kPieceBytes;
 #pragma unroll
     for (int i = 0; i < kLeft; ++i) {
@@ -224,30 +224,26 @@ class WindowLoads {
 
 // A block has a tile of the outputs of one part; blocks that follow each other have the same
 // pixels. epilogue(tile, shared memory, rows, first column) takes the sums.
-template <class Tile, int kChunk, class Epilogue>
+template <class Shape, int kChunk, class Epilogue>
 __global__ void __launch_bounds__(kTileThreads, 2)
     window_product_kernel(WindowProduct p, WindowAxes axes, int column_tiles, Epilogue epilogue) {
   const auto parts = static_cast<unsigned>(axes.row_parts * axes.column_parts);
   const unsigned above = blockIdx.x / static_cast<unsigned>(column_tiles);
   const unsigned part = above % parts;
-  const auto first_column = static_cast<int>(blockIdx.x - above * column_tiles) * Tile::kTileColumns;
+  const auto first_column = static_cast<int>(blockIdx.x - above * column_tiles) * Shape::kTileColumns;
   const WindowAxis& rows = axes.rows[part / axes.column_parts];
   const WindowAxis& columns = axes.columns[part % axes.column_parts];
   const std::int64_t pixels = p.images * rows.outputs * columns.outputs;
-  const std::int64_t first_pixel = std::int64_t{above / parts} * Tile::kTileRows;
+  const std::int64_t first_pixel = std::int64_t{above / parts} * Shape::kTileRows;
   if (first_pixel >= pixels) return;
   auto* const shared = shared_memory<unsigned char>();
-  Tile tile;
-  tile.clear();
-  WindowLoads<Tile, kChunk> loads(p, rows, columns, first_pixel, pixels, first_column);
+  ProductTile<Shape> tile;
+  WindowLoads<Shape, kChunk> loads(p, rows, columns, first_pixel, pixels, first_column);
   const std::int64_t bytes = rows.taps * columns.taps * p.pixel_bytes;
-  for_each_stage(
+  for_each_stage<ProductTile<Shape>, /*kAddsFirst=*/true>(
       static_cast<int>((bytes + 127) / 128),
-      [&](int slot) { loads.start(shared + slot * Tile::kStageBytes); }, [](int) {},
-      [&](int slot) {
-        const unsigned char* left = shared + slot * Tile::kStageBytes;
-        tile.add_rows(left, left + Tile::kTileRows * 128);
-      });
+      [&](int slot) { loads.start(shared + slot * Shape::kStageBytes); }, [](int) {},
+      [&](int slot) { tile.add_rows(shared + slot * Shape::kStageBytes); });
   epilogue(tile, shared,
            OutputRows{first_pixel, pixels, rows.outputs, columns.outputs, rows.out_first,
                       rows.out_step, columns.out_first, columns.out_step, p.out_h, p.out_w},
@@ -281,10 +277,10 @@ class WindowProductLaunch {
       : queue_(queue), p_(p), axes_(axes), epilogue_(epilogue) {}
 
   void run() const {
-    if (p_.pixel_bytes % 16 != 0) return start<ProductTile<Operand, 64, 64>, 8>();
-    using Large = ProductTile<Operand, 128, 128>;
-    using Medium = ProductTile<Operand, 128, 64>;
-    using Small = ProductTile<Operand, 64, 64>;
+    if (p_.pixel_bytes % 16 != 0) return start<TileShape<Operand, 64, 64>, 8>();
+    using Large = TileShape<Operand, 128, 128>;
+    using Medium = TileShape<Operand, 128, 64>;
+    using Small = TileShape<Operand, 64, 64>;
     const double large = tiling<Large>(1.0).cost(), medium = tiling<Medium>(1.15).cost(),
                  small = tiling<Small>(1.4).cost();
     if (large <= medium && large <= small) return start<Large, 16>();

@@ -69,7 +69,7 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int threads,
 // The block's dynamic shared memory.
 template <typename T>
 __device__ inline T* shared_memory() {
-  extern __shared__ __align__(16) unsigned char bytes[];
+  extern __shared__ __align__(1024) unsigned char bytes[];
   return reinterpret_cast<T*>(bytes);
 }
 
