@@ -63,37 +63,46 @@ __global__ void round_kernel(std::int64_t n, Rounded<Of> of, BFloat16* y) {
   if (i < n) y[i] = of(i);
 }
 
-// y[columns, rows] = the transpose of x[rows, columns], rounded; 32 by 32 elements to a block.
+// y[columns, rows] = the transpose of x[rows, columns], rounded; kSide by kSide elements to a block.
+struct TransposeTiles {
+  static constexpr int kSide = 64, kPitch = kSide + 2;
+  std::int64_t rows, columns;
+  std::int64_t column_tiles;
+
+  LaunchShape shape() const {
+    return {(rows + kSide - 1) / kSide * column_tiles, kThreads, kSide * kPitch * sizeof(BFloat16)};
+  }
+};
 template <class Of>
 __global__ void __launch_bounds__(kThreads)
-    transpose_rounded_kernel(std::int64_t rows, std::int64_t columns, std::int64_t column_tiles,
-                             Rounded<Of> x, BFloat16* y) {
-  constexpr int kSide = 32, kPitch = kSide + 2, kLines = kThreads / kSide;
+    transpose_rounded_kernel(TransposeTiles t, Rounded<Of> x, BFloat16* y) {
+  constexpr int kSide = TransposeTiles::kSide, kPitch = TransposeTiles::kPitch;
+  constexpr int kLines = kThreads / kSide;
   auto* const tile = shared_memory<BFloat16>();
-  const std::int64_t tile_row = blockIdx.x / column_tiles * kSide;
-  const std::int64_t tile_column = blockIdx.x % column_tiles * kSide;
+  const std::int64_t first_row = blockIdx.x / t.column_tiles * kSide;
+  const std::int64_t first_column = blockIdx.x % t.column_tiles * kSide;
   const auto across = static_cast<int>(threadIdx.x) % kSide;
   const auto down = static_cast<int>(threadIdx.x) / kSide;
 #pragma unroll
-  for (int i = down; i < kSide; i += kLines) {
-    if (tile_row + i < rows && tile_column + across < columns) {
-      tile[i * kPitch + across] = x((tile_row + i) * columns + tile_column + across);
-    }
+  for (int i = 0; i < kSide; i += kLines) {
+    const std::int64_t row = first_row + down + i, column = first_column + across;
+    if (row >= t.rows || column >= t.columns) continue;
+    tile[(down + i) * kPitch + across] = x(row * t.columns + column);
   }
   __syncthreads();
 #pragma unroll
-  for (int i = down; i < kSide; i += kLines) {
-    if (tile_column + i < columns && tile_row + across < rows) {
-      y[(tile_column + i) * rows + tile_row + across] = tile[across * kPitch + i];
-    }
+  for (int i = 0; i < kSide; i += kLines) {
+    const std::int64_t row = first_row + across, column = first_column + down + i;
+    if (row >= t.rows || column >= t.columns) continue;
+    y[column * t.rows + row] = tile[across * kPitch + down + i];
   }
 }
 
-// Gradients of weights [O, C, taps] from sums [chunks, O, row], whose columns are (tap, channel):
-// those of all chunks, times scale (null: 1); 0 where mask, which may be null, has no one. `added`:
-// to those of pixels before.
+// Gradients of weights [O, C, taps] from sums [chunks, O, runs.row()]: those of all chunks, times
+// scale (null: 1); 0 where mask, which may be null, has no one. `added`: to those of pixels before.
 struct WeightSums {
-  Divisor row, channels, taps;
+  TermRuns runs;
+  Divisor row;
   std::int64_t size;  // of a chunk's sums
   std::int64_t chunks;
   const float *sums, *scale;
@@ -105,15 +114,14 @@ static __global__ void __launch_bounds__(kThreads) weight_sums_kernel(std::int64
   const std::int64_t i = element_index();
   if (i >= n) return;
   const std::int64_t output = divide(i, k.row);
-  const std::int64_t column = i - output * k.row;
-  const std::int64_t tap = divide(column, k.channels);
-  if (tap >= k.taps) return;
+  const std::int64_t element = k.runs.element(i - output * k.row);
+  if (element < 0) return;
   float sum = 0;
   read_ahead<4>(
       0, k.chunks, 1, [&](std::int64_t chunk) { return k.sums[chunk * k.size + i]; },
       [&](std::int64_t, float part) { sum += part; });
   const std::int64_t at =
-      (output * k.channels + (column - tap * k.channels)) * k.taps + tap;
+      output * k.runs.channels * k.runs.kernel_h * k.runs.kernel_w + element;
   const bool passes = k.mask == nullptr || (k.mask[at / 8] >> (at % 8) & 1) != 0;
   const float passed = pass_inside(passes, k.scale == nullptr ? sum : sum * *k.scale);
   k.grad_w[at] = k.added ? k.grad_w[at] + passed : passed;
@@ -148,11 +156,10 @@ class Bf16Windows {
                        bits(grad_y), bits(packed.data()), grad_x);
     }
     const std::int64_t columns = c_.group_columns();
-    const std::int64_t column_tiles = (columns + 31) / 32;
-    launch(transpose_rounded_kernel<Weights>,
-           {(s_.out_channels + 31) / 32 * column_tiles, kThreads, 32 * 34 * sizeof(BFloat16)},
-           stream_of(queue_), s_.out_channels, columns, column_tiles, Rounded<Weights>{weights},
-           packed.data());
+    const TransposeTiles tiles{s_.out_channels, columns,
+                               (columns + TransposeTiles::kSide - 1) / TransposeTiles::kSide};
+    launch(transpose_rounded_kernel<Weights>, tiles.shape(), stream_of(queue_), tiles,
+           Rounded<Weights>{weights}, packed.data());
     multiply_windows<BFloat16>(
         queue_,
         product(grad_y, packed.data(), s_.out_h(), s_.out_w(), s_.out_channels, s_.in_channels,
@@ -164,16 +171,16 @@ class Bf16Windows {
   template <typename Code>
   void backward_weight(const CodeEights<Code>& x, const float* scale, const BFloat16* grad_y,
                        const std::uint8_t* mask, float* grad_w) const {
-    if (s_.in_channels % 8 != 0 || !is_aligned(x.x, 8)) {
+    if (s_.in_channels % 8 != 0) {
       return for_each_code_patches(
           queue_, c_, x.x, x.zero_point,
           [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
-            add_pixels(patch_pixels(grad_y + first * s_.out_channels, pixels),
+            add_pixels(patch_pixels(grad_y + first * s_.out_channels, pixels), patch_runs(s_),
                        CodeEights<Code>{patches, x.zero_point},
                        {scale, mask, grad_w, /*added=*/first > 0});
           });
     }
-    if (!s_.is_matrix_product()) return add_pixels(window_pixels(grad_y), x, {scale, mask, grad_w});
+    if (!s_.is_matrix_product()) return add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
     using Differences = CodeDifferences<Code>;
     const Scratch<BFloat16> values(queue_, s_.input_size());
     launch_elements(queue_, round_kernel<Differences>, s_.input_size(),
@@ -183,7 +190,7 @@ class Bf16Windows {
   // Of values.
   void backward_weight(const BFloat16* x, const BFloat16* grad_y, float* grad_w) const {
     if (!s_.is_matrix_product()) {
-      return add_pixels(window_pixels(grad_y), Bf16Eights{x}, {nullptr, nullptr, grad_w});
+      return add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x}, {nullptr, nullptr, grad_w});
     }
     multiply_rows(x, grad_y, {nullptr, nullptr, grad_w});
   }
@@ -226,7 +233,7 @@ class Bf16Windows {
     }
     const Scratch<float> sums(queue_, s_.weight_size());
     gemm_bf16(queue_, shape, bits(grad_y), bits(x), sums.data());
-    add_chunks(1, s_.in_channels, sums.data(), to);
+    add_chunks(1, plain_runs(s_), sums.data(), to);
   }
 
   PixelProduct window_pixels(const BFloat16* grad_y) const {
@@ -249,7 +256,7 @@ class Bf16Windows {
   }
   // Of patches, which are rows.
   PixelProduct patch_pixels(const BFloat16* grad_y, std::int64_t pixels) const {
-    const auto row = static_cast<int>(code_patch_row(c_.group_columns()));
+    const auto row = static_cast<int>(patch_runs(s_).row());
     return {.grad = grad_y,
             .pixels = pixels,
             .rows = static_cast<int>(s_.out_channels),
@@ -258,7 +265,7 @@ class Bf16Windows {
   }
 
   template <class Right>
-  void add_pixels(PixelProduct p, const Right& x, const Target& to) const {
+  void add_pixels(PixelProduct p, const TermRuns& runs, const Right& x, const Target& to) const {
     using Large = TileShape<BFloat16, 128, 128>;
     using Wide = TileShape<BFloat16, 64, 128>;
     using Small = TileShape<BFloat16, 64, 64>;
@@ -269,7 +276,7 @@ class Bf16Windows {
       cut.apply(p);
       p.sums = sums.data();
       launch(kernel, {cut.blocks(), kTileThreads, shared_bytes}, stream_of(queue_), p, x);
-      add_chunks(cut.chunks(), p.columns, sums.data(), to);
+      add_chunks(cut.chunks(), runs, sums.data(), to);
     };
     if (large.cost() <= wide.cost() && large.cost() <= small.cost()) {
       finish(large, pixel_product_kernel<Large, Right>, Large::kSharedBytes);
@@ -285,13 +292,12 @@ class Bf16Windows {
             tiles_at_once<pixel_product_kernel<Tile, Right>>(Tile::kSharedBytes), of_sum, p};
   }
 
-  // Of rows of sums.
-  void add_chunks(std::int64_t chunks, std::int64_t row, const float* sums,
+  void add_chunks(std::int64_t chunks, const TermRuns& runs, const float* sums,
                   const Target& to) const {
-    const std::int64_t size = s_.out_channels * row;
+    const std::int64_t size = s_.out_channels * runs.row();
     launch_elements(queue_, weight_sums_kernel, size,
-                    WeightSums{row, c_.channels, c_.taps, size, chunks, sums, to.scale, to.mask,
-                               to.added, to.grad_w});
+                    WeightSums{runs, runs.row(), size, chunks, sums, to.scale, to.mask, to.added,
+                               to.grad_w});
   }
 
   const CudaQueue& queue_;

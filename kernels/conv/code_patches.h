@@ -8,58 +8,114 @@
 
 namespace steelyard::kernels::cuda {
 
-inline constexpr std::int64_t kPatchPiece = 16;  // codes that a thread writes
+inline constexpr std::int64_t kPatchPiece = 16;  // codes that are written at once
 
-// Codes of a patch of so many terms.
-inline std::int64_t code_patch_row(std::int64_t terms) {
-  return (terms + kPatchPiece - 1) / kPatchPiece * kPatchPiece;
+// How the terms of a product lie: a run for each row of the kernel, whose terms are (column,
+// channel); a run of patches is filled up to whole pieces.
+struct TermRuns {
+  Divisor run;  // with what fills it up
+  Divisor channels;
+  std::int64_t terms;  // of a run
+  std::int64_t kernel_h, kernel_w;
+
+  std::int64_t row() const { return kernel_h * run; }
+  // The element of [channels, taps] that the term of a row is, -1 of what fills a run up.
+  __device__ std::int64_t element(std::int64_t term) const {
+    const std::int64_t line = divide(term, run);
+    const std::int64_t at = term - line * run;
+    if (at >= terms) return -1;
+    const std::int64_t column = divide(at, channels);
+    return (at - column * channels) * kernel_h * kernel_w + line * kernel_w + column;
+  }
+};
+
+inline TermRuns plain_runs(const Conv2dShape& s) {
+  const std::int64_t channels = s.in_channels_per_group(), terms = s.kernel_w * channels;
+  return {terms, channels, terms, s.kernel_h, s.kernel_w};
+}
+inline TermRuns patch_runs(const Conv2dShape& s) {
+  TermRuns runs = plain_runs(s);
+  runs.run = (runs.terms + kPatchPiece - 1) / kPatchPiece * kPatchPiece;
+  return runs;
 }
 
-// Sixteen codes of the patches [pixels, row] of pixels from `first` on: the terms [taps, C], then
-// the zero point, which also fills the padding.
+// Codes from a place in a line of an image on, which has `size` of them; those beside it are zero
+// points.
+template <typename Code>
+struct CodeLine {
+  const Code* codes;
+  std::int64_t size;
+  Code zero;
+
+  __device__ uint4 piece(std::int64_t begin) const {
+    if (begin < 0 || begin + kPatchPiece > size) return edge(begin);
+    const auto address = reinterpret_cast<std::uintptr_t>(codes + begin);
+    const auto* const words = reinterpret_cast<const std::uint32_t*>(address & ~std::uintptr_t{3});
+    const auto shift = static_cast<unsigned>(address & 3) * 8;
+    std::uint32_t of[5];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) of[i] = i < 4 || shift != 0 ? words[i] : 0U;
+    return make_uint4(joined(of[0], of[1], shift), joined(of[1], of[2], shift),
+                      joined(of[2], of[3], shift), joined(of[3], of[4], shift));
+  }
+
+ private:
+  __device__ static std::uint32_t joined(std::uint32_t low, std::uint32_t high, unsigned shift) {
+    return static_cast<std::uint32_t>((static_cast<std::uint64_t>(high) << 32 | low) >> shift);
+  }
+  __device__ uint4 edge(std::int64_t begin) const {
+    std::uint32_t words[4] = {};
+#pragma unroll
+    for (int i = 0; i < kPatchPiece; ++i) {
+      const std::int64_t at = begin + i;
+      const Code code = at < 0 || at >= size ? zero : codes[at];
+      words[i / 4] |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(code)) << 8 * (i % 4);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+};
+
+// The run of one row of the kernel in the patch [kernel_h, run] of one of the pixels from `first`
+// on; the padding holds the zero point.
 template <typename Code>
 __global__ void __launch_bounds__(kThreads)
-    code_patches_kernel(std::int64_t threads, ConvSizes c, std::int64_t first, Divisor pieces,
-                        const Code* x, const std::int32_t* zero_point, Code* patches) {
+    code_patches_kernel(std::int64_t threads, ConvSizes c, std::int64_t first, Divisor kernel_h,
+                        std::int64_t pieces, const Code* x, const std::int32_t* zero_point,
+                        Code* patches) {
   const std::int64_t i = element_index();
   if (i >= threads) return;
-  const std::int64_t pixel = divide(i, pieces);
+  const std::int64_t pixel = divide(i, kernel_h);
   const WindowPlace window = window_place(c, first + pixel);
-  const Code* const image = x + window.image * c.s.in_h * c.s.in_w * c.s.in_channels;
-  const auto channels = static_cast<int>(c.s.in_channels), taps = static_cast<int>(c.taps);
-  const auto term = static_cast<int>(i - pixel * pieces) * static_cast<int>(kPatchPiece);
-  int tap = term / channels, channel = term - tap * channels;
-  const auto zero = static_cast<Code>(*zero_point);
-  const Code* source = nullptr;
-  bool moved = true;
-  alignas(16) Code codes[kPatchPiece];
-#pragma unroll
-  for (std::int64_t n = 0; n < kPatchPiece; ++n) {
-    if (moved) {
-      const std::int64_t under = tap < taps ? pixel_under(c, window, tap) : -1;
-      source = under < 0 ? nullptr : image + under * channels;
-    }
-    codes[n] = source == nullptr ? zero : source[channel];
-    moved = ++channel == channels;
-    channel = moved ? 0 : channel;
-    tap += moved ? 1 : 0;
+  const std::int64_t h = window.top + (i - pixel * kernel_h) * c.s.dilation_h;
+  const std::int64_t size = h < 0 || h >= c.s.in_h ? 0 : c.s.in_w * c.s.in_channels;
+  const CodeLine<Code> line{x + (window.image * c.s.in_h + (size == 0 ? 0 : h)) * c.s.in_w *
+                                    c.s.in_channels,
+                            size, static_cast<Code>(*zero_point)};
+  auto* const to = reinterpret_cast<uint4*>(patches) + i * pieces;
+  for (std::int64_t piece = 0; piece < pieces; ++piece) {
+    to[piece] = line.piece(window.left * c.s.in_channels + piece * kPatchPiece);
   }
-  *reinterpret_cast<uint4*>(patches + i * kPatchPiece) = *reinterpret_cast<const uint4*>(codes);
+}
+
+// Whether a row of the kernel reads neighbouring pixels.
+inline bool has_code_patches(const Conv2dShape& s) {
+  return s.groups == 1 && (s.dilation_w == 1 || s.kernel_w == 1);
 }
 
 // Calls body(first pixel, pixels, patches) until all output pixels had their turn; `first` is a
-// multiple of 8.
+// multiple of 8. For convolutions that has_code_patches().
 template <typename Code, typename Body>
 void for_each_code_patches(const CudaQueue& queue, const ConvSizes& c, const Code* x,
                            const std::int32_t* zero_point, const Body& body) {
-  const std::int64_t row = code_patch_row(c.group_columns());
+  const TermRuns runs = patch_runs(c.s);
+  const std::int64_t row = runs.row();
   const std::int64_t most =
       std::min(std::max<std::int64_t>(1, queue.part_bytes / (8 * row)) * 8, c.pixels());
   const Scratch<Code> patches(queue, most * row);
   for (std::int64_t first = 0; first < c.pixels(); first += most) {
     const std::int64_t pixels = std::min(most, c.pixels() - first);
-    launch_elements(queue, code_patches_kernel<Code>, pixels * row / kPatchPiece, c, first,
-                    Divisor(row / kPatchPiece), x, zero_point, patches.data());
+    launch_elements(queue, code_patches_kernel<Code>, pixels * runs.kernel_h, c, first,
+                    Divisor(runs.kernel_h), runs.run / kPatchPiece, x, zero_point, patches.data());
     body(first, pixels, static_cast<const Code*>(patches.data()));
   }
 }

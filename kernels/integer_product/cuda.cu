@@ -203,12 +203,6 @@ void convolve(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
   }
 }
 
-// Products by tensor cores that take codes.
-template <typename Code>
-bool takes_codes(const IntegerConv2d<Code>& k) {
-  return cuda::fits_windows(k.shape) && k.shape.in_channels > 0 && cuda::has_tensor_cores();
-}
-
 }  // namespace
 
 template <typename Code>
@@ -218,7 +212,7 @@ void compute(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
   if (k.shape.output_size() == 0) return;
   if (c.channels == 1 && k.shape.groups > 1) {
     launch_elements(queue, depthwise_kernel<Code>, k.shape.output_size(), c, k);
-  } else if (takes_codes(k)) {
+  } else if (cuda::are_code_windows(k)) {
     const cuda::CodeWindows<Code> windows(queue, k);
     windows.multiply([&](std::int64_t first) {
       return cuda::StoreExactSums{windows.zero(), k.acc + first * k.shape.out_channels};
@@ -249,7 +243,7 @@ template <class Product, typename Out>
 void compute(const CudaQueue& queue, const RequantizedProduct<Product, Out>& k) {
   const auto& product = as_conv(k.product);
   const Conv2dShape& s = product.shape;
-  if (s.out_channels % 8 != 0 || s.output_size() == 0 || !takes_codes(product)) {
+  if (s.out_channels % 8 != 0 || s.output_size() == 0 || !cuda::are_code_windows(product)) {
     run(queue, k.product);
     return run(queue, k.to);
   }

@@ -9,11 +9,10 @@
 
 namespace steelyard::kernels::cuda {
 
-// Weights [O, C, taps] in the order of reading, [O, row], and their sums; a row has the terms
-// [taps, C], then zeros.
+// Weights [O, C, taps] in the order of reading, [O, runs.row()], and their sums; what fills runs up
+// is 0.
 struct PackedCodes {
-  std::int64_t row;
-  Divisor channels, taps;
+  TermRuns runs;
   const std::int8_t* w;
   std::int8_t* packed;
   std::int32_t* sums;
@@ -21,14 +20,14 @@ struct PackedCodes {
 
 // A block has an output.
 static __global__ void __launch_bounds__(kThreads) pack_codes_kernel(PackedCodes k) {
-  const std::int64_t terms = k.taps * k.channels;
-  const std::int8_t* const from = k.w + blockIdx.x * terms;
-  std::int8_t* const to = k.packed + blockIdx.x * k.row;
+  const std::int64_t row = k.runs.kernel_h * k.runs.run;
+  const std::int8_t* const from =
+      k.w + blockIdx.x * k.runs.channels * k.runs.kernel_h * k.runs.kernel_w;
+  std::int8_t* const to = k.packed + blockIdx.x * row;
   std::int32_t sum = 0;
-  for (std::int64_t i = threadIdx.x; i < k.row; i += kThreads) {
-    const std::int64_t tap = divide(i, k.channels);
-    const std::int8_t code =
-        i < terms ? from[(i - tap * k.channels) * k.taps + tap] : std::int8_t{0};
+  for (std::int64_t i = threadIdx.x; i < row; i += kThreads) {
+    const std::int64_t element = k.runs.element(i);
+    const std::int8_t code = element < 0 ? std::int8_t{0} : from[element];
     to[i] = code;
     sum += code;
   }
@@ -136,7 +135,14 @@ struct RequantizeSums {
   }
 };
 
-// The operands of a product of codes.
+// Whether a convolution of codes is computed so.
+template <typename Code>
+bool are_code_windows(const IntegerConv2d<Code>& k) {
+  return fits_windows(k.shape) && k.shape.in_channels > 0 &&
+         (k.shape.in_channels % 8 == 0 || has_code_patches(k.shape)) && has_tensor_cores();
+}
+
+// The operands of such a product.
 template <typename Code>
 class CodeWindows {
  public:
@@ -144,13 +150,12 @@ class CodeWindows {
       : queue_(queue),
         k_(k),
         has_patches_(needs_patches(k)),
-        row_(row_of(k)),
-        packed_(queue, k.shape.out_channels * row_),
+        runs_(has_patches_ ? patch_runs(k.shape) : plain_runs(k.shape)),
+        packed_(queue, k.shape.out_channels * runs_.row()),
         weight_sums_(queue, k.shape.out_channels) {
-    const ConvSizes c = sizes_of(k.shape);
     launch(pack_codes_kernel,
            {k.shape.out_channels, kThreads, kThreads * sizeof(std::int32_t)}, stream_of(queue),
-           PackedCodes{row_, c.channels, c.taps, k.w, packed_.data(), weight_sums_.data()});
+           PackedCodes{runs_, k.w, packed_.data(), weight_sums_.data()});
   }
 
   ZeroPointSums zero() const { return {k_.zero_point, weight_sums_.data()}; }
@@ -182,7 +187,7 @@ class CodeWindows {
                                       .images = pixels,
                                       .in_h = 1,
                                       .in_w = 1,
-                                      .pixel_bytes = row_,
+                                      .pixel_bytes = runs_.row(),
                                       .kernel_w = 1,
                                       .taps = 1,
                                       .outputs = static_cast<int>(s.out_channels),
@@ -196,17 +201,13 @@ class CodeWindows {
 
  private:
   static bool needs_patches(const IntegerConv2d<Code>& k) {
-    return k.shape.in_channels % 8 != 0 || !is_aligned(k.x, kPieceBytes);
-  }
-  static std::int64_t row_of(const IntegerConv2d<Code>& k) {
-    const std::int64_t terms = k.shape.in_channels * k.shape.kernel_h * k.shape.kernel_w;
-    return needs_patches(k) ? code_patch_row(terms) : terms;
+    return k.shape.in_channels % 8 != 0;
   }
 
   const CudaQueue& queue_;
   const IntegerConv2d<Code>& k_;
   bool has_patches_;
-  std::int64_t row_;
+  TermRuns runs_;
   Scratch<std::int8_t> packed_;
   Scratch<std::int32_t> weight_sums_;
 };
