@@ -20,8 +20,18 @@ namespace {
 
 thread_local bool recording_enabled = true;
 
+// Of two gradients in bf16 the sum is in bf16, too, rounded once.
 Tensor add_tensors(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype()) return add_tensors(a.to(DType::kF32), b.to(DType::kF32));
   Tensor sum = Tensor::empty(a.shape(), a.dtype(), a.device());
+  if (a.dtype() == DType::kBF16) {
+    using kernels::BFloat16;
+    run(a.device(), kernels::AddRounded{.n = a.size(),
+                                        .a = static_cast<const BFloat16*>(a.raw()),
+                                        .b = static_cast<const BFloat16*>(b.raw()),
+                                        .y = static_cast<BFloat16*>(sum.raw())});
+    return sum;
+  }
   visit_floating(a.dtype(), "backward", [&](auto zero) {
     using T = decltype(zero);
     run(a.device(),
@@ -31,7 +41,8 @@ Tensor add_tensors(const Tensor& a, const Tensor& b) {
 }
 
 void require_gradient_fits(const Function& function, const GradNode& input, const Tensor& grad) {
-  if (grad.shape() != input.shape || grad.dtype() != input.dtype) {
+  const bool is_rounded = input.dtype == DType::kF32 && grad.dtype() == DType::kBF16;
+  if (grad.shape() != input.shape || (grad.dtype() != input.dtype && !is_rounded)) {
     throw std::logic_error("[" + function.name() + "] backward gave a gradient of shape " +
                            shape_string(grad.shape()) + " " +
                            std::string(dtype_name(grad.dtype())) + " for an input of shape " +
@@ -227,8 +238,11 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
       continue;
     }
     const ProfiledBackward profiled(function);
-    const Tensor grad = std::move(found->second);
+    Tensor grad = std::move(found->second);
     pending.erase(found);
+    if (grad.dtype() == DType::kBF16 && !function.takes_bf16_gradients()) {
+      grad = grad.to(output_of.at(&function)->dtype);
+    }
     std::vector<Tensor> grads = function.backward(grad);
     if (grads.size() != function.inputs().size()) {
       throw std::logic_error("[" + function.name() + "] backward gave " +
@@ -239,6 +253,7 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
       GradNode& input = *function.inputs()[i];
       if (!input.requires_grad || !grads[i].defined()) continue;
       require_gradient_fits(function, input, grads[i]);
+      if (!input.producer && grads[i].dtype() != input.dtype) grads[i] = grads[i].to(input.dtype);
       accumulate(input, grads[i]);
     }
     grads.clear();  // a leaf's gradient may now be its only handle

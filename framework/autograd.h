@@ -115,6 +115,9 @@ class Function {
   // needs_grad(i) is false. Must not modify anything saved, nor grad_output unless it is the sole
   // handle of its storage (Tensor::is_sole_handle()): then nothing else reads it any more.
   virtual std::vector<Tensor> backward(const Tensor& grad_output) const = 0;
+  // Whether backward() takes a gradient of float32 values in bfloat16, too, as functions may give
+  // it; others get it converted.
+  virtual bool takes_bf16_gradients() const { return false; }
 
   const std::vector<std::shared_ptr<GradNode>>& inputs() const { return inputs_; }
   bool needs_grad(std::size_t input) const { return inputs_.at(input)->requires_grad; }

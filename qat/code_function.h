@@ -19,11 +19,14 @@ class CodeFunction : public Function {
   // grad of the output, the input's shape, saved tensors -> grad of each input.
   using Gradient = std::function<Tensor(const Tensor&, const Shape&, const std::vector<Tensor>&)>;
 
-  CodeFunction(std::string name, Gradient gradient, std::vector<Tensor> saved_tensors)
-      : name_(std::move(name)), gradient_(std::move(gradient)) {
+  // takes_bf16: `gradient` takes gradients in bf16, too.
+  CodeFunction(std::string name, Gradient gradient, std::vector<Tensor> saved_tensors,
+               bool takes_bf16 = false)
+      : name_(std::move(name)), gradient_(std::move(gradient)), takes_bf16_(takes_bf16) {
     for (Tensor& tensor : saved_tensors) save(std::move(tensor));
   }
   std::string name() const override { return name_; }
+  bool takes_bf16_gradients() const override { return takes_bf16_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     // Every input of these operations has the same gradient, but for what repeats: one input, or
@@ -39,6 +42,7 @@ class CodeFunction : public Function {
  private:
   std::string name_;
   Gradient gradient_;
+  bool takes_bf16_;
 };
 
 // One with a description of its operation, for exports.
@@ -46,8 +50,8 @@ template <typename T>
 class DescribedCodeFunction : public CodeFunction, public Describes<T> {
  public:
   DescribedCodeFunction(std::string name, T what, Gradient gradient,
-                        std::vector<Tensor> saved_tensors)
-      : CodeFunction(std::move(name), std::move(gradient), std::move(saved_tensors)),
+                        std::vector<Tensor> saved_tensors, bool takes_bf16 = false)
+      : CodeFunction(std::move(name), std::move(gradient), std::move(saved_tensors), takes_bf16),
         what_(std::move(what)) {}
   T described() const override { return what_; }
 

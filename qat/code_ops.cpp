@@ -289,7 +289,7 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
       std::move(y),
       std::make_shared<CodeFunction>(
           activation == kernels::Activation::kRelu6 ? "quantized_relu6" : "quantized_relu",
-          gradient, std::vector<Tensor>{mask}),
+          gradient, std::vector<Tensor>{mask}, /*takes_bf16=*/true),
       {x});
 }
 
@@ -351,7 +351,8 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
   };
   result = record(std::move(result),
                   std::make_shared<DescribedCodeFunction<kernels::Activation>>(
-                      "quantized_add", activation, gradient, std::vector<Tensor>{mask}),
+                      "quantized_add", activation, gradient, std::vector<Tensor>{mask},
+                      /*takes_bf16=*/a.shape() == b.shape()),
                   {a, b});
   return output.learn_output(result, {values, {sum.a->codes, sum.b->codes}}, context);
 }

@@ -1,5 +1,7 @@
 #include "steelyard/qat/integer_product.h"
 
+#include <type_traits>
+
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
@@ -23,24 +25,28 @@ Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tens
                                            .sums = sums.data<float>()});
     return grad_output;
   }
-  if (may_be_bf16) {
-    const Tensor grad = Tensor::empty(grad_output.shape(), DType::kBF16, device);
-    run(device, kernels::ApplyMaskAndSum<float, kernels::BFloat16>{
-                    .rows = rows,
-                    .channels = channels,
-                    .mask = mask.data<std::uint8_t>(),
-                    .grad_y = grad_output.data<float>(),
-                    .grad_x = static_cast<kernels::BFloat16*>(grad.raw()),
-                    .sums = sums.data<float>()});
-    return grad;
-  }
-  const Tensor grad = gradient_like(grad_output);
-  run(device, kernels::ApplyMaskAndSum<float>{.rows = rows,
-                                              .channels = channels,
-                                              .mask = mask.data<std::uint8_t>(),
-                                              .grad_y = grad_output.data<float>(),
-                                              .grad_x = grad.data<float>(),
-                                              .sums = sums.data<float>()});
+  const Tensor grad = may_be_bf16 && grad_output.dtype() != DType::kBF16
+                          ? Tensor::empty(grad_output.shape(), DType::kBF16, device)
+                          : gradient_like(grad_output);
+  visit_gradient(grad_output, [&](const auto* grad_y) {
+    visit_gradient(grad, [&](const auto* grad_x) {
+      using Given = std::remove_cvref_t<decltype(*grad_y)>;
+      using Result = std::remove_cvref_t<decltype(*grad_x)>;
+      const auto mask_with = [&](const auto& run_there) {
+        run_there(kernels::ApplyMaskAndSum<Given, Result>{.rows = rows,
+                                                          .channels = channels,
+                                                          .mask = mask.data<std::uint8_t>(),
+                                                          .grad_y = grad_y,
+                                                          .grad_x = static_cast<Result*>(grad.raw()),
+                                                          .sums = sums.data<float>()});
+      };
+      if constexpr (std::is_same_v<Given, float>) {
+        mask_with([&](const auto& kernel) { run(device, kernel); });
+      } else if constexpr (std::is_same_v<Result, kernels::BFloat16>) {
+        mask_with([&](const auto& kernel) { kernels::run(cuda_queue(device), kernel); });
+      }
+    });
+  });
   return grad;
 }
 
@@ -110,6 +116,15 @@ Tensor IntegerProductFunction::weight_codes() const {
   return codes;
 }
 
+bool IntegerProductFunction::reads_bf16_gradients() const {
+  return product_->reads_bf16_gradients(x_, weight_shape(), weight_qparams_);
+}
+
+bool IntegerProductFunction::takes_bf16_gradients() const {
+  return saved()[3].defined() && x_.codes.device().kind != Device::Kind::kCpu &&
+         reads_bf16_gradients();
+}
+
 std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) const {
   const Tensor& output_mask = saved()[3];
   const Device device = grad_output.device();
@@ -117,15 +132,16 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
   Tensor grad;  // no second handle of grad_output, which the mask may then be written over
   if (has_bias_ && needs_grad(2)) {
     grads[2] = Tensor::empty(inputs()[2]->shape, DType::kF32, device);
-    grad = summed_gradient(grad_output, output_mask, grads[2],
-                           product_->reads_bf16_gradients(x_, weight_shape()));
+    grad = summed_gradient(grad_output, output_mask, grads[2], reads_bf16_gradients());
   } else if (output_mask.defined()) {
     grad = masked_gradient(grad_output, output_mask);
   } else {
     grad = grad_output;
   }
   if (needs_grad(0)) {
-    grads[0] = Tensor::empty(inputs()[0]->shape, DType::kF32, device);
+    const bool is_rounded = grad.dtype() == DType::kBF16 && device.kind != Device::Kind::kCpu;
+    grads[0] =
+        Tensor::empty(inputs()[0]->shape, is_rounded ? DType::kBF16 : DType::kF32, device);
     WeightCodes weight;
     weight.codes = weight_codes();
     weight.qparams = weight_qparams_;

@@ -36,6 +36,7 @@ class IntegerProductFunction : public Function {
 
   std::string name() const override { return product_->name(); }
   std::vector<Tensor> backward(const Tensor& grad_output) const override;
+  bool takes_bf16_gradients() const override;
 
   const Product& product() const { return *product_; }
   // Fused after the product.
@@ -49,6 +50,8 @@ class IntegerProductFunction : public Function {
   const Tensor& bias_codes() const { return bias_codes_; }
 
  private:
+  bool reads_bf16_gradients() const;
+
   std::shared_ptr<const Product> product_;
   QuantizedValue x_;  // shares the saved codes
   QParamTensors weight_qparams_;

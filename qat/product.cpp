@@ -12,6 +12,7 @@
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/qat/product_parts.h"
+#include "steelyard/qat/straight_through.h"
 
 namespace steelyard::qat {
 namespace {
@@ -26,37 +27,24 @@ void run_product(const K& product, const Tensor& acc, const Requantization* to) 
   });
 }
 
-// f(the floats or bf16 numbers of a gradient).
-template <class F>
-void visit_gradient(const Tensor& grad, const F& f) {
-  if (grad.dtype() == DType::kBF16) {
-    f(static_cast<const kernels::BFloat16*>(grad.raw()));
-  } else {
-    f(static_cast<const float*>(grad.data<float>()));
-  }
-}
-
-// The gradient of an input from codes of weights, on a GPU.
+// The gradient of an input from codes of weights, on a GPU: in bf16 only of one in bf16.
 void codes_backward_input(const kernels::Conv2dShape& shape, const Tensor& grad,
                           const WeightCodes& weight, const Tensor& grad_x) {
-  const bool one_code_each =
-      !weight.qparams.zero_point.defined() && weight.qparams.scale.size() <= shape.out_channels;
-  if (!one_code_each) {
-    return run(grad.device(),
-               kernels::Conv2dBackwardInput<float>{.shape = shape,
-                                                   .grad_y = grad.to(DType::kF32).data<float>(),
-                                                   .w = dequantized(weight).data<float>(),
-                                                   .grad_x = grad_x.data<float>()});
-  }
   visit_gradient(grad, [&](const auto* grad_y) {
-    using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
-    kernels::run(cuda_queue(grad.device()),
-                 kernels::CodesBackwardInput<Gradient>{.shape = shape,
-                                                       .grad_y = grad_y,
-                                                       .w = weight.codes.data<std::int8_t>(),
-                                                       .scales = weight.qparams.scale.size(),
-                                                       .scale = weight.qparams.scale.data<float>(),
-                                                       .grad_x = grad_x.data<float>()});
+    visit_gradient(grad_x, [&](const auto* result) {
+      using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
+      using Result = std::remove_cvref_t<decltype(*result)>;
+      if constexpr (std::is_same_v<Gradient, kernels::BFloat16> || std::is_same_v<Result, float>) {
+        kernels::run(cuda_queue(grad.device()),
+                     kernels::CodesBackwardInput<Gradient, Result>{
+                         .shape = shape,
+                         .grad_y = grad_y,
+                         .w = weight.codes.data<std::int8_t>(),
+                         .scales = weight.qparams.scale.size(),
+                         .scale = weight.qparams.scale.data<float>(),
+                         .grad_x = static_cast<Result*>(grad_x.raw())});
+      }
+    });
   });
 }
 
@@ -84,6 +72,16 @@ void codes_backward_weight(const kernels::Conv2dShape& shape, const QuantizedVal
 // row.
 bool has_codes_of_kernels(const QuantizedValue& x) { return !x.wide() && !x.dynamic; }
 
+// Codes of weights that CodesBackwardInput reads: one scale for each output, or one.
+bool has_output_scales(const kernels::Conv2dShape& shape, const QParamTensors& weight) {
+  return !weight.zero_point.defined() && weight.scale.size() <= shape.out_channels;
+}
+bool gpu_reads_bf16_gradients(const kernels::Conv2dShape& shape, const QuantizedValue& x,
+                              const QParamTensors& weight) {
+  return has_codes_of_kernels(x) && has_output_scales(shape, weight) &&
+         kernels::reads_bf16_gradients(cuda_queue(x.codes.device()), shape);
+}
+
 class LinearProduct : public Product {
  public:
   std::string name() const override { return "quantized_linear"; }
@@ -106,10 +104,10 @@ class LinearProduct : public Product {
     });
   }
 
-  bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight) const override {
-    const Device device = x.codes.device();
-    return device.kind != Device::Kind::kCpu && has_codes_of_kernels(x) &&
-           kernels::reads_bf16_gradients(cuda_queue(device), as_conv(x.codes.size(), weight));
+  bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight,
+                            const QParamTensors& weight_qparams) const override {
+    return x.codes.device().kind != Device::Kind::kCpu &&
+           gpu_reads_bf16_gradients(as_conv(x.codes.size(), weight), x, weight_qparams);
   }
 
   void grad_input(const Tensor& grad, const WeightCodes& codes,
@@ -218,12 +216,12 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
     });
   }
 
-  bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight) const override {
+  bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight,
+                            const QParamTensors& weight_qparams) const override {
     const auto shape = conv2d_shape(x.codes.shape(), weight, geometry_);
-    const Device device = x.codes.device();
-    return has_codes_of_kernels(x) && (device.kind == Device::Kind::kCpu
-                                           ? kernels::reads_bf16_gradients(shape)
-                                           : kernels::reads_bf16_gradients(cuda_queue(device), shape));
+    return x.codes.device().kind == Device::Kind::kCpu
+               ? has_codes_of_kernels(x) && kernels::reads_bf16_gradients(shape)
+               : gpu_reads_bf16_gradients(shape, x, weight_qparams);
   }
 
   void grad_input(const Tensor& grad, const WeightCodes& weight,
@@ -238,6 +236,13 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                                           .w = dequantized(weight).data<float>(),
                                                           .grad_x = grad_x.data<float>()});
       });
+    }
+    if (!has_output_scales(shape, weight.qparams)) {
+      return run(grad.device(),
+                 kernels::Conv2dBackwardInput<float>{.shape = shape,
+                                                     .grad_y = grad.data<float>(),
+                                                     .w = dequantized(weight).data<float>(),
+                                                     .grad_x = grad_x.data<float>()});
     }
     codes_backward_input(shape, grad, weight, grad_x);
   }

@@ -70,11 +70,14 @@ class Product {
   // may be undefined (kernels/integer_groups/integer_groups.h).
   virtual void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                        const Tensor& y) const = 0;
-  // Whether the gradients of such operands read grad in bf16, too; else it is f32.
-  virtual bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight) const {
-    (void)x, (void)weight;
+  // Whether the gradients of such operands, the codes of the weights having these parameters, read
+  // grad in bf16, too; else it is f32.
+  virtual bool reads_bf16_gradients(const QuantizedValue& x, const Shape& weight,
+                                    const QParamTensors& weight_qparams) const {
+    (void)x, (void)weight, (void)weight_qparams;
     return false;
   }
+  // grad_x is f32, on a GPU also bf16 of a grad in bf16.
   virtual void grad_input(const Tensor& grad, const WeightCodes& weight,
                           const Tensor& grad_x) const = 0;
   // grad_weight is 0 where weight_mask, which may be undefined, has no one.

@@ -1,5 +1,7 @@
 #include "steelyard/qat/straight_through.h"
 
+#include <type_traits>
+
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 
@@ -13,6 +15,7 @@ class StraightThroughFunction : public Function {
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
     return {masked_gradient(grad_output, saved()[0])};
   }
+  bool takes_bf16_gradients() const override { return true; }
 
  private:
   const char* name_;
@@ -26,15 +29,18 @@ Tensor empty_mask(std::int64_t elements, Device device) {
 
 Tensor gradient_like(const Tensor& grad_output) {
   if (grad_output.is_sole_handle()) return grad_output;
-  return Tensor::empty(grad_output.shape(), DType::kF32, grad_output.device());
+  return Tensor::empty(grad_output.shape(), grad_output.dtype(), grad_output.device());
 }
 
 Tensor masked_gradient(const Tensor& grad_output, const Tensor& mask) {
   Tensor grad = gradient_like(grad_output);
-  run(grad.device(), kernels::ApplyMask<float>{.n = grad.size(),
-                                               .mask = mask.data<std::uint8_t>(),
-                                               .grad_y = grad_output.data<float>(),
-                                               .grad_x = grad.data<float>()});
+  visit_gradient(grad_output, [&](const auto* grad_y) {
+    using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
+    run(grad.device(), kernels::ApplyMask<Gradient>{.n = grad.size(),
+                                                    .mask = mask.data<std::uint8_t>(),
+                                                    .grad_y = grad_y,
+                                                    .grad_x = static_cast<Gradient*>(grad.raw())});
+  });
   return grad;
 }
 

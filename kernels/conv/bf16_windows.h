@@ -9,6 +9,7 @@
 #include "steelyard/kernels/conv/operands.h"
 #include "steelyard/kernels/conv/pixel_product.h"
 #include "steelyard/kernels/convert/convert.h"
+#include "steelyard/kernels/cuda/eight.h"
 #include "steelyard/kernels/cuda/gemm.h"
 
 namespace steelyard::kernels {
@@ -47,25 +48,60 @@ struct Rounded {
     return narrow<BFloat16>(static_cast<float>(of(i)));
   }
 };
-// Codes less their zero point, whose scale is applied to sums.
-template <typename Code>
-struct CodeDifferences {
-  const Code* codes;
-  const std::int32_t* zero_point;
-  __device__ float operator()(std::int64_t i) const {
-    return static_cast<float>(codes[i] - *zero_point);
-  }
-};
 
+// Eight of them from a multiple of 8 on, where the array begins with eight neighbours.
+__device__ inline uint4 packed_eight(const BFloat16 (&values)[kEight]) {
+  return *reinterpret_cast<const uint4*>(values);
+}
+template <typename Code>
+__device__ uint4 eight_of(const CodeEights<Code>& x, std::int64_t first) {
+  return x.values(x.load(first));
+}
+__device__ inline uint4 eight_of(const Values<float>& x, std::int64_t first) {
+  alignas(16) float given[kEight];
+  alignas(16) BFloat16 values[kEight];
+  load_span(x.values + first, kEight, given);
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) values[i] = narrow<BFloat16>(given[i]);
+  return packed_eight(values);
+}
+__device__ inline uint4 eight_of(const WeightValues& w, std::int64_t first) {
+  alignas(16) std::int8_t codes[kEight];
+  alignas(16) BFloat16 values[kEight];
+  load_span(w.codes + first, kEight, codes);
+  const bool share = w.sharers % kEight == 0;
+  const float scale = w.scales[divide(first, w.sharers)];
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    const float of_code = share ? scale : w.scales[divide(first + i, w.sharers)];
+    values[i] = narrow<BFloat16>(dequantize_code(static_cast<float>(codes[i]), 0.0F, of_code));
+  }
+  return packed_eight(values);
+}
+template <typename Code>
+bool has_eights(const CodeEights<Code>& x) {
+  return is_aligned(x.x, kEight);
+}
+inline bool has_eights(const Values<float>& x) { return is_aligned(x.values, 16); }
+inline bool has_eights(const WeightValues& w) { return is_aligned(w.codes, kEight); }
+
+// y[n] = the rounded values, `wide` where eight_of() may be asked.
 template <class Of>
-__global__ void round_kernel(std::int64_t n, Rounded<Of> of, BFloat16* y) {
-  const std::int64_t i = element_index();
-  if (i < n) y[i] = of(i);
+__global__ void __launch_bounds__(kThreads)
+    round_kernel(std::int64_t n, bool wide, Of of, BFloat16* y) {
+  const std::int64_t first = element_index() * kEight;
+  if (wide && first + kEight <= n) {
+    *reinterpret_cast<uint4*>(y + first) = eight_of(of, first);
+    return;
+  }
+  const std::int64_t end = smaller(first + kEight, n);
+  for (std::int64_t i = first; i < end; ++i) y[i] = Rounded<Of>{of}(i);
 }
 
-// y[columns, rows] = the transpose of x[rows, columns], rounded; kSide by kSide elements to a block.
+// y[columns, rows] = the transpose of x[rows, columns], rounded; kSide by kSide elements to a block,
+// whose reads are all on their way before the first is used.
 struct TransposeTiles {
-  static constexpr int kSide = 64, kPitch = kSide + 2;
+  static constexpr int kSide = 32, kPitch = kSide + 2, kLines = kThreads / kSide;
   std::int64_t rows, columns;
   std::int64_t column_tiles;
 
@@ -77,24 +113,29 @@ template <class Of>
 __global__ void __launch_bounds__(kThreads)
     transpose_rounded_kernel(TransposeTiles t, Rounded<Of> x, BFloat16* y) {
   constexpr int kSide = TransposeTiles::kSide, kPitch = TransposeTiles::kPitch;
-  constexpr int kLines = kThreads / kSide;
+  constexpr int kLines = TransposeTiles::kLines, kOfThread = kSide / kLines;
   auto* const tile = shared_memory<BFloat16>();
-  const std::int64_t first_row = blockIdx.x / t.column_tiles * kSide;
-  const std::int64_t first_column = blockIdx.x % t.column_tiles * kSide;
+  const auto tile_row = static_cast<std::int64_t>(
+      blockIdx.x / static_cast<unsigned>(t.column_tiles));
+  const std::int64_t first_row = tile_row * kSide;
+  const std::int64_t first_column = (blockIdx.x - tile_row * t.column_tiles) * kSide;
   const auto across = static_cast<int>(threadIdx.x) % kSide;
   const auto down = static_cast<int>(threadIdx.x) / kSide;
+  BFloat16 values[kOfThread] = {};
 #pragma unroll
-  for (int i = 0; i < kSide; i += kLines) {
-    const std::int64_t row = first_row + down + i, column = first_column + across;
-    if (row >= t.rows || column >= t.columns) continue;
-    tile[(down + i) * kPitch + across] = x(row * t.columns + column);
+  for (int i = 0; i < kOfThread; ++i) {
+    const std::int64_t row = first_row + down + i * kLines, column = first_column + across;
+    if (row < t.rows && column < t.columns) values[i] = x(row * t.columns + column);
   }
+#pragma unroll
+  for (int i = 0; i < kOfThread; ++i) tile[(down + i * kLines) * kPitch + across] = values[i];
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kSide; i += kLines) {
-    const std::int64_t row = first_row + across, column = first_column + down + i;
-    if (row >= t.rows || column >= t.columns) continue;
-    y[column * t.rows + row] = tile[across * kPitch + down + i];
+  for (int i = 0; i < kOfThread; ++i) {
+    const std::int64_t row = first_row + across, column = first_column + down + i * kLines;
+    if (row < t.rows && column < t.columns) {
+      y[column * t.rows + row] = tile[across * kPitch + down + i * kLines];
+    }
   }
 }
 
@@ -110,21 +151,34 @@ struct WeightSums {
   bool added;
   float* grad_w;
 };
-static __global__ void __launch_bounds__(kThreads) weight_sums_kernel(std::int64_t n, WeightSums k) {
-  const std::int64_t i = element_index();
+// A thread has kAtOnce neighbouring columns, channels of one tap.
+template <int kAtOnce>
+__global__ void __launch_bounds__(kThreads) weight_sums_kernel(std::int64_t n, WeightSums k) {
+  const std::int64_t i = element_index() * kAtOnce;
   if (i >= n) return;
   const std::int64_t output = divide(i, k.row);
   const std::int64_t element = k.runs.element(i - output * k.row);
   if (element < 0) return;
-  float sum = 0;
+  using Columns = Neighbours<float, kAtOnce>;
+  Columns sums{};
   read_ahead<4>(
-      0, k.chunks, 1, [&](std::int64_t chunk) { return k.sums[chunk * k.size + i]; },
-      [&](std::int64_t, float part) { sum += part; });
-  const std::int64_t at =
-      output * k.runs.channels * k.runs.kernel_h * k.runs.kernel_w + element;
-  const bool passes = k.mask == nullptr || (k.mask[at / 8] >> (at % 8) & 1) != 0;
-  const float passed = pass_inside(passes, k.scale == nullptr ? sum : sum * *k.scale);
-  k.grad_w[at] = k.added ? k.grad_w[at] + passed : passed;
+      0, k.chunks, 1, [&](std::int64_t chunk) { return load<kAtOnce>(k.sums + chunk * k.size + i); },
+      [&](std::int64_t, const Columns& part) { sums += part; });
+  const std::int64_t taps = k.runs.kernel_h * k.runs.kernel_w;
+  const std::int64_t first = output * k.runs.channels * taps + element;
+  const float scale = k.scale == nullptr ? 1.0F : *k.scale;
+#pragma unroll
+  for (int c = 0; c < kAtOnce; ++c) {
+    const std::int64_t at = first + c * taps;
+    const bool passes = k.mask == nullptr || (k.mask[at / 8] >> (at % 8) & 1) != 0;
+    sums.of[c] = pass_inside(passes, sums.of[c] * scale);
+  }
+  if (taps == 1 && !k.added) return store(sums, k.grad_w + first);
+#pragma unroll
+  for (int c = 0; c < kAtOnce; ++c) {
+    float& grad = k.grad_w[first + c * taps];
+    grad = k.added ? grad + sums.of[c] : sums.of[c];
+  }
 }
 
 // Of convolutions that are_bf16_windows().
@@ -146,14 +200,14 @@ class Bf16Windows {
         forward_axes(s_), StoreSums<float>{y});
   }
 
-  template <class Weights>
-  void backward_input(const BFloat16* grad_y, const Weights& weights, float* grad_x) const {
+  // Result is float or BFloat16.
+  template <class Weights, typename Result>
+  void backward_input(const BFloat16* grad_y, const Weights& weights, Result* grad_x) const {
     const Scratch<BFloat16> packed(queue_, s_.weight_size());
     if (s_.is_matrix_product()) {
-      launch_elements(queue_, round_kernel<Weights>, s_.weight_size(), Rounded<Weights>{weights},
-                      packed.data());
+      round(weights, s_.weight_size(), packed.data());
       return gemm_bf16(queue_, {.m = s_.batch, .n = s_.in_channels, .k = s_.out_channels},
-                       bits(grad_y), bits(packed.data()), grad_x);
+                       bits(grad_y), bits(packed.data()), bits(grad_x));
     }
     const std::int64_t columns = c_.group_columns();
     const TransposeTiles tiles{s_.out_channels, columns,
@@ -164,7 +218,7 @@ class Bf16Windows {
         queue_,
         product(grad_y, packed.data(), s_.out_h(), s_.out_w(), s_.out_channels, s_.in_channels,
                 s_.in_h, s_.in_w),
-        backward_axes(s_), StoreSums<float>{grad_x});
+        backward_axes(s_), StoreSums<Result>{grad_x});
   }
 
   // Of codes.
@@ -181,10 +235,8 @@ class Bf16Windows {
           });
     }
     if (!s_.is_matrix_product()) return add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
-    using Differences = CodeDifferences<Code>;
     const Scratch<BFloat16> values(queue_, s_.input_size());
-    launch_elements(queue_, round_kernel<Differences>, s_.input_size(),
-                    Rounded<Differences>{{x.x, x.zero_point}}, values.data());
+    round(x, s_.input_size(), values.data());
     multiply_rows(values.data(), grad_y, {scale, mask, grad_w});
   }
   // Of values.
@@ -198,6 +250,14 @@ class Bf16Windows {
  private:
   static const std::uint16_t* bits(const BFloat16* values) {
     return reinterpret_cast<const std::uint16_t*>(values);
+  }
+  static std::uint16_t* bits(BFloat16* values) { return reinterpret_cast<std::uint16_t*>(values); }
+  static float* bits(float* values) { return values; }
+
+  template <class Of>
+  void round(const Of& of, std::int64_t n, BFloat16* y) const {
+    launch(round_kernel<Of>, {blocks_for((n + kEight - 1) / kEight), kThreads}, stream_of(queue_),
+           n, has_eights(of), of, y);
   }
 
   WindowProduct product(const BFloat16* x, const BFloat16* w, std::int64_t in_h, std::int64_t in_w,
@@ -269,8 +329,8 @@ class Bf16Windows {
     using Large = TileShape<BFloat16, 128, 128>;
     using Wide = TileShape<BFloat16, 64, 128>;
     using Small = TileShape<BFloat16, 64, 64>;
-    const PixelTiling large = tiling<Large, Right>(p, 1.0), wide = tiling<Wide, Right>(p, 1.15),
-                      small = tiling<Small, Right>(p, 1.4);
+    const PixelTiling large = tiling<Large, Right>(p), wide = tiling<Wide, Right>(p),
+                      small = tiling<Small, Right>(p);
     const auto finish = [&](const PixelTiling& cut, auto kernel, std::size_t shared_bytes) {
       const Scratch<float> sums(queue_, cut.chunks() * p.rows * p.columns);
       cut.apply(p);
@@ -287,17 +347,23 @@ class Bf16Windows {
     }
   }
   template <class Tile, class Right>
-  static PixelTiling tiling(const PixelProduct& p, double of_sum) {
+  static PixelTiling tiling(const PixelProduct& p) {
     return {Tile::kTileRows, Tile::kTileColumns,
-            tiles_at_once<pixel_product_kernel<Tile, Right>>(Tile::kSharedBytes), of_sum, p};
+            tiles_at_once<pixel_product_kernel<Tile, Right>>(Tile::kSharedBytes), p};
   }
 
   void add_chunks(std::int64_t chunks, const TermRuns& runs, const float* sums,
                   const Target& to) const {
     const std::int64_t size = s_.out_channels * runs.row();
-    launch_elements(queue_, weight_sums_kernel, size,
-                    WeightSums{runs, runs.row(), size, chunks, sums, to.scale, to.mask, to.added,
-                               to.grad_w});
+    const WeightSums all{runs,     runs.row(), size,     chunks,   sums,
+                         to.scale, to.mask,    to.added, to.grad_w};
+    constexpr int kAtOnce = 4;
+    if (s_.in_channels % kAtOnce == 0 && begin_with_neighbours<kAtOnce>(sums, to.grad_w)) {
+      launch(weight_sums_kernel<kAtOnce>, {blocks_for(size / kAtOnce), kThreads},
+             stream_of(queue_), size, all);
+    } else {
+      launch(weight_sums_kernel<1>, {blocks_for(size), kThreads}, stream_of(queue_), size, all);
+    }
   }
 
   const CudaQueue& queue_;

@@ -47,16 +47,16 @@ struct Conv2dBackwardWeight {
 };
 
 // Gradients of a quantized layer, whose kernels dequantize operands as they read them; Gradient is
-// float or BFloat16, on the CPU where reads_bf16_gradients(). Of weights w with 1 or out_channels
+// float or BFloat16, on the CPU where reads_bf16_gradients(), Result too. Of weights w with 1 or out_channels
 // scales, on a GPU ...
-template <typename Gradient>
+template <typename Gradient, typename Result = float>
 struct CodesBackwardInput {
   Conv2dShape shape;
   const Gradient *grad_y;
   const std::int8_t *w;
   std::int64_t scales;
   const float *scale;
-  float *grad_x;
+  Result *grad_x;
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds()}; }
 };
 // ... and of inputs x with one scale and zero point, on both devices. mask (may be null): the
@@ -90,7 +90,8 @@ using ConvKernels = JoinedKernels<
                CodesBackwardWeight<std::int8_t, BFloat16>,
                CodesBackwardWeight<std::uint8_t, BFloat16>>>;
 // Those that the CPU has not ...
-using ConvOfCodesKernels = KernelList<CodesBackwardInput<float>, CodesBackwardInput<BFloat16>>;
+using ConvOfCodesKernels = KernelList<CodesBackwardInput<float>, CodesBackwardInput<BFloat16>,
+                                      CodesBackwardInput<BFloat16, BFloat16>>;
 // ... and one that a GPU has not.
 using ConvOfBf16Kernels = KernelList<Conv2dBackwardInput<float, BFloat16>>;
 

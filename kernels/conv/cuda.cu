@@ -223,9 +223,10 @@ void compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& given) {
   cuda::backward_input(queue, c, k);
 }
 
-template <typename Gradient>
-void compute(const CudaQueue& queue, const CodesBackwardInput<Gradient>& k) {
-  if (k.shape.input_size() == 0) return;
+template <typename Gradient, typename Result>
+void compute(const CudaQueue& queue, const CodesBackwardInput<Gradient, Result>& k) {
+  const std::int64_t n = k.shape.input_size();
+  if (n == 0) return;
   const cuda::WeightValues values{k.shape.weight_size() / k.scales, k.w, k.scale};
   if (cuda::are_bf16_windows(queue, k.shape, 1, 8)) {
     const cuda::Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
@@ -234,8 +235,18 @@ void compute(const CudaQueue& queue, const CodesBackwardInput<Gradient>& k) {
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
   const cuda::PackedWeights<float> weights(queue, c, /*needs_memory=*/true);
   const cuda::FloatValues grad(queue, k.shape.output_size(), k.grad_y);
-  cuda::backward_input(
-      queue, c, Conv2dBackwardInput<float>{k.shape, grad.data(), weights.pack(values), k.grad_x});
+  const float* const packed = weights.pack(values);
+  const auto compute_to = [&](float* grad_x) {
+    cuda::backward_input(queue, c,
+                         Conv2dBackwardInput<float>{k.shape, grad.data(), packed, grad_x});
+  };
+  if constexpr (std::is_same_v<Result, float>) {
+    compute_to(k.grad_x);
+  } else {
+    const cuda::Scratch<float> grad_x(queue, n);
+    compute_to(grad_x.data());
+    run(queue, Convert<float, BFloat16>{.n = n, .x = grad_x.data(), .y = k.grad_x});
+  }
 }
 
 template <typename T>

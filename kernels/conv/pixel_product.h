@@ -26,6 +26,10 @@ struct CodeEights {
   __device__ uint4 values(const Raw& raw) const {
     return make_uint4(pair<0>(raw.x), pair<2>(raw.x), pair<0>(raw.y), pair<2>(raw.y));
   }
+  // One of them.
+  __device__ float operator()(std::int64_t i) const {
+    return static_cast<float>(x[i] - *zero_point);
+  }
 
  private:
   // Two codes from byte `first` on. A float of 2^23 and more has a code of 8 bits as its last ones;
@@ -62,10 +66,12 @@ struct PixelProduct {
   float* sums = nullptr;  // [chunks, rows, columns]
 };
 
-template <class Tile, class Right>
+// Brings the operands of one tile to shared memory. The places of a thread's inputs move on by sums
+// alone: places of eight pixels by divisions took longer than the products.
+template <class Shape, class Right>
 class PixelLoads {
  public:
-  static constexpr int kLeftPieces = Tile::kTileRows / 8, kRightPieces = Tile::kTileColumns / 8;
+  static constexpr int kLeftPieces = Shape::kTileRows / 8, kRightPieces = Shape::kTileColumns / 8;
   static constexpr int kLeftPass = kTileThreads / kLeftPieces;  // pixels at a time
   static constexpr int kRightPass = kTileThreads / kRightPieces;
   static constexpr int kRight = kPanelTerms / kRightPass;  // pieces of a thread
@@ -74,77 +80,86 @@ class PixelLoads {
                         int first_row, int first_column)
       : p_(p), right_(right) {
     const auto thread = static_cast<int>(threadIdx.x);
-    next_ = chunk * p.chunk;
-    end_ = next_ + p.chunk < p.pixels ? next_ + p.chunk : p.pixels;
-    row_ = first_row + thread % kLeftPieces * 8;
-    const int column = first_column + thread % kRightPieces * 8;
-    has_column_ = column < p.columns;
+    const std::int64_t first = chunk * p.chunk;
+    const std::int64_t pixels = p.pixels - first < p.chunk ? p.pixels - first : p.chunk;
+    const int row = first_row + thread % kLeftPieces * 8, left_pixel = thread / kLeftPieces;
+    left_ = p.grad + (first + left_pixel) * p.rows + row;
+    left_pixels_ = row < p.rows ? static_cast<int>(pixels) - left_pixel : 0;
+    left_place_ = place_in_panels(left_pixel, thread % kLeftPieces);
+
+    const int column = first_column + thread % kRightPieces * 8, pixel = thread / kRightPieces;
+    right_pixels_ = column < p.columns ? static_cast<int>(pixels) - pixel : 0;
+    right_place_ = place_in_panels(pixel, thread % kRightPieces);
     const int tap = column / p.channels;
-    channel_ = column - tap * p.channels;
-    tap_h_ = tap / p.kernel_w * p.dilation_h - p.pad_h;
-    tap_w_ = tap % p.kernel_w * p.dilation_w - p.pad_w;
-    pixel_ = next_ + thread / kRightPieces;
-    const std::int64_t line = pixel_ / p.out_w;
-    column_ = static_cast<int>(pixel_ - line * p.out_w);
-    image_ = line / p.out_h;
-    line_ = static_cast<int>(line - image_ * p.out_h);
+    const std::int64_t line = (first + pixel) / p.out_w, image = line / p.out_h;
+    column_ = static_cast<int>(first + pixel - line * p.out_w);
+    line_ = static_cast<int>(line - image * p.out_h);
+    h_ = line_ * p.stride_h + tap / p.kernel_w * p.dilation_h - p.pad_h;
+    w_ = column_ * p.stride_w + tap % p.kernel_w * p.dilation_w - p.pad_w;
+    place_ = ((image * p.in_h + h_) * p.in_w + w_) * p.channels + column - tap * p.channels;
+    const int of_line = p.stride_h * p.in_w, of_column = p.stride_w;
+    next_ = kRightPass * of_column * p.channels;
+    next_line_ = (of_line - p.out_w * of_column) * p.channels;
+    next_image_ = std::int64_t{p.in_h * p.in_w - p.out_h * of_line} * p.channels;
   }
 
   __device__ void start(unsigned char* left) {
-    const auto thread = static_cast<int>(threadIdx.x);
 #pragma unroll
     for (int i = 0; i < kPanelTerms / kLeftPass; ++i) {
-      const int term = thread / kLeftPieces + i * kLeftPass;
-      unsigned char* const to = left + place_in_panels(term, thread % kLeftPieces);
-      if (next_ + term < end_ && row_ < p_.rows) {
-        copy_later<16>(to, p_.grad + (next_ + term) * p_.rows + row_);
+      unsigned char* const to = left + left_place_ + i * kLeftPass * 128;
+      if (i * kLeftPass < left_pixels_) {
+        copy_later<16>(to, left_ + static_cast<std::int64_t>(i * kLeftPass) * p_.rows);
       } else {
         *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
       }
     }
-    next_ += kPanelTerms;
+    left_ += static_cast<std::int64_t>(kPanelTerms) * p_.rows;
+    left_pixels_ -= kPanelTerms;
 #pragma unroll
     for (int i = 0; i < kRight; ++i) {
-      const int h = line_ * p_.stride_h + tap_h_, w = column_ * p_.stride_w + tap_w_;
-      const bool inside = has_column_ && pixel_ < end_ &&
-                          static_cast<unsigned>(h) < static_cast<unsigned>(p_.in_h) &&
-                          static_cast<unsigned>(w) < static_cast<unsigned>(p_.in_w);
-      raw_[i] = inside ? right_.load(((image_ * p_.in_h + h) * p_.in_w + w) * p_.channels + channel_)
-                       : right_.none();
+      const bool inside = i * kRightPass < right_pixels_ &&
+                          static_cast<unsigned>(h_) < static_cast<unsigned>(p_.in_h) &&
+                          static_cast<unsigned>(w_) < static_cast<unsigned>(p_.in_w);
+      raw_[i] = inside ? right_.load(place_) : right_.none();
       advance();
     }
+    right_pixels_ -= kPanelTerms;
   }
 
   __device__ void finish(unsigned char* right) const {
-    const auto thread = static_cast<int>(threadIdx.x);
 #pragma unroll
     for (int i = 0; i < kRight; ++i) {
-      const int term = thread / kRightPieces + i * kRightPass;
-      *reinterpret_cast<uint4*>(right + place_in_panels(term, thread % kRightPieces)) =
+      *reinterpret_cast<uint4*>(right + right_place_ + i * kRightPass * 128) =
           right_.values(raw_[i]);
     }
   }
 
  private:
   __device__ void advance() {
-    pixel_ += kRightPass;
     column_ += kRightPass;
+    w_ += kRightPass * p_.stride_w;
+    place_ += next_;
     while (column_ >= p_.out_w) {
       column_ -= p_.out_w;
+      w_ -= p_.out_w * p_.stride_w;
+      h_ += p_.stride_h;
+      place_ += next_line_;
       if (++line_ < p_.out_h) continue;
       line_ = 0;
-      ++image_;
+      h_ -= p_.out_h * p_.stride_h;
+      place_ += next_image_;
     }
   }
 
   const PixelProduct& p_;
   const Right& right_;
-  std::int64_t next_, end_;  // pixels of the stage to come, and of the chunk
-  int row_;
-  bool has_column_;
-  int channel_, tap_h_, tap_w_;
-  std::int64_t pixel_, image_;
-  int line_, column_;
+  const BFloat16* left_;
+  int left_pixels_, right_pixels_;  // left of the chunk, from the thread's first one on
+  int left_place_, right_place_;
+  int column_, line_, w_, h_;  // of the output pixel, and of the input under the tap
+  std::int64_t place_;         // of that input
+  int next_, next_line_;
+  std::int64_t next_image_;
   typename Right::Raw raw_[kRight];
 };
 
@@ -178,12 +193,11 @@ __global__ void __launch_bounds__(kTileThreads, 2)
 // Cuts a product into tiles and chunks.
 class PixelTiling {
  public:
-  PixelTiling(int tile_rows, int tile_columns, std::int64_t at_once, double of_sum,
-              const PixelProduct& p)
+  PixelTiling(int tile_rows, int tile_columns, std::int64_t at_once, const PixelProduct& p)
       : row_tiles_((p.rows + tile_rows - 1) / tile_rows),
         column_tiles_((p.columns + tile_columns - 1) / tile_columns) {
-    // What adding a chunk's sums costs, in products of a pixel.
-    constexpr double kPixelsOfChunk = 500;
+    // What adding one of a chunk's sums costs, in values that a tile reads.
+    constexpr double kValuesOfSum = 8;
     const std::int64_t tiles = std::int64_t{row_tiles_} * column_tiles_;
     const std::int64_t stages = std::max<std::int64_t>(1, (p.pixels + kPanelTerms - 1) / kPanelTerms);
     const std::int64_t most = std::min(stages, 8 * at_once / tiles + 1);
@@ -191,9 +205,10 @@ class PixelTiling {
       const std::int64_t of_chunk = (stages + chunks - 1) / chunks;
       const std::int64_t used = (stages + of_chunk - 1) / of_chunk;
       const std::int64_t waves = (tiles * used + at_once - 1) / at_once;
-      const double cost = static_cast<double>(waves * at_once * tile_rows * tile_columns) *
-                              static_cast<double>(of_chunk * kPanelTerms) * of_sum +
-                          static_cast<double>(used * p.rows) * p.columns * kPixelsOfChunk;
+      const double cost =
+          static_cast<double>(waves * at_once * (tile_rows + tile_columns) * of_chunk) *
+              kPanelTerms +
+          static_cast<double>(used * p.rows) * p.columns * kValuesOfSum;
       if (cost >= cost_) continue;
       cost_ = cost;
       chunks_ = used;

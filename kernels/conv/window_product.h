@@ -257,17 +257,15 @@ std::int64_t tiles_at_once(std::size_t shared_bytes) {
   return std::max<std::int64_t>(1, blocks);
 }
 
-// One way to cut a product into tiles, and what it costs: waves of tiles of so many sums, which a
-// small tile computes less efficiently.
-struct Tiling {
-  std::int64_t tiles, at_once, sums;
-  double of_sum;
-
-  double cost() const {
-    const std::int64_t waves = (tiles + at_once - 1) / at_once;
-    return static_cast<double>(waves * at_once * sums) * of_sum;
-  }
-};
+// One way to cut a product into tiles, and what it costs: waves of tiles. A tile waits for the rows
+// that it reads through the second-level cache, then has its sums to write.
+template <class Shape>
+std::int64_t cost_of_tiles(std::int64_t tiles, std::int64_t at_once, std::int64_t stages) {
+  constexpr std::int64_t kSumsOfRow = 16;  // that are written in the time in which a row is read
+  const std::int64_t of_tile = stages * (Shape::kTileRows + Shape::kTileColumns) +
+                               Shape::kTileRows * Shape::kTileColumns / kSumsOfRow;
+  return (tiles + at_once - 1) / at_once * at_once * of_tile;
+}
 
 template <typename Operand, class Epilogue>
 class WindowProductLaunch {
@@ -281,8 +279,7 @@ class WindowProductLaunch {
     using Large = TileShape<Operand, 128, 128>;
     using Medium = TileShape<Operand, 128, 64>;
     using Small = TileShape<Operand, 64, 64>;
-    const double large = tiling<Large>(1.0).cost(), medium = tiling<Medium>(1.15).cost(),
-                 small = tiling<Small>(1.4).cost();
+    const std::int64_t large = cost<Large>(), medium = cost<Medium>(), small = cost<Small>();
     if (large <= medium && large <= small) return start<Large, 16>();
     medium <= small ? start<Medium, 16>() : start<Small, 16>();
   }
@@ -298,11 +295,12 @@ class WindowProductLaunch {
     return (pixels + Tile::kTileRows - 1) / Tile::kTileRows * axes_.row_parts *
            axes_.column_parts * column_tiles<Tile>();
   }
-  template <class Tile>
-  Tiling tiling(double of_sum) const {
-    return {tiles<Tile>(),
-            tiles_at_once<window_product_kernel<Tile, 16, Epilogue>>(Tile::kSharedBytes),
-            Tile::kTileRows * Tile::kTileColumns, of_sum};
+  template <class Shape>
+  std::int64_t cost() const {
+    const std::int64_t stages = (p_.taps * p_.pixel_bytes + 127) / 128;
+    const std::int64_t at_once =
+        tiles_at_once<window_product_kernel<Shape, 16, Epilogue>>(Shape::kSharedBytes);
+    return cost_of_tiles<Shape>(tiles<Shape>(), at_once, stages);
   }
   template <class Tile, int kChunk>
   void start() const {
@@ -324,7 +322,7 @@ void multiply_windows(const CudaQueue& queue, const WindowProduct& p, const Wind
   WindowProductLaunch<Operand, Epilogue>(queue, p, axes, epilogue).run();
 }
 
-// An epilogue: y[row, column] = the sum.
+// An epilogue: y[row, column] = the sum, rounded to bfloat16 if that is T.
 template <typename T>
 struct StoreSums {
   T* y;
@@ -339,12 +337,22 @@ struct StoreSums {
       if (at < 0 || output >= outputs) return;
       T* const to = y + at * outputs + output;
       if (even) {
-        store(Neighbours<T, 2>{{a, b}}, to);
+        store(Neighbours<T, 2>{{as_stored(a), as_stored(b)}}, to);
       } else {
-        to[0] = a;
-        if (output + 1 < outputs) to[1] = b;
+        to[0] = as_stored(a);
+        if (output + 1 < outputs) to[1] = as_stored(b);
       }
     });
+  }
+
+ private:
+  template <typename Sum>
+  __device__ static T as_stored(Sum sum) {
+    if constexpr (std::is_same_v<Sum, T>) {
+      return sum;
+    } else {
+      return narrow<T>(sum);
+    }
   }
 };
 

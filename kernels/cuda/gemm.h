@@ -48,5 +48,8 @@ void gemm(const CudaQueue& queue, const GemmShape& shape, const T* a, const T* b
 // bits as long as every sum of magnitudes stays within 2^24.
 void gemm_bf16(const CudaQueue& queue, const GemmShape& shape, const std::uint16_t* a,
                const std::uint16_t* b, float* c);
+// The same, rounded to bfloat16.
+void gemm_bf16(const CudaQueue& queue, const GemmShape& shape, const std::uint16_t* a,
+               const std::uint16_t* b, std::uint16_t* c);
 
 }  // namespace steelyard::kernels::cuda

@@ -53,12 +53,13 @@ struct Types {
 cublasOperation_t operation(bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
 // Row-major matrices are the transposes of cuBLAS's: C^T = op(B)^T op(A)^T. Alpha and beta have the
-// type of C.
+// type that is summed in.
 template <typename T>
 void multiply(const CudaQueue& queue, const GemmShape& s, const Types& types, const void* a,
               const void* b, T* c) {
-  const T alpha = 1;
-  const T beta = s.accumulate ? 1 : 0;
+  using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const Sum alpha = 1;
+  const Sum beta = s.accumulate ? 1 : 0;
   handles().with(queue, [&](cublasHandle_t handle) {
     require(cublasGemmStridedBatchedEx_64(
                 handle, operation(s.transpose_b), operation(s.transpose_a), s.n, s.m, s.k, &alpha,
@@ -116,6 +117,10 @@ template void gemm(const CudaQueue&, const GemmShape&, const double*, const doub
 void gemm_bf16(const CudaQueue& queue, const GemmShape& shape, const std::uint16_t* a,
                const std::uint16_t* b, float* c) {
   multiply_or_clear(queue, shape, {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F}, a, b, c);
+}
+void gemm_bf16(const CudaQueue& queue, const GemmShape& shape, const std::uint16_t* a,
+               const std::uint16_t* b, std::uint16_t* c) {
+  multiply_or_clear(queue, shape, {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F}, a, b, c);
 }
 
 }  // namespace steelyard::kernels::cuda

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "steelyard/kernels/run.h"
+#include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {
 
@@ -15,6 +16,16 @@ struct Add {
   const T *a, *b;
   T* y;
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = a[i] + b[i]; }
+};
+
+// The same of bfloat16, added in float and rounded once.
+struct AddRounded {
+  std::int64_t n;
+  const BFloat16 *a, *b;
+  BFloat16* y;
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    y[i] = narrow<BFloat16>(widen(a[i]) + widen(b[i]));
+  }
 };
 
 // y = x * factor; y may alias x.
@@ -164,6 +175,6 @@ using ElementwiseKernels =
     JoinedKernels<ForFloats<Add, Scale, ScaleBy, Mix, Fill, Relu, ReluBackward, AddBias, ColumnSums,
                             CopyColumns, CountNonFinite, AddWeighted, Swap>,
                   ForTypes<Fill, std::int64_t, std::int32_t, std::int8_t, std::uint8_t>,
-                  KernelList<Swap<std::uint8_t>>>;
+                  KernelList<AddRounded, Swap<std::uint8_t>>>;
 
 }  // namespace steelyard::kernels

@@ -12,24 +12,29 @@ namespace {
 // bits of the mask are in one byte.
 template <int kAtOnce, typename T, typename Result>
 struct MaskedTerm {
+  using Passed = cuda::Neighbours<ComputeType<T>, kAtOnce>;
   std::int64_t channels;
   const std::uint8_t* mask;
   const T* grad_y;
   Result* grad_x;
 
-  __device__ cuda::Neighbours<T, kAtOnce> operator()(std::int64_t, std::int64_t row,
-                                                     std::int64_t part) const {
+  __device__ Passed operator()(std::int64_t, std::int64_t row, std::int64_t part) const {
     const std::int64_t first = row * channels + part * kAtOnce;
     const unsigned bits = mask[first / 8] >> (first % 8);
-    cuda::Neighbours<T, kAtOnce> passed = load(grad_y + first);
+    alignas(16) T given[kAtOnce];
+    if constexpr (kAtOnce == 1) {
+      given[0] = grad_y[first];
+    } else {
+      cuda::load_span(grad_y + first, kAtOnce, given);
+    }
+    Passed passed;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      passed.of[i] = pass_inside((bits >> i & 1) != 0, passed.of[i]);
+      passed.of[i] = pass_inside((bits >> i & 1) != 0, widen(given[i]));
     }
     return passed;
   }
-  __device__ void store(std::int64_t row, std::int64_t part,
-                        const cuda::Neighbours<T, kAtOnce>& passed) const {
+  __device__ void store(std::int64_t row, std::int64_t part, const Passed& passed) const {
     alignas(16) Result rounded[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) rounded[i] = narrow<Result>(passed.of[i]);
@@ -40,17 +45,6 @@ struct MaskedTerm {
       cuda::store_span(rounded, kAtOnce, to);
     }
   }
-
- private:
-  __device__ static cuda::Neighbours<T, kAtOnce> load(const T* from) {
-    cuda::Neighbours<T, kAtOnce> values;
-    if constexpr (kAtOnce == 1) {
-      values.of[0] = *from;
-    } else {
-      cuda::load_span(from, kAtOnce, values.of);
-    }
-    return values;
-  }
 };
 
 template <int kAtOnce, typename T, typename Result>
@@ -58,7 +52,7 @@ void mask_and_sum(const CudaQueue& queue, const ApplyMaskAndSum<T, Result>& k) {
   cuda::sum_columns<kAtOnce>(
       queue, cuda::make_row_chunks(1, k.rows, k.channels / kAtOnce),
       MaskedTerm<kAtOnce, T, Result>{k.channels, k.mask, k.grad_y, k.grad_x},
-      cuda::StoreColumnSums<T, kAtOnce>{k.sums});
+      cuda::StoreColumnSums<ComputeType<T>, kAtOnce>{k.sums});
 }
 
 }  // namespace
@@ -81,5 +75,6 @@ void compute(const CudaQueue& queue, const ApplyMaskAndSum<T, Result>& k) {
 }
 
 template struct CudaKernels<FakeQuantizeKernels>;
+template struct CudaKernels<RoundedGradientKernels>;
 
 }  // namespace steelyard::kernels

@@ -49,15 +49,15 @@ struct ApplyMask {
 };
 
 // The same of [rows, channels], with sums[c] = the sum over rows of what passes. grad_x may alias
-// grad_y. Result is T, or BFloat16 for float: grad_x is then rounded and the sums are not, on the CPU
-// only where reads_bf16_gradients() (conv/conv.h).
+// grad_y. Result is T, or BFloat16 for float: grad_x is then rounded and the sums are not, on the
+// CPU only where reads_bf16_gradients() (conv/conv.h). T is BFloat16 on a GPU only.
 template <typename T, typename Result = T>
 struct ApplyMaskAndSum {
   std::int64_t rows, channels;
   const std::uint8_t* mask;
   const T* grad_y;
   Result* grad_x;
-  T* sums;
+  ComputeType<T>* sums;
 };
 
 // grad_x = inside(x) ? 0 : grad_y: what reaches the ends of the range. grad_x may alias grad_y.
@@ -83,6 +83,8 @@ using FakeQuantizeKernelsOf =
                Dequantize<T, std::uint8_t>, ApplyMask<T>, ApplyMaskAndSum<T>, ClippedGradient<T>>;
 using FakeQuantizeKernels =
     JoinedKernels<FakeQuantizeKernelsOf<float>, FakeQuantizeKernelsOf<double>,
-                  KernelList<ApplyMaskAndSum<float, BFloat16>>>;
+                  KernelList<ApplyMask<BFloat16>, ApplyMaskAndSum<float, BFloat16>>>;
+// Those that the CPU has not.
+using RoundedGradientKernels = KernelList<ApplyMaskAndSum<BFloat16, BFloat16>>;
 
 }  // namespace steelyard::kernels

@@ -13,7 +13,9 @@ QuantProblem typed_problem(QuantOperation operation, const ChannelLayout& layout
                            CodeRange range = {}) {
   QuantProblem problem;
   problem.operation = operation;
-  problem.value_type = std::is_same_v<T, double> ? ValueType::kF64 : ValueType::kF32;
+  problem.value_type = std::is_same_v<T, double>     ? ValueType::kF64
+                       : std::is_same_v<T, BFloat16> ? ValueType::kBF16
+                                                     : ValueType::kF32;
   problem.code_type = std::is_signed_v<Code> ? CodeType::kS8 : CodeType::kU8;
   problem.range = range;
   problem.map = make_set_map(layout);

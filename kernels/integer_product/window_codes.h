@@ -10,7 +10,7 @@
 namespace steelyard::kernels::cuda {
 
 // Weights [O, C, taps] in the order of reading, [O, runs.row()], and their sums; what fills runs up
-// is 0.
+// is 0. `packed` is null where that order is theirs.
 struct PackedCodes {
   TermRuns runs;
   const std::int8_t* w;
@@ -18,26 +18,48 @@ struct PackedCodes {
   std::int32_t* sums;
 };
 
+// The largest row of weights that a block keeps in shared memory.
+inline constexpr std::int64_t kKeptCodes = 40 << 10;
+
+// The sum of the four codes of a word.
+__device__ inline std::int32_t sum_of_codes(std::uint32_t codes) {
+  std::int32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum += static_cast<std::int8_t>(codes >> 8 * i & 0xFF);
+  return sum;
+}
+
 // A block has an output.
 static __global__ void __launch_bounds__(kThreads) pack_codes_kernel(PackedCodes k) {
-  const std::int64_t row = k.runs.kernel_h * k.runs.run;
-  const std::int8_t* const from =
-      k.w + blockIdx.x * k.runs.channels * k.runs.kernel_h * k.runs.kernel_w;
-  std::int8_t* const to = k.packed + blockIdx.x * row;
-  std::int32_t sum = 0;
-  for (std::int64_t i = threadIdx.x; i < row; i += kThreads) {
-    const std::int64_t element = k.runs.element(i);
-    const std::int8_t code = element < 0 ? std::int8_t{0} : from[element];
-    to[i] = code;
-    sum += code;
-  }
+  const std::int64_t terms = k.runs.channels * k.runs.kernel_h * k.runs.kernel_w;
+  const std::int8_t* const from = k.w + blockIdx.x * terms;
   auto* const parts = shared_memory<std::int32_t>();
+  auto* const kept = reinterpret_cast<std::int8_t*>(parts + kThreads);
+  const bool keeps = k.packed != nullptr && terms <= kKeptCodes;
+  const std::int64_t words = terms % 4 == 0 && is_aligned(k.w, 4) ? terms / 4 : 0;
+  std::int32_t sum = 0;
+  for (std::int64_t i = threadIdx.x; i < words; i += kThreads) {
+    const std::uint32_t codes = reinterpret_cast<const std::uint32_t*>(from)[i];
+    sum += sum_of_codes(codes);
+    if (keeps) reinterpret_cast<std::uint32_t*>(kept)[i] = codes;
+  }
+  for (std::int64_t i = 4 * words + threadIdx.x; i < terms; i += kThreads) {
+    sum += from[i];
+    if (keeps) kept[i] = from[i];
+  }
   parts[threadIdx.x] = sum;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) parts[threadIdx.x] += parts[threadIdx.x + half];
   }
   if (threadIdx.x == 0) k.sums[blockIdx.x] = parts[0];
+  if (k.packed == nullptr) return;
+  const std::int64_t row = k.runs.kernel_h * k.runs.run;
+  for (std::int64_t i = threadIdx.x; i < row; i += kThreads) {
+    const std::int64_t element = k.runs.element(i);
+    k.packed[blockIdx.x * row + i] =
+        element < 0 ? std::int8_t{0} : keeps ? kept[element] : from[element];
+  }
 }
 
 // What an epilogue adds to the sums of an output.
@@ -151,11 +173,15 @@ class CodeWindows {
         k_(k),
         has_patches_(needs_patches(k)),
         runs_(has_patches_ ? patch_runs(k.shape) : plain_runs(k.shape)),
-        packed_(queue, k.shape.out_channels * runs_.row()),
+        packed_(queue, is_packed() ? k.shape.out_channels * runs_.row() : 0),
         weight_sums_(queue, k.shape.out_channels) {
+    const std::int64_t terms = runs_.channels * runs_.kernel_h * runs_.kernel_w;
+    const std::int64_t kept = is_packed() && terms <= kKeptCodes ? (terms + 3) / 4 * 4 : 0;
     launch(pack_codes_kernel,
-           {k.shape.out_channels, kThreads, kThreads * sizeof(std::int32_t)}, stream_of(queue),
-           PackedCodes{runs_, k.w, packed_.data(), weight_sums_.data()});
+           {k.shape.out_channels, kThreads,
+            kThreads * sizeof(std::int32_t) + static_cast<std::size_t>(kept)},
+           stream_of(queue),
+           PackedCodes{runs_, k.w, is_packed() ? packed_.data() : nullptr, weight_sums_.data()});
   }
 
   ZeroPointSums zero() const { return {k_.zero_point, weight_sums_.data()}; }
@@ -166,7 +192,7 @@ class CodeWindows {
     const Conv2dShape& s = k_.shape;
     if (!has_patches_) {
       const WindowProduct product{.x = k_.x,
-                                  .w = packed_.data(),
+                                  .w = weights(),
                                   .images = s.batch,
                                   .in_h = static_cast<int>(s.in_h),
                                   .in_w = static_cast<int>(s.in_w),
@@ -183,7 +209,7 @@ class CodeWindows {
         queue_, sizes_of(s), k_.x, k_.zero_point,
         [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
           const WindowProduct product{.x = patches,
-                                      .w = packed_.data(),
+                                      .w = weights(),
                                       .images = pixels,
                                       .in_h = 1,
                                       .in_w = 1,
@@ -200,6 +226,9 @@ class CodeWindows {
   }
 
  private:
+  // Weights of one tap have the order of reading.
+  bool is_packed() const { return has_patches_ || runs_.kernel_h * runs_.kernel_w > 1; }
+  const std::int8_t* weights() const { return is_packed() ? packed_.data() : k_.w; }
   static bool needs_patches(const IntegerConv2d<Code>& k) {
     return k.shape.in_channels % 8 != 0;
   }

@@ -1,6 +1,7 @@
 // kernels/cuda/gemm.h for the emulated GPU: the CPU's products, dense matrices at a time.
 #include "steelyard/kernels/cuda/gemm.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/matmul/matmul.h"
@@ -33,7 +34,11 @@ void product(const GemmShape& s, const LoadA& load_a, const LoadB& load_b, C* c)
   for (std::int64_t i = 0; i < s.m * s.n; ++i) {
     C& value = c[i / s.n * s.stored_row_c() + i % s.n];
     const Sum sum = sums[static_cast<std::size_t>(i)];
-    value = static_cast<C>(s.accumulate ? static_cast<Sum>(value) + sum : sum);
+    if constexpr (std::is_same_v<C, std::uint16_t>) {
+      value = narrow<BFloat16>(sum).bits;
+    } else {
+      value = static_cast<C>(s.accumulate ? static_cast<Sum>(value) + sum : sum);
+    }
   }
 }
 
@@ -55,8 +60,11 @@ void gemm(const CudaQueue& queue, const GemmShape& s, const T* a, const T* b, T*
 template void gemm(const CudaQueue&, const GemmShape&, const float*, const float*, float*);
 template void gemm(const CudaQueue&, const GemmShape&, const double*, const double*, double*);
 
-void gemm_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t* a,
-               const std::uint16_t* b, float* c) {
+namespace {
+
+template <typename C>
+void queue_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t* a,
+                const std::uint16_t* b, C* c) {
   emulation::queue_work(
       queue.stream,
       {"product", nullptr, [=] {
@@ -68,6 +76,17 @@ void gemm_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t* 
                c + i * s.batch_stride_c);
          }
        }});
+}
+
+}  // namespace
+
+void gemm_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t* a,
+               const std::uint16_t* b, float* c) {
+  queue_bf16(queue, s, a, b, c);
+}
+void gemm_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t* a,
+               const std::uint16_t* b, std::uint16_t* c) {
+  queue_bf16(queue, s, a, b, c);
 }
 
 }  // namespace steelyard::kernels::cuda
