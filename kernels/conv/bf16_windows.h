@@ -225,6 +225,11 @@ class Bf16Windows {
   template <typename Code>
   void backward_weight(const CodeEights<Code>& x, const float* scale, const BFloat16* grad_y,
                        const std::uint8_t* mask, float* grad_w) const {
+    if (s_.is_matrix_product()) {
+      const Scratch<BFloat16> values(queue_, s_.input_size());
+      round(x, s_.input_size(), values.data());
+      return multiply_rows(values.data(), grad_y, {scale, mask, grad_w});
+    }
     if (s_.in_channels % 8 != 0) {
       return for_each_code_patches(
           queue_, c_, x.x, x.zero_point,
@@ -234,10 +239,7 @@ class Bf16Windows {
                        {scale, mask, grad_w, /*added=*/first > 0});
           });
     }
-    if (!s_.is_matrix_product()) return add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
-    const Scratch<BFloat16> values(queue_, s_.input_size());
-    round(x, s_.input_size(), values.data());
-    multiply_rows(values.data(), grad_y, {scale, mask, grad_w});
+    add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
   }
   // Of values.
   void backward_weight(const BFloat16* x, const BFloat16* grad_y, float* grad_w) const {
@@ -376,6 +378,11 @@ inline bool are_bf16_windows(const CudaQueue& queue, const Conv2dShape& s, std::
                              std::int64_t outputs) {
   return queue.precision == MatmulPrecision::kBf16 && fits_windows(s) && s.in_channels > 0 &&
          s.in_channels % inputs == 0 && s.out_channels % outputs == 0 && has_tensor_cores();
+}
+// Its gradients: cuBLAS takes products of matrices of any size.
+inline bool are_bf16_gradients(const CudaQueue& queue, const Conv2dShape& s, std::int64_t inputs) {
+  return are_bf16_windows(queue, s, s.is_matrix_product() ? 1 : inputs,
+                          s.is_matrix_product() ? 1 : 8);
 }
 
 }  // namespace cuda

@@ -75,26 +75,25 @@ struct CodeLine {
   }
 };
 
-// The run of one row of the kernel in the patch [kernel_h, run] of one of the pixels from `first`
-// on; the padding holds the zero point.
+// A piece of the run of one row of the kernel in the patch [kernel_h, run] of one of the pixels from
+// `first` on; the padding holds the zero point.
 template <typename Code>
 __global__ void __launch_bounds__(kThreads)
     code_patches_kernel(std::int64_t threads, ConvSizes c, std::int64_t first, Divisor kernel_h,
-                        std::int64_t pieces, const Code* x, const std::int32_t* zero_point,
+                        Divisor pieces, const Code* x, const std::int32_t* zero_point,
                         Code* patches) {
   const std::int64_t i = element_index();
   if (i >= threads) return;
-  const std::int64_t pixel = divide(i, kernel_h);
+  const std::int64_t run = divide(i, pieces);
+  const std::int64_t pixel = divide(run, kernel_h);
   const WindowPlace window = window_place(c, first + pixel);
-  const std::int64_t h = window.top + (i - pixel * kernel_h) * c.s.dilation_h;
+  const std::int64_t h = window.top + (run - pixel * kernel_h) * c.s.dilation_h;
   const std::int64_t size = h < 0 || h >= c.s.in_h ? 0 : c.s.in_w * c.s.in_channels;
   const CodeLine<Code> line{x + (window.image * c.s.in_h + (size == 0 ? 0 : h)) * c.s.in_w *
                                     c.s.in_channels,
                             size, static_cast<Code>(*zero_point)};
-  auto* const to = reinterpret_cast<uint4*>(patches) + i * pieces;
-  for (std::int64_t piece = 0; piece < pieces; ++piece) {
-    to[piece] = line.piece(window.left * c.s.in_channels + piece * kPatchPiece);
-  }
+  reinterpret_cast<uint4*>(patches)[i] =
+      line.piece(window.left * c.s.in_channels + (i - run * pieces) * kPatchPiece);
 }
 
 // Whether a row of the kernel reads neighbouring pixels.
@@ -114,8 +113,9 @@ void for_each_code_patches(const CudaQueue& queue, const ConvSizes& c, const Cod
   const Scratch<Code> patches(queue, most * row);
   for (std::int64_t first = 0; first < c.pixels(); first += most) {
     const std::int64_t pixels = std::min(most, c.pixels() - first);
-    launch_elements(queue, code_patches_kernel<Code>, pixels * runs.kernel_h, c, first,
-                    Divisor(runs.kernel_h), runs.run / kPatchPiece, x, zero_point, patches.data());
+    launch_elements(queue, code_patches_kernel<Code>, pixels * row / kPatchPiece, c, first,
+                    Divisor(runs.kernel_h), Divisor(runs.run / kPatchPiece), x, zero_point,
+                    patches.data());
     body(first, pixels, static_cast<const Code*>(patches.data()));
   }
 }

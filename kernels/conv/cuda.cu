@@ -165,7 +165,7 @@ bool windows_compute(const CudaQueue& queue, const Conv2d<T>& k) {
 template <typename T>
 bool windows_compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& k) {
   if constexpr (std::is_same_v<T, float>) {
-    if (!are_bf16_windows(queue, k.shape, 1, 8)) return false;
+    if (!are_bf16_gradients(queue, k.shape, 1)) return false;
     const Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     Bf16Windows(queue, k.shape).backward_input(grad.data(), Values<float>{k.w}, k.grad_x);
     return true;
@@ -175,7 +175,7 @@ bool windows_compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& k) {
 template <typename T>
 bool windows_compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& k) {
   if constexpr (std::is_same_v<T, float>) {
-    if (!are_bf16_windows(queue, k.shape, 8, 8)) return false;
+    if (!are_bf16_gradients(queue, k.shape, 8)) return false;
     const Bf16Values x(queue, k.shape.input_size(), k.x);
     const Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     Bf16Windows(queue, k.shape).backward_weight(x.data(), grad.data(), k.grad_w);
@@ -228,7 +228,7 @@ void compute(const CudaQueue& queue, const CodesBackwardInput<Gradient, Result>&
   const std::int64_t n = k.shape.input_size();
   if (n == 0) return;
   const cuda::WeightValues values{k.shape.weight_size() / k.scales, k.w, k.scale};
-  if (cuda::are_bf16_windows(queue, k.shape, 1, 8)) {
+  if (cuda::are_bf16_gradients(queue, k.shape, 1)) {
     const cuda::Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     return cuda::Bf16Windows(queue, k.shape).backward_input(grad.data(), values, k.grad_x);
   }
@@ -276,8 +276,7 @@ void compute(const CudaQueue& queue, const CodesBackwardWeight<Code, Gradient>& 
   if (k.shape.output_size() == 0) {
     return run(queue, Fill<float>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
   }
-  if (cuda::are_bf16_windows(queue, k.shape, 1, 8) &&
-      (k.shape.in_channels % 8 == 0 || cuda::has_code_patches(k.shape))) {
+  if (cuda::are_bf16_gradients(queue, k.shape, cuda::has_code_patches(k.shape) ? 1 : 8)) {
     const cuda::Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     return cuda::Bf16Windows(queue, k.shape)
         .backward_weight(cuda::CodeEights<Code>{k.x, k.zero_point}, k.scale, grad.data(), k.mask,

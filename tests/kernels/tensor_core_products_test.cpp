@@ -100,7 +100,7 @@ double distance(const std::vector<float>& got, const std::vector<double>& want) 
   }
   return std::sqrt(difference / std::max(norm, 1e-30));
 }
-constexpr double kOfFloatSums = 1e-6;
+constexpr double kOfFloatSums = 2e-6;
 
 class Bf16Convolution {
  public:

@@ -76,19 +76,19 @@ inline std::shared_ptr<Conv2d> conv3x3(std::int64_t in, std::int64_t out, Rng& r
 }
 
 // conv, batch norm, ReLU, pools, a residual sum, linear: for inputs [N, 8, 8, 3].
-inline std::shared_ptr<Module> network(const QuantizeConfig& config) {
+inline std::shared_ptr<Module> network(const QuantizeConfig& config, std::int64_t width = 6) {
   Rng rng(7);
-  const auto norm = std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = 6});
-  norm->bias().value().copy_from(testing::random_tensor({6}, 5, DType::kF32));
-  norm->running_mean().copy_from(testing::random_tensor({6}, 6, DType::kF32));
-  const auto block = std::make_shared<Sequential>(
-      Sequential::Children{conv3x3(6, 6, rng), std::make_shared<ReLU6>(), conv3x3(6, 6, rng)});
+  const auto norm = std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = width});
+  norm->bias().value().copy_from(testing::random_tensor({width}, 5, DType::kF32));
+  norm->running_mean().copy_from(testing::random_tensor({width}, 6, DType::kF32));
+  const auto block = std::make_shared<Sequential>(Sequential::Children{
+      conv3x3(width, width, rng), std::make_shared<ReLU6>(), conv3x3(width, width, rng)});
   return prepare(std::make_shared<Sequential>(Sequential::Children{
-                     conv3x3(3, 6, rng), norm, std::make_shared<ReLU>(),
+                     conv3x3(3, width, rng), norm, std::make_shared<ReLU>(),
                      std::make_shared<MaxPool2d>(Pool2dGeometry{}),
                      std::make_shared<Residual>(block, nullptr, std::make_shared<ReLU>()),
                      std::make_shared<AvgPool2d>(AvgPool2dOptions{}), std::make_shared<Flatten>(),
-                     std::make_shared<Linear>(LinearOptions{24, 5}, rng)}),
+                     std::make_shared<Linear>(LinearOptions{4 * width, 5}, rng)}),
                  config)
       .model;
 }
