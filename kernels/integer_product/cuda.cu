@@ -11,6 +11,7 @@
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/cuda/windows.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/integer_product/depthwise_strips.h"
 #include "steelyard/kernels/integer_product/terms.h"
 
 namespace steelyard::kernels {
@@ -142,7 +143,7 @@ __global__ void add_parts_kernel(std::int64_t n, Terms t, std::int64_t rows, con
 }
 
 // One output of a convolution whose groups have one channel (depthwise): too few terms for a
-// matrix product.
+// matrix product. Of windows for which depthwise_strips.h has no kernel.
 template <typename Code>
 __global__ void depthwise_kernel(std::int64_t n, cuda::ConvSizes c, IntegerConv2d<Code> k) {
   const std::int64_t i = cuda::element_index();
@@ -208,6 +209,7 @@ void compute(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
   check_terms("integer_conv2d", c.group_columns(), k.largest);
   if (k.shape.output_size() == 0) return;
+  if (cuda::sum_depthwise(queue, k, cuda::StoreAccumulators{k.acc})) return;
   if (c.channels == 1 && k.shape.groups > 1) {
     launch_elements(queue, depthwise_kernel<Code>, k.shape.output_size(), c, k);
   } else {
@@ -229,6 +231,9 @@ extern template void run(const CudaQueue&, const RequantizeAccumulators<std::uin
 
 template <class Product, typename Out>
 void compute(const CudaQueue& queue, const RequantizedProduct<Product, Out>& k) {
+  if constexpr (requires { k.product.shape; }) {
+    if (cuda::sum_depthwise(queue, k.product, cuda::StoreCodes<Out>{k.to})) return;
+  }
   run(queue, k.product);
   run(queue, k.to);
 }
