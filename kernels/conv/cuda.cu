@@ -4,6 +4,7 @@
 // that it supports.
 #include "steelyard/kernels/conv/bf16_windows.h"
 #include "steelyard/kernels/conv/cudnn.h"
+#include "steelyard/kernels/conv/depthwise_strips.h"
 #include "steelyard/kernels/conv/patches.h"
 #include "steelyard/kernels/cuda/gemm.h"
 #include "steelyard/kernels/cuda/run.h"
@@ -14,16 +15,17 @@ namespace steelyard::kernels {
 namespace cuda {
 namespace {
 
-// Depthwise weights are packed [taps, channels].
-template <typename T>
+// The kernels of depthwise convolutions for all sizes; depthwise_strips.h has those of common ones.
+// Element as there, weights are packed [taps, channels].
+template <typename Element>
 __global__ void __launch_bounds__(kThreads)
-    depthwise_forward_kernel(std::int64_t n, ConvSizes c, const T* x, const T* packed,
-                             const T* bias, T* y) {
+    depthwise_forward_kernel(std::int64_t n, ConvSizes c, const Element* x, const Element* packed,
+                             const Element* bias, Element* y) {
   const std::int64_t i = element_index();
   if (i >= n) return;
   const std::int64_t pixel = divide(i, c.in_channels);
   const std::int64_t channel = i - pixel * c.s.in_channels;
-  T sum = bias == nullptr ? T(0) : bias[channel];
+  Element sum = bias == nullptr ? Element{} : bias[channel];
   for (std::int64_t tap = 0; tap < c.taps; ++tap) {
     const std::int64_t input = input_pixel(c, pixel, tap);
     if (input < 0) continue;
@@ -32,15 +34,15 @@ __global__ void __launch_bounds__(kThreads)
   y[i] = sum;
 }
 
-template <typename T>
+template <typename Element>
 __global__ void __launch_bounds__(kThreads)
-    depthwise_backward_input_kernel(std::int64_t n, ConvSizes c, const T* grad_y, const T* packed,
-                                    T* grad_x) {
+    depthwise_backward_input_kernel(std::int64_t n, ConvSizes c, const Element* grad_y,
+                                    const Element* packed, Element* grad_x) {
   const std::int64_t i = element_index();
   if (i >= n) return;
   const std::int64_t pixel = divide(i, c.in_channels);
   const std::int64_t channel = i - pixel * c.s.in_channels;
-  T sum = 0;
+  Element sum{};
   for_each_window(c, pixel, [&](std::int64_t output, std::int64_t tap) {
     sum += grad_y[output * c.s.in_channels + channel] * packed[tap * c.s.in_channels + channel];
   });
@@ -61,6 +63,98 @@ struct DepthwiseTerm {
                                  grad_y[output * c.s.in_channels + channel])}};
   }
 };
+
+template <typename Element>
+void depthwise_forward(const CudaQueue& queue, const ConvSizes& c, const Element* x,
+                       const Element* packed, const Element* bias, Element* y) {
+  const Conv2dShape& s = c.s;  // of elements
+  const auto strips = [&](auto width, auto stride) {
+    const Strips all =
+        make_strips(s.batch, c.out_h, (c.out_w + kStrip - 1) / kStrip, s.in_channels);
+    launch(depthwise_forward_strips<width, stride, Element>, all.shape(), stream_of(queue), all,
+           small_sizes_of(s), x, packed, bias, y);
+  };
+  if (with_strip_kernel(s, strips)) return;
+  launch_elements(queue, depthwise_forward_kernel<Element>, c.pixels() * s.in_channels, c, x,
+                  packed, bias, y);
+}
+
+template <typename Element>
+void depthwise_backward_input(const CudaQueue& queue, const ConvSizes& c, const Element* grad_y,
+                              const Element* packed, Element* grad_x) {
+  const Conv2dShape& s = c.s;
+  const auto strips = [&](auto width, auto stride) {
+    const std::int64_t columns = s.in_w + s.pad_w % stride;
+    const Strips all = make_strips(s.batch, s.in_h, (columns + kStrip - 1) / kStrip, s.in_channels);
+    launch(depthwise_backward_input_strips<width, stride, Element>, all.shape(), stream_of(queue),
+           all, small_sizes_of(s), grad_y, packed, grad_x);
+  };
+  if (with_strip_kernel(s, strips)) return;
+  launch_elements(queue, depthwise_backward_input_kernel<Element>, s.input_size(), c, grad_y,
+                  packed, grad_x);
+}
+
+template <typename T>
+const Neighbours<T, 4>* fours(const T* values) {
+  return reinterpret_cast<const Neighbours<T, 4>*>(values);
+}
+template <typename T>
+Neighbours<T, 4>* fours(T* values) {
+  return reinterpret_cast<Neighbours<T, 4>*>(values);
+}
+
+// f(sizes, arrays...) with four channels as one element where all arrays, which may be null, and
+// the sizes allow it.
+template <class F, typename... T>
+void with_wide_elements(const ConvSizes& c, const F& f, T*... arrays) {
+  if (c.s.in_channels % 4 != 0 || !begin_with_neighbours<4>(arrays...)) return f(c, arrays...);
+  f(with_wide_channels(c, 4), fours(arrays)...);
+}
+
+template <int width, int stride, typename T, typename Element, typename Input>
+void sum_tap_rows(const CudaQueue& queue, const ConvSizes& c, const Input& x,
+                  const Element* grad_y, T* packed) {
+  using Term = TapRowTerm<width, stride, T, Element, Input>;
+  // One row of an image is work enough for a thread, eight neighbours are 128 bytes of gradients,
+  // and these blocks run at once on a large GPU.
+  const RowChunks rows = make_row_chunks(c.s.kernel_h, c.s.batch * c.out_h, c.s.in_channels,
+                                         {.blocks = 512, .rows_of_thread = 1, .width = 8});
+  sum_columns<Term::kSums>(queue, rows, Term{small_sizes_of(c.s), x, grad_y},
+                           StoreTapRow<width, Term::kNeighbours, T>{packed});
+}
+
+// What reads four neighbours of an input at once.
+template <typename T>
+Values<Neighbours<T, 4>> wide(const Values<T>& x) {
+  return {fours(x.values)};
+}
+template <typename Code>
+FourActivations<Code> wide(const Activations<Code>& x) {
+  return {x};
+}
+template <typename T>
+const T* array_of(const Values<T>& x) {
+  return x.values;
+}
+template <typename Code>
+const Code* array_of(const Activations<Code>& x) {
+  return x.codes;
+}
+
+template <typename T, typename Input>
+void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
+                               const T* grad_y, T* packed) {
+  const auto strips = [&](auto width, auto stride) {
+    if (c.s.in_channels % 4 == 0 && begin_with_neighbours<4>(array_of(x), grad_y)) {
+      sum_tap_rows<width, stride>(queue, with_wide_channels(c, 4), wide(x), fours(grad_y), packed);
+    } else {
+      sum_tap_rows<width, stride>(queue, c, x, grad_y, packed);
+    }
+  };
+  if (with_strip_kernel(c.s, strips)) return;
+  sum_columns<1>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
+                 DepthwiseTerm<T, Input>{c, x, grad_y}, StoreColumnSums<T>{packed});
+}
 
 // y = patches * w^T, a batch for every group.
 template <typename T>
@@ -120,8 +214,12 @@ void backward_weight_product(const CudaQueue& queue, const ConvSizes& c, const P
 template <typename T>
 void backward_input(const CudaQueue& queue, const ConvSizes& c, const Conv2dBackwardInput<T>& k) {
   if (c.s.is_depthwise()) {
-    return launch_elements(queue, depthwise_backward_input_kernel<T>, c.s.input_size(), c, k.grad_y,
-                           k.w, k.grad_x);
+    return with_wide_elements(
+        c,
+        [&](const ConvSizes& sizes, const auto* grad_y, const auto* packed, auto* grad_x) {
+          depthwise_backward_input(queue, sizes, grad_y, packed, grad_x);
+        },
+        k.grad_y, k.w, k.grad_x);
   }
   if (cudnn_computes(queue, k)) return;
   if (is_pointwise(c.s)) {
@@ -133,13 +231,6 @@ void backward_input(const CudaQueue& queue, const ConvSizes& c, const Conv2dBack
     backward_input_product(queue, c, range, k.grad_y, k.w, patches.data());
     gather<T>(queue, c, range, patches.data(), k.grad_x);
   });
-}
-
-template <typename T, typename Input>
-void depthwise_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Input& x,
-                               const T* grad_y, T* packed) {
-  sum_columns<1>(queue, make_row_chunks(c.taps, c.pixels(), c.s.in_channels),
-                 DepthwiseTerm<T, Input>{c, x, grad_y}, StoreColumnSums<T>{packed});
 }
 
 // x is an argument of for_each_patches().
@@ -196,8 +287,11 @@ void compute(const CudaQueue& queue, const Conv2d<T>& given) {
     const cuda::PackedWeights<T> weights(queue, c);
     k.w = weights.pack(k.w);
     if (k.shape.is_depthwise()) {
-      return cuda::launch_elements(queue, cuda::depthwise_forward_kernel<T>, k.shape.output_size(),
-                                   c, k.x, k.w, k.bias, k.y);
+      return cuda::with_wide_elements(
+          c,
+          [&](const cuda::ConvSizes& sizes, const auto* x, const auto* packed, const auto* bias,
+              auto* y) { cuda::depthwise_forward(queue, sizes, x, packed, bias, y); },
+          k.x, k.w, k.bias, k.y);
     }
     if (!cuda::cudnn_computes(queue, k)) {
       cuda::for_each_patches(queue, c, k.x, [&](const cuda::PixelRange& range, const T* patches) {

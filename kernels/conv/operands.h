@@ -8,41 +8,62 @@
 
 namespace steelyard::kernels::cuda {
 
-// An array's elements as they are.
+// An array's elements as they are. loaded() of an operand is what a thread that reads many elements
+// reads them by.
 template <typename Element>
 struct Values {
   const Element* values;
 
   __device__ Element operator()(std::int64_t i) const { return values[i]; }
+  __device__ Values loaded() const { return *this; }
 };
 
-// What codes with one scale and zero point stand for.
+// What codes stand for, with their scale and zero point in registers: one value, or as an element
+// four neighbours, which begin at a multiple of four bytes.
+template <typename Code>
+struct LoadedActivations {
+  const Code* codes;
+  float scale, zero_point;
+
+  __device__ float operator()(std::int64_t i) const { return value_of(codes[i]); }
+  __device__ Neighbours<float, 4> four(std::int64_t i) const {
+    const Neighbours<Code, 4> read = load<4>(codes + 4 * i);
+    Neighbours<float, 4> values;
+#pragma unroll
+    for (int n = 0; n < 4; ++n) values.of[n] = value_of(read.of[n]);
+    return values;
+  }
+
+ private:
+  __device__ float value_of(Code code) const {
+    return dequantize_code(static_cast<float>(code), zero_point, scale);
+  }
+};
+template <typename Code>
+struct LoadedFours {
+  LoadedActivations<Code> all;
+
+  __device__ Neighbours<float, 4> operator()(std::int64_t i) const { return all.four(i); }
+};
+
+// The same of codes with their scale and zero point in memory.
 template <typename Code>
 struct Activations {
   const Code* codes;
   const float* scale;
   const std::int32_t* zero_point;
 
-  __device__ float operator()(std::int64_t i) const {
-    return dequantize_code(static_cast<float>(codes[i]), static_cast<float>(*zero_point), *scale);
+  __device__ LoadedActivations<Code> loaded() const {
+    return {codes, *scale, static_cast<float>(*zero_point)};
   }
+  __device__ float operator()(std::int64_t i) const { return loaded()(i); }
 };
-
-// Four neighbours of them, which begin at a multiple of four bytes.
 template <typename Code>
 struct FourActivations {
   Activations<Code> all;
 
-  __device__ Neighbours<float, 4> operator()(std::int64_t i) const {
-    const Neighbours<Code, 4> codes = load<4>(all.codes + 4 * i);
-    const float zero_point = static_cast<float>(*all.zero_point);
-    Neighbours<float, 4> values;
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      values.of[n] = dequantize_code(static_cast<float>(codes.of[n]), zero_point, *all.scale);
-    }
-    return values;
-  }
+  __device__ LoadedFours<Code> loaded() const { return {all.loaded()}; }
+  __device__ Neighbours<float, 4> operator()(std::int64_t i) const { return loaded()(i); }
 };
 
 // What codes of weights stand for, `sharers` neighbours having a scale.

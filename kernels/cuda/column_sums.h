@@ -23,16 +23,20 @@ struct RowChunks {
   std::int64_t blocks() const { return batches * chunks * tiles; }
 };
 
-inline RowChunks make_row_chunks(std::int64_t batches, std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kBlocks = CudaQueue::kArrivals;  // what fills a large GPU
-  constexpr std::int64_t kRowsOfThread = 8;               // what pays for a partial sum
-  constexpr std::uint64_t kWidest = 32;                   // a warp reads 32 neighbours
+struct RowChunkLimits {
+  std::int64_t blocks = CudaQueue::kArrivals;  // what fills a large GPU
+  std::int64_t rows_of_thread = 8;             // what pays for a partial sum
+  std::uint64_t width = 32;                    // a warp reads 32 neighbours
+};
+
+inline RowChunks make_row_chunks(std::int64_t batches, std::int64_t rows, std::int64_t columns,
+                                 const RowChunkLimits& limits = {}) {
   const auto width = static_cast<int>(std::min(
-      kWidest, std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, columns)))));
+      limits.width, std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(1, columns)))));
   const std::int64_t tiles = (columns + width - 1) / width;
   const std::int64_t most =
-      std::max<std::int64_t>(1, kBlocks / std::max<std::int64_t>(1, batches * tiles));
-  const std::int64_t least_rows = kRowsOfThread * (kThreads / width);
+      std::max<std::int64_t>(1, limits.blocks / std::max<std::int64_t>(1, batches * tiles));
+  const std::int64_t least_rows = limits.rows_of_thread * (kThreads / width);
   const std::int64_t chunk_rows = std::max(least_rows, (rows + most - 1) / most);
   const std::int64_t chunks = std::max<std::int64_t>(1, (rows + chunk_rows - 1) / chunk_rows);
   return {batches, rows, columns, chunk_rows, chunks, tiles, width};
@@ -83,11 +87,30 @@ struct Sums {
   double of[N];
 };
 template <int N>
-__device__ inline Sums<N> add_lanes(const RowChunks& r, const Sums<N>& sums) {
-  return join_columns(r, sums, [](Sums<N> a, const Sums<N>& b) {
-    for (int n = 0; n < N; ++n) a.of[n] += b.of[n];
-    return a;
-  });
+__device__ inline Sums<N>& operator+=(Sums<N>& a, const Sums<N>& b) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) a.of[n] += b.of[n];
+  return a;
+}
+
+// join_columns() of sums, with the threads' n-th ones side by side: no two of a warp lie in one
+// bank of shared memory.
+template <int N>
+__device__ inline Sums<N> add_lanes(const RowChunks& r, const Sums<N>& mine) {
+  const int thread = static_cast<int>(threadIdx.x);
+  double* shared = shared_memory<double>() + thread;
+#pragma unroll
+  for (int n = 0; n < N; ++n) shared[n * kThreads] = mine.of[n];
+  for (int half = kThreads / 2; half >= r.width; half /= 2) {
+    __syncthreads();
+    if (thread >= half) continue;
+#pragma unroll
+    for (int n = 0; n < N; ++n) shared[n * kThreads] += shared[n * kThreads + half];
+  }
+  Sums<N> sums;
+#pragma unroll
+  for (int n = 0; n < N; ++n) sums.of[n] = shared[n * kThreads];
+  return sums;
 }
 
 // Whether the running block is the last of its columns' chunks, for all of its threads, which call
@@ -97,26 +120,40 @@ __device__ inline bool is_last_chunk(const RowChunks& r, const RowsOfThread& min
   return is_last_block(r.chunks, arrivals + mine.batch * r.tiles + mine.tile);
 }
 
-// The partial sums of a column's chunks lane, lane + lanes(), ...
-__device__ inline double sum_of_chunks(const RowChunks& r, const double* column, int lane) {
-  double sum = 0;
-  read_ahead<8>(
-      lane, r.chunks, r.lanes(), [&](std::int64_t chunk) { return column[chunk * r.columns]; },
-      [&](std::int64_t, double partial) { sum += partial; });
-  return sum;
+// The partial sums of a column's chunks lane, lane + lanes(), ...; sums of one chunk lie `step`
+// apart. About eight are on their way from memory together.
+template <int N>
+__device__ inline Sums<N> sums_of_chunks(const RowChunks& r, const double* column,
+                                         std::int64_t step, int lane) {
+  Sums<N> sums{};
+  read_ahead<(N < 8 ? 8 / N : 1)>(
+      lane, r.chunks, r.lanes(),
+      [&](std::int64_t chunk) {
+        Sums<N> partial;
+#pragma unroll
+        for (int n = 0; n < N; ++n) partial.of[n] = column[n * step + chunk * r.columns];
+        return partial;
+      },
+      [&](std::int64_t, const Sums<N>& partial) { sums += partial; });
+  return sums;
 }
 
 // Adds the N terms term(batch, row, column).of of every element; a term that writes does so in
-// term.store(row, column, terms). Then finish(rows, at, sums) has the sums of column `at` of all
-// batches' columns. Partial sums lie at [n, batch, chunk, column].
+// term.store(row, column, terms); one that is costly adds them itself, in term.add(batch, row,
+// column, sums). Then finish(rows, at, sums) has the sums of column `at` of all batches' columns.
+// Partial sums lie at [n, batch, chunk, column].
 template <int N, typename Term, typename Finish>
 __global__ void __launch_bounds__(kThreads)
     sum_columns_kernel(RowChunks r, Term term, Finish finish, double* partials,
                        std::uint32_t* arrivals) {
   const RowsOfThread mine = rows_of_thread(r);
   Sums<N> sums{};
-  using Terms = std::remove_cvref_t<decltype(term(0, 0, 0))>;
-  if (mine.has_column) {
+  if constexpr (requires { term.add(mine.batch, mine.first, mine.column, sums); }) {
+    for (std::int64_t row = mine.first; row < mine.last && mine.has_column; row += r.lanes()) {
+      term.add(mine.batch, row, mine.column, sums);
+    }
+  } else if (mine.has_column) {
+    using Terms = std::remove_cvref_t<decltype(term(0, 0, 0))>;
     read_ahead<4>(
         mine.first, mine.last, r.lanes(),
         [&](std::int64_t row) { return term(mine.batch, row, mine.column); },
@@ -136,10 +173,10 @@ __global__ void __launch_bounds__(kThreads)
           sums.of[n];
     }
     if (!is_last_chunk(r, mine, arrivals)) return;
-    for (int n = 0; n < N; ++n) {
-      const double* column =
-          partials + (n * r.batches + mine.batch) * r.chunks * r.columns + mine.column;
-      sums.of[n] = mine.has_column ? sum_of_chunks(r, column, mine.lane) : 0;
+    const double* column = partials + mine.batch * r.chunks * r.columns + mine.column;
+    sums = {};
+    if (mine.has_column) {
+      sums = sums_of_chunks<N>(r, column, r.batches * r.chunks * r.columns, mine.lane);
     }
     sums = add_lanes(r, sums);
   }

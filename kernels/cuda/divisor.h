@@ -51,4 +51,38 @@ STEELYARD_HOST_DEVICE inline std::int64_t divide(std::int64_t value, const Divis
   return by.divide(value);
 }
 
+// The same below 2^31, for size and values: a third of the instructions.
+class SmallDivisor {
+ public:
+  explicit SmallDivisor(std::int64_t by) : by_(static_cast<std::int32_t>(by)) {
+    if (by < 1) return;
+    const auto divisor = static_cast<std::uint64_t>(by);
+    shift_ = std::bit_width(divisor - 1);
+    const std::uint64_t rest = (std::uint64_t{1} << shift_) - divisor;
+    factor_ = static_cast<std::uint32_t>((rest << 32) / divisor + 1);
+  }
+
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a size, too.
+  STEELYARD_HOST_DEVICE operator std::int32_t() const { return by_; }
+
+  STEELYARD_HOST_DEVICE std::int32_t divide(std::int32_t value) const {
+    const auto n = static_cast<std::uint32_t>(value);
+#ifdef __CUDA_ARCH__
+    const std::uint32_t high = __umulhi(n, factor_);
+#else
+    const auto high = static_cast<std::uint32_t>(std::uint64_t{n} * factor_ >> 32);
+#endif
+    return static_cast<std::int32_t>((high + n) >> shift_);
+  }
+
+ private:
+  std::int32_t by_;
+  std::uint32_t factor_ = 0;
+  int shift_ = 0;
+};
+
+STEELYARD_HOST_DEVICE inline std::int32_t divide(std::int32_t value, const SmallDivisor& by) {
+  return by.divide(value);
+}
+
 }  // namespace steelyard::kernels::cuda

@@ -14,7 +14,23 @@ struct alignas(sizeof(T) * n) Neighbours {
     for (int i = 0; i < n; ++i) of[i] += other.of[i];
     return *this;
   }
+  __device__ friend Neighbours operator*(const Neighbours& a, const Neighbours& b) {
+    Neighbours product;
+#pragma unroll
+    for (int i = 0; i < n; ++i) product.of[i] = a.of[i] * b.of[i];
+    return product;
+  }
 };
+
+// The i-th of an element, which is a value alone or several neighbours.
+template <typename T>
+__device__ T neighbour(const T& value, int) {
+  return value;
+}
+template <typename T, int n>
+__device__ T neighbour(const Neighbours<T, n>& values, int i) {
+  return values.of[i];
+}
 
 // At an address that is a multiple of their size: see begin_with_neighbours().
 template <int n, typename T>

@@ -12,6 +12,7 @@
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/cuda/windows.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/integer_product/depthwise_strips.h"
 #include "steelyard/kernels/integer_product/terms.h"
 #include "steelyard/kernels/integer_product/window_codes.h"
 
@@ -144,7 +145,7 @@ __global__ void add_parts_kernel(std::int64_t n, Terms t, std::int64_t rows, con
 }
 
 // One output of a convolution whose groups have one channel (depthwise): too few terms for a
-// matrix product.
+// matrix product. Of windows for which depthwise_strips.h has no kernel.
 template <typename Code>
 __global__ void depthwise_kernel(std::int64_t n, cuda::ConvSizes c, IntegerConv2d<Code> k) {
   const std::int64_t i = cuda::element_index();
@@ -210,6 +211,7 @@ void compute(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
   const cuda::ConvSizes c = cuda::sizes_of(k.shape);
   check_terms("integer_conv2d", c.group_columns(), k.largest);
   if (k.shape.output_size() == 0) return;
+  if (cuda::sum_depthwise(queue, k, cuda::StoreAccumulators{k.acc})) return;
   if (c.channels == 1 && k.shape.groups > 1) {
     launch_elements(queue, depthwise_kernel<Code>, k.shape.output_size(), c, k);
   } else if (cuda::are_code_windows(k)) {
@@ -241,6 +243,9 @@ const IntegerConv2d<Code>& as_conv(const IntegerConv2d<Code>& k) {
 
 template <class Product, typename Out>
 void compute(const CudaQueue& queue, const RequantizedProduct<Product, Out>& k) {
+  if constexpr (requires { k.product.shape; }) {
+    if (cuda::sum_depthwise(queue, k.product, cuda::StoreCodes<Out>{k.to})) return;
+  }
   const auto& product = as_conv(k.product);
   const Conv2dShape& s = product.shape;
   if (s.out_channels % 8 != 0 || s.output_size() == 0 || !cuda::are_code_windows(product)) {

@@ -2,6 +2,8 @@
 // the input, which gathers from the windows over it in their order.
 #include "steelyard/kernels/pool/pool.h"
 
+#include <type_traits>
+
 #include "steelyard/kernels/cuda/neighbours.h"
 #include "steelyard/kernels/cuda/run.h"
 #include "steelyard/kernels/cuda/windows.h"
@@ -145,6 +147,14 @@ __global__ void __launch_bounds__(kThreads) window_kernel(std::int64_t parts, Co
   if (part < parts) compute_channels<n>(part * n, p, k);
 }
 
+// Channels of a thread where pixels have a multiple of them.
+template <class K>
+inline constexpr int kMostAtOnce = 8;
+template <>
+inline constexpr int kMostAtOnce<MaxPool<std::int8_t>> = 16;
+template <>
+inline constexpr int kMostAtOnce<MaxPool<std::uint8_t>> = 16;
+
 // Whether n channels can be read and written at once.
 template <int n, typename T>
 bool takes_neighbours(const MaxPool<T>& k) {
@@ -198,12 +208,16 @@ void compute(const CudaQueue& queue, const K& k) {
   std::int64_t elements = k.shape.output_size();
   if constexpr (requires { k.grad_x; }) elements = k.shape.input_size();
   const cuda::ConvSizes sizes = cuda::sizes_of(k.shape);
-  constexpr int kAtOnce = 4;
-  if (k.shape.in_channels % kAtOnce == 0 && cuda::takes_neighbours<kAtOnce>(k)) {
+  // Finding the windows takes a thread longer than a few channels more.
+  const auto launch_with = [&](auto at_once) {
+    constexpr int kAtOnce = decltype(at_once)::value;
+    if (k.shape.in_channels % kAtOnce != 0 || !cuda::takes_neighbours<kAtOnce>(k)) return false;
     cuda::launch_elements(queue, cuda::window_kernel<kAtOnce, K>, elements / kAtOnce, sizes, k);
-  } else {
-    cuda::launch_elements(queue, cuda::window_kernel<1, K>, elements, sizes, k);
-  }
+    return true;
+  };
+  launch_with(std::integral_constant<int, cuda::kMostAtOnce<K>>()) ||
+      launch_with(std::integral_constant<int, 4>()) ||
+      launch_with(std::integral_constant<int, 1>());
 }
 
 template <typename T>

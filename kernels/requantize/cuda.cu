@@ -4,6 +4,7 @@
 #include "steelyard/kernels/cuda/eight.h"
 #include "steelyard/kernels/cuda/range_update.h"
 #include "steelyard/kernels/cuda/run.h"
+#include "steelyard/kernels/requantize/code_spans.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -14,50 +15,17 @@ using cuda::load_span;
 using cuda::Span;
 using cuda::span_of;
 using cuda::store_span;
-
-// The position of a thread in rows of channels, as it moves from element to element.
-struct Column {
-  std::int64_t channels;
-  std::int64_t at;
-
-  __device__ Column(std::int64_t channels_of_row, std::int64_t element)
-      : channels(channels_of_row),
-        at(element - cuda::divide(element, channels_of_row) * channels_of_row) {}
-  __device__ void advance() { at = at + 1 == channels ? 0 : at + 1; }
-};
-
-// Writes the span's codes and, where mask is not null, its bits: element(i, code) sets a code and
-// tells whether it passes.
-template <typename Code, typename Element>
-__device__ void write_codes(const Span& span, Code* codes, std::uint8_t* mask,
-                            const Element& element) {
-  alignas(16) Code y[kEight];
-  unsigned passes = 0;
-#pragma unroll
-  for (int i = 0; i < kEight; ++i) {
-    if (i >= span.count) break;
-    passes |= (element(i, y[i]) ? 1U : 0U) << i;
-  }
-  store_span(y, span.count, codes + span.first);
-  if (mask != nullptr) mask[span.first / kEight] = static_cast<std::uint8_t>(passes);
-}
+using cuda::write_codes;
 
 template <typename Code>
 __device__ void compute_span(const Span& span, const RequantizeAccumulators<Code>& k) {
   const float s = *k.scale;
   const OutputCodes out = output_codes(k.op.activation, s, *k.zero_point, k.range);
-  Column column(k.op.channels, span.first);
+  const std::int64_t row = cuda::divide(span.first, k.op.channels);
+  const cuda::EightChannels channels(k, span.first - row * k.op.channels, s);
   alignas(16) std::int32_t sums[kEight];
   load_span(k.acc + span.first, span.count, sums);
-  write_codes(span, k.codes, k.mask, [&](int i, Code& y) {
-    const std::int32_t sum = with_bias(sums[i], k.bias, column.at);
-    const float real_scale = k.product_scale[column.at];
-    const float code =
-        requantized_code(sum, requantize_multiplier(real_scale, s), out.full.zero_point);
-    y = static_cast<Code>(out.code(code));
-    column.advance();
-    return out.passes(code, dequantize_sum(sum, real_scale));
-  });
+  cuda::write_sums(span, k, out, channels, sums);
 }
 
 template <typename Code>

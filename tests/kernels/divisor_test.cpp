@@ -55,5 +55,30 @@ TEST(Divisor, GivesTheQuotientsOfTheLargestNumbers) {
   EXPECT_EQ(divide(kLargest - 1, Divisor(kLargest)), 0);
 }
 
+TEST(SmallDivisor, GivesTheQuotientsBelowTwoTo31) {
+  constexpr std::int32_t kLargest32 = std::numeric_limits<std::int32_t>::max();
+  const auto expect = [](std::int32_t by, std::int64_t value) {
+    const SmallDivisor divisor(by);
+    EXPECT_EQ(std::int32_t{divisor}, by);
+    for (const std::int64_t n : {value, value / by * by, value / by * by - 1}) {
+      if (n < 0) continue;
+      EXPECT_EQ(divide(static_cast<std::int32_t>(n), divisor), n / by) << n << " / " << by;
+    }
+  };
+  std::mt19937 random(1);
+  for (int i = 0; i < 100000; ++i) {
+    const auto some = [&] { return static_cast<std::int32_t>(random() >> (1 + random() % 31)); };
+    expect(std::max(1, some()), some());
+  }
+  for (int bit = 0; bit < 31; ++bit) {
+    for (const std::int64_t by :
+         {(std::int64_t{1} << bit) - 1, std::int64_t{1} << bit, (std::int64_t{1} << bit) + 1}) {
+      if (by >= 1) expect(static_cast<std::int32_t>(by), kLargest32);
+    }
+  }
+  expect(kLargest32, kLargest32);
+  expect(kLargest32, kLargest32 - 1);
+}
+
 }  // namespace
 }  // namespace steelyard::kernels::cuda
