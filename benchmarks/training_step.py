@@ -77,7 +77,7 @@ def all_commands(model, args):
     if args.before:
         commands |= {name + "_before": [args.before, *command[1:]] for name, command in commands.items()
                      if not is_torch(name)}
-    return commands
+    return {name: command for name, command in commands.items() if name not in args.without.split(",")}
 
 
 def on_gpu(args):
@@ -260,6 +260,7 @@ def arguments():
     parser.add_argument("--device", help="default: cpu; with --size users: cuda")
     parser.add_argument("--budget", type=float, default=math.inf, metavar="SECONDS",
                         help="of --size users: what needs longer is left out, and named in `failed`")
+    parser.add_argument("--without", default="", metavar="NAMES", help="variants to leave out: float_frozen_bn_tf32,...")
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--python", default="/usr/bin/python3", help="one that has torch")
     parser.add_argument("--out")

@@ -34,6 +34,6 @@ using SharedKernels =
                   ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
                   TransposeKernels, WeightCodesKernels, WideCodesKernels>;
 using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels>;
-using AllCudaKernels = JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels>;
+using AllCudaKernels = JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;
 
 }  // namespace steelyard::kernels

@@ -139,9 +139,11 @@ std::vector<Tensor> IntegerProductFunction::backward(const Tensor& grad_output) 
     grad = grad_output;
   }
   if (needs_grad(0)) {
-    const bool is_rounded = grad.dtype() == DType::kBF16 && device.kind != Device::Kind::kCpu;
-    grads[0] =
-        Tensor::empty(inputs()[0]->shape, is_rounded ? DType::kBF16 : DType::kF32, device);
+    // In bf16 for what reads it so: another layer would have it converted.
+    const Function* reader = inputs()[0]->producer.get();
+    const bool is_rounded = grad.dtype() == DType::kBF16 && device.kind != Device::Kind::kCpu &&
+                            reader != nullptr && reader->takes_bf16_gradients();
+    grads[0] = Tensor::empty(inputs()[0]->shape, is_rounded ? DType::kBF16 : DType::kF32, device);
     WeightCodes weight;
     weight.codes = weight_codes();
     weight.qparams = weight_qparams_;

@@ -1,7 +1,11 @@
 #include "steelyard/framework/ops/reduced_axes.h"
 
+#include <algorithm>
+
+#include "steelyard/framework/on_device.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/ops/strided.h"
+#include "steelyard/kernels/pool/pool.h"
 
 namespace steelyard::ops {
 namespace {
@@ -13,6 +17,34 @@ Tensor sum_of_all(const char* op, const Tensor& x) {
     run(x.device(), kernels::SumOfAll<T>{.n = x.size(), .x = x.data<T>(), .y = y.data<T>()});
   });
   return y;
+}
+
+// Whether neighbouring axes of a tensor on a GPU were summed by many threads for each sum.
+bool sum_rows_on_gpu(const char* op, const Tensor& x, const std::vector<bool>& summed,
+                     const Tensor& y) {
+  constexpr std::int64_t kRows = 32;  // fewer are not worth it
+  if (x.device().kind == Device::Kind::kCpu) return false;
+  const auto first = std::find(summed.begin(), summed.end(), true);
+  const auto last = std::find(first, summed.end(), false);
+  if (std::find(last, summed.end(), true) != summed.end()) return false;
+  const auto size = [&](auto from, auto to) {
+    std::int64_t product = 1;
+    for (; from != to; ++from) {
+      product *= x.shape()[static_cast<std::size_t>(from - summed.begin())];
+    }
+    return product;
+  };
+  const std::int64_t rows = size(first, last);
+  if (rows < kRows) return false;
+  visit_floating(x.dtype(), op, [&](auto zero) {
+    using T = decltype(zero);
+    kernels::run(cuda_queue(x.device()), kernels::RowSums<T>{.batch = size(summed.begin(), first),
+                                                             .rows = rows,
+                                                             .columns = size(last, summed.end()),
+                                                             .x = x.data<T>(),
+                                                             .sums = y.data<T>()});
+  });
+  return true;
 }
 
 }  // namespace
@@ -44,6 +76,7 @@ Tensor sum_over(const char* op, const Tensor& x, const std::vector<bool>& summed
   if (shape_size(kept) == 1) return sum_of_all(op, x).reshape(kept);
   const std::vector<std::int64_t> strides = row_major_strides(x.shape());
   Tensor y = Tensor::empty(kept, x.dtype(), x.device());
+  if (sum_rows_on_gpu(op, x, summed, y)) return y;
   const auto at_kept = strided_index(op, kept, strides);
   const auto at_summed = strided_index(op, apart, strides);
   const std::int64_t count = shape_size(apart);

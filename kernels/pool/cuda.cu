@@ -198,6 +198,25 @@ struct StoreMean {
   }
 };
 
+// The same of codes less their zero point, whose sums are integers: exact in double.
+template <typename Code>
+struct PixelCode {
+  IntegerWindowSums<Code> k;
+  std::int64_t pixels;
+
+  __device__ Sums<1> operator()(std::int64_t image, std::int64_t pixel,
+                                std::int64_t channel) const {
+    const Code code = k.x[(image * pixels + pixel) * k.shape.in_channels + channel];
+    return {{static_cast<double>(code - *k.zero_point)}};
+  }
+};
+
+// One window for each image, which is too long for a thread.
+inline bool is_global(const Conv2dShape& s) {
+  return s.kernel_h == s.in_h && s.kernel_w == s.in_w && s.pad_h == 0 && s.pad_w == 0 &&
+         s.in_h * s.in_w >= 64;
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -205,6 +224,14 @@ struct StoreMean {
 template <class K>
 requires requires(const K& k) { k.shape; }
 void compute(const CudaQueue& queue, const K& k) {
+  if constexpr (requires { k.sums; }) {
+    if (cuda::is_global(k.shape)) {
+      const std::int64_t pixels = k.shape.in_h * k.shape.in_w;
+      return cuda::sum_columns<1>(
+          queue, cuda::make_row_chunks(k.shape.batch, pixels, k.shape.in_channels),
+          cuda::PixelCode<std::remove_cvref_t<decltype(*k.x)>>{k, pixels}, cuda::StoreColumnSums<std::int32_t>{k.sums});
+    }
+  }
   std::int64_t elements = k.shape.output_size();
   if constexpr (requires { k.grad_x; }) elements = k.shape.input_size();
   const cuda::ConvSizes sizes = cuda::sizes_of(k.shape);
@@ -226,6 +253,14 @@ void compute(const CudaQueue& queue, const GlobalAveragePool<T>& k) {
                        cuda::PixelTerm<T>{k}, cuda::StoreMean<T>{k.y});
 }
 
+template <typename T>
+void compute(const CudaQueue& queue, const RowSums<T>& k) {
+  cuda::sum_columns<1>(queue, cuda::make_row_chunks(k.batch, k.rows, k.columns),
+                       cuda::PixelTerm<T>{{k.batch, k.rows, k.columns, k.x, nullptr}},
+                       cuda::StoreColumnSums<T>{k.sums});
+}
+
 template struct CudaKernels<PoolKernels>;
+template struct CudaKernels<RowSumsKernels>;
 
 }  // namespace steelyard::kernels

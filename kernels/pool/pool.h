@@ -73,6 +73,15 @@ struct IntegerWindowSums {
   std::int32_t* sums;
 };
 
+// sums[batch, columns] of x[batch, rows, columns], added in double, on a GPU.
+template <typename T>
+struct RowSums {
+  std::int64_t batch, rows, columns;
+  const T* x;
+  T* sums;
+};
+using RowSumsKernels = ForFloats<RowSums>;  // which the CPU has not
+
 using PoolKernels =
     JoinedKernels<ForFloats<MaxPool, MaxPoolBackward, AveragePool, AveragePoolBackward,
                             GlobalAveragePool, GlobalAveragePoolBackward>,
