@@ -34,6 +34,7 @@ using SharedKernels =
                   ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
                   TransposeKernels, WeightCodesKernels, WideCodesKernels>;
 using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels>;
-using AllCudaKernels = JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;
+using AllCudaKernels =
+    JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;
 
 }  // namespace steelyard::kernels

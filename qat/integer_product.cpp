@@ -33,12 +33,13 @@ Tensor summed_gradient(const Tensor& grad_output, const Tensor& mask, const Tens
       using Given = std::remove_cvref_t<decltype(*grad_y)>;
       using Result = std::remove_cvref_t<decltype(*grad_x)>;
       const auto mask_with = [&](const auto& run_there) {
-        run_there(kernels::ApplyMaskAndSum<Given, Result>{.rows = rows,
-                                                          .channels = channels,
-                                                          .mask = mask.data<std::uint8_t>(),
-                                                          .grad_y = grad_y,
-                                                          .grad_x = static_cast<Result*>(grad.raw()),
-                                                          .sums = sums.data<float>()});
+        run_there(
+            kernels::ApplyMaskAndSum<Given, Result>{.rows = rows,
+                                                    .channels = channels,
+                                                    .mask = mask.data<std::uint8_t>(),
+                                                    .grad_y = grad_y,
+                                                    .grad_x = static_cast<Result*>(grad.raw()),
+                                                    .sums = sums.data<float>()});
       };
       if constexpr (std::is_same_v<Given, float>) {
         mask_with([&](const auto& kernel) { run(device, kernel); });

@@ -35,14 +35,13 @@ void codes_backward_input(const kernels::Conv2dShape& shape, const Tensor& grad,
       using Gradient = std::remove_cvref_t<decltype(*grad_y)>;
       using Result = std::remove_cvref_t<decltype(*result)>;
       if constexpr (std::is_same_v<Gradient, kernels::BFloat16> || std::is_same_v<Result, float>) {
-        kernels::run(cuda_queue(grad.device()),
-                     kernels::CodesBackwardInput<Gradient, Result>{
-                         .shape = shape,
-                         .grad_y = grad_y,
-                         .w = weight.codes.data<std::int8_t>(),
-                         .scales = weight.qparams.scale.size(),
-                         .scale = weight.qparams.scale.data<float>(),
-                         .grad_x = static_cast<Result*>(grad_x.raw())});
+        kernels::run(cuda_queue(grad.device()), kernels::CodesBackwardInput<Gradient, Result>{
+                                                    .shape = shape,
+                                                    .grad_y = grad_y,
+                                                    .w = weight.codes.data<std::int8_t>(),
+                                                    .scales = weight.qparams.scale.size(),
+                                                    .scale = weight.qparams.scale.data<float>(),
+                                                    .grad_x = static_cast<Result*>(grad_x.raw())});
       }
     });
   });

@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t i = first; i < end; ++i) y[i] = Rounded<Of>{of}(i);
 }
 
-// y[columns, rows] = the transpose of x[rows, columns], rounded; kSide by kSide elements to a block,
-// whose reads are all on their way before the first is used.
+// y[columns, rows] = the transpose of x[rows, columns], rounded; kSide by kSide elements to a
+// block, whose reads are all on their way before the first is used.
 struct TransposeTiles {
   static constexpr int kSide = 32, kPitch = kSide + 2, kLines = kThreads / kSide;
   std::int64_t rows, columns;
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kSide = TransposeTiles::kSide, kPitch = TransposeTiles::kPitch;
   constexpr int kLines = TransposeTiles::kLines, kOfThread = kSide / kLines;
   auto* const tile = shared_memory<BFloat16>();
-  const auto tile_row = static_cast<std::int64_t>(
-      blockIdx.x / static_cast<unsigned>(t.column_tiles));
+  const auto tile_row =
+      static_cast<std::int64_t>(blockIdx.x / static_cast<unsigned>(t.column_tiles));
   const std::int64_t first_row = tile_row * kSide;
   const std::int64_t first_column = (blockIdx.x - tile_row * t.column_tiles) * kSide;
   const auto across = static_cast<int>(threadIdx.x) % kSide;
@@ -162,7 +162,8 @@ __global__ void __launch_bounds__(kThreads) weight_sums_kernel(std::int64_t n, W
   using Columns = Neighbours<float, kAtOnce>;
   Columns sums{};
   read_ahead<4>(
-      0, k.chunks, 1, [&](std::int64_t chunk) { return load<kAtOnce>(k.sums + chunk * k.size + i); },
+      0, k.chunks, 1,
+      [&](std::int64_t chunk) { return load<kAtOnce>(k.sums + chunk * k.size + i); },
       [&](std::int64_t, const Columns& part) { sums += part; });
   const std::int64_t taps = k.runs.kernel_h * k.runs.kernel_w;
   const std::int64_t first = output * k.runs.channels * taps + element;
@@ -193,11 +194,10 @@ class Bf16Windows {
     const Scratch<BFloat16> packed(queue_, s_.weight_size());
     launch_elements(queue_, pack_kernel<BFloat16, Rounded<Weights>>, s_.weight_size(),
                     WeightOrder(c_), Rounded<Weights>{weights}, packed.data());
-    multiply_windows<BFloat16>(
-        queue_,
-        product(x, packed.data(), s_.in_h, s_.in_w, s_.in_channels, s_.out_channels, s_.out_h(),
-                s_.out_w()),
-        forward_axes(s_), StoreSums<float>{y});
+    multiply_windows<BFloat16>(queue_,
+                               product(x, packed.data(), s_.in_h, s_.in_w, s_.in_channels,
+                                       s_.out_channels, s_.out_h(), s_.out_w()),
+                               forward_axes(s_), StoreSums<float>{y});
   }
 
   // Result is float or BFloat16.
@@ -214,11 +214,10 @@ class Bf16Windows {
                                (columns + TransposeTiles::kSide - 1) / TransposeTiles::kSide};
     launch(transpose_rounded_kernel<Weights>, tiles.shape(), stream_of(queue_), tiles,
            Rounded<Weights>{weights}, packed.data());
-    multiply_windows<BFloat16>(
-        queue_,
-        product(grad_y, packed.data(), s_.out_h(), s_.out_w(), s_.out_channels, s_.in_channels,
-                s_.in_h, s_.in_w),
-        backward_axes(s_), StoreSums<Result>{grad_x});
+    multiply_windows<BFloat16>(queue_,
+                               product(grad_y, packed.data(), s_.out_h(), s_.out_w(),
+                                       s_.out_channels, s_.in_channels, s_.in_h, s_.in_w),
+                               backward_axes(s_), StoreSums<Result>{grad_x});
   }
 
   // Of codes.
@@ -244,7 +243,8 @@ class Bf16Windows {
   // Of values.
   void backward_weight(const BFloat16* x, const BFloat16* grad_y, float* grad_w) const {
     if (!s_.is_matrix_product()) {
-      return add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x}, {nullptr, nullptr, grad_w});
+      return add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x},
+                        {nullptr, nullptr, grad_w});
     }
     multiply_rows(x, grad_y, {nullptr, nullptr, grad_w});
   }
@@ -361,8 +361,8 @@ class Bf16Windows {
                          to.scale, to.mask,    to.added, to.grad_w};
     constexpr int kAtOnce = 4;
     if (s_.in_channels % kAtOnce == 0 && begin_with_neighbours<kAtOnce>(sums, to.grad_w)) {
-      launch(weight_sums_kernel<kAtOnce>, {blocks_for(size / kAtOnce), kThreads},
-             stream_of(queue_), size, all);
+      launch(weight_sums_kernel<kAtOnce>, {blocks_for(size / kAtOnce), kThreads}, stream_of(queue_),
+             size, all);
     } else {
       launch(weight_sums_kernel<1>, {blocks_for(size), kThreads}, stream_of(queue_), size, all);
     }

@@ -75,8 +75,8 @@ struct CodeLine {
   }
 };
 
-// A piece of the run of one row of the kernel in the patch [kernel_h, run] of one of the pixels from
-// `first` on; the padding holds the zero point.
+// A piece of the run of one row of the kernel in the patch [kernel_h, run] of one of the pixels
+// from `first` on; the padding holds the zero point.
 template <typename Code>
 __global__ void __launch_bounds__(kThreads)
     code_patches_kernel(std::int64_t threads, ConvSizes c, std::int64_t first, Divisor kernel_h,
@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(kThreads)
   const WindowPlace window = window_place(c, first + pixel);
   const std::int64_t h = window.top + (run - pixel * kernel_h) * c.s.dilation_h;
   const std::int64_t size = h < 0 || h >= c.s.in_h ? 0 : c.s.in_w * c.s.in_channels;
-  const CodeLine<Code> line{x + (window.image * c.s.in_h + (size == 0 ? 0 : h)) * c.s.in_w *
-                                    c.s.in_channels,
-                            size, static_cast<Code>(*zero_point)};
+  const CodeLine<Code> line{
+      x + (window.image * c.s.in_h + (size == 0 ? 0 : h)) * c.s.in_w * c.s.in_channels, size,
+      static_cast<Code>(*zero_point)};
   reinterpret_cast<uint4*>(patches)[i] =
       line.piece(window.left * c.s.in_channels + (i - run * pieces) * kPatchPiece);
 }

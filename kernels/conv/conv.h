@@ -47,8 +47,8 @@ struct Conv2dBackwardWeight {
 };
 
 // Gradients of a quantized layer, whose kernels dequantize operands as they read them; Gradient is
-// float or BFloat16, on the CPU where reads_bf16_gradients(), Result too. Of weights w with 1 or out_channels
-// scales, on a GPU ...
+// float or BFloat16, on the CPU where reads_bf16_gradients(), Result too. Of weights w with 1 or
+// out_channels scales, on a GPU ...
 template <typename Gradient, typename Result = float>
 struct CodesBackwardInput {
   Conv2dShape shape;
@@ -83,12 +83,12 @@ inline bool reads_bf16_gradients(const CudaQueue &queue, const Conv2dShape &shap
   return queue.precision == MatmulPrecision::kBf16 && !shape.is_depthwise();
 }
 
-using ConvKernels = JoinedKernels<
-    ForFloats<Conv2d, Conv2dBackwardWeight>,
-    KernelList<Conv2dBackwardInput<float>, Conv2dBackwardInput<double>,
-               CodesBackwardWeight<std::int8_t>, CodesBackwardWeight<std::uint8_t>,
-               CodesBackwardWeight<std::int8_t, BFloat16>,
-               CodesBackwardWeight<std::uint8_t, BFloat16>>>;
+using ConvKernels =
+    JoinedKernels<ForFloats<Conv2d, Conv2dBackwardWeight>,
+                  KernelList<Conv2dBackwardInput<float>, Conv2dBackwardInput<double>,
+                             CodesBackwardWeight<std::int8_t>, CodesBackwardWeight<std::uint8_t>,
+                             CodesBackwardWeight<std::int8_t, BFloat16>,
+                             CodesBackwardWeight<std::uint8_t, BFloat16>>>;
 // Those that the CPU has not ...
 using ConvOfCodesKernels = KernelList<CodesBackwardInput<float>, CodesBackwardInput<BFloat16>,
                                       CodesBackwardInput<BFloat16, BFloat16>>;

@@ -112,8 +112,8 @@ void with_wide_elements(const ConvSizes& c, const F& f, T*... arrays) {
 }
 
 template <int width, int stride, typename T, typename Element, typename Input>
-void sum_tap_rows(const CudaQueue& queue, const ConvSizes& c, const Input& x,
-                  const Element* grad_y, T* packed) {
+void sum_tap_rows(const CudaQueue& queue, const ConvSizes& c, const Input& x, const Element* grad_y,
+                  T* packed) {
   using Term = TapRowTerm<width, stride, T, Element, Input>;
   // One row of an image is work enough for a thread, eight neighbours are 128 bytes of gradients,
   // and these blocks run at once on a large GPU.

@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kThreads)
     const Element* from = x + c.input_row(strip.image, h) + strip.channel;
     Element inputs[kStripInputs<kernel_w, stride>];
     load_columns(
-        column * stride - c.pad_w, c.in_w,
-        [&](std::int32_t w) { return from[w * c.channels]; }, inputs);
+        column * stride - c.pad_w, c.in_w, [&](std::int32_t w) { return from[w * c.channels]; },
+        inputs);
     const Element* taps = packed + kh * kernel_w * c.channels + strip.channel;
 #pragma unroll
     for (int kw = 0; kw < kernel_w; ++kw) {
@@ -61,9 +61,8 @@ __global__ void __launch_bounds__(kThreads)
     if (oh * c.stride_h != top || oh >= c.out_h) continue;
     const Element* from = grad_y + c.output_row(strip.image, oh) + strip.channel;
     Element grads[kOutputs];
-    load_columns(
-        (column + c.pad_w) / stride - kBefore, c.out_w,
-        [&](std::int32_t ow) { return from[ow * c.channels]; }, grads);
+    load_columns((column + c.pad_w) / stride - kBefore, c.out_w,
+                 [&](std::int32_t ow) { return from[ow * c.channels]; }, grads);
     const Element* taps = packed + kh * kernel_w * c.channels + strip.channel;
 #pragma unroll
     for (int kw = 0; kw < kernel_w; ++kw) {
@@ -97,8 +96,7 @@ struct TapRowTerm {
                       Sums<kSums>& sums) const {
     const std::int32_t image = divide(static_cast<std::int32_t>(row), c.out_h);
     const std::int32_t oh = static_cast<std::int32_t>(row) - image * c.out_h;
-    const std::int32_t h =
-        oh * c.stride_h - c.pad_h + static_cast<std::int32_t>(kh) * c.dilation_h;
+    const std::int32_t h = oh * c.stride_h - c.pad_h + static_cast<std::int32_t>(kh) * c.dilation_h;
     if (h < 0 || h >= c.in_h) return;
     const std::int64_t inputs = c.input_row(image, h) + channel;
     const Element* grads = grad_y + c.output_row(image, oh) + channel;

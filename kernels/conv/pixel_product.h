@@ -40,7 +40,8 @@ struct CodeEights {
     const float zero =
         8388608.0F + static_cast<float>(*zero_point + (std::is_signed_v<Code> ? 128 : 0));
     const float low = __uint_as_float(__byte_perm(codes, 0x4B000000U, 0x7440U | first)) - zero;
-    const float high = __uint_as_float(__byte_perm(codes, 0x4B000000U, 0x7440U | (first + 1))) - zero;
+    const float high =
+        __uint_as_float(__byte_perm(codes, 0x4B000000U, 0x7440U | (first + 1))) - zero;
     return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632U);
   }
 };
@@ -199,7 +200,8 @@ class PixelTiling {
     // What adding one of a chunk's sums costs, in values that a tile reads.
     constexpr double kValuesOfSum = 8;
     const std::int64_t tiles = std::int64_t{row_tiles_} * column_tiles_;
-    const std::int64_t stages = std::max<std::int64_t>(1, (p.pixels + kPanelTerms - 1) / kPanelTerms);
+    const std::int64_t stages =
+        std::max<std::int64_t>(1, (p.pixels + kPanelTerms - 1) / kPanelTerms);
     const std::int64_t most = std::min(stages, 8 * at_once / tiles + 1);
     for (std::int64_t chunks = 1; chunks <= most; ++chunks) {
       const std::int64_t of_chunk = (stages + chunks - 1) / chunks;

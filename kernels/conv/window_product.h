@@ -103,7 +103,7 @@ struct WindowProduct {
   std::int64_t pixel_bytes;  // of the channels: a multiple of 8
   int kernel_w, taps;        // of the weights
   int outputs;
-  int out_h, out_w;               // of what is written
+  int out_h, out_w;                // of what is written
   const std::int32_t* zero_point;  // of x, what the padding holds; null: 0
 };
 
@@ -128,9 +128,9 @@ struct OutputRows {
 template <class Tile, int kChunk>
 class WindowLoads {
  public:
-  static constexpr int kChunks = 128 / kChunk;            // of a row
-  static constexpr int kPass = kTileThreads / kChunks;    // rows at a time, a multiple of 8
-  static constexpr int kLeft = Tile::kTileRows / kPass;   // rows of a thread
+  static constexpr int kChunks = 128 / kChunk;           // of a row
+  static constexpr int kPass = kTileThreads / kChunks;   // rows at a time, a multiple of 8
+  static constexpr int kLeft = Tile::kTileRows / kPass;  // rows of a thread
   static constexpr int kRight = Tile::kTileColumns / kPass;
 
   __device__ WindowLoads(const WindowProduct& p, const WindowAxis& rows, const WindowAxis& columns,
@@ -138,8 +138,7 @@ class WindowLoads {
       : p_(p), rows_(rows), columns_(columns) {
     const int chunk = static_cast<int>(threadIdx.x) % kChunks;
     const int line = static_cast<int>(threadIdx.x) / kChunks;
-    place_ = place_of_piece(line, chunk * kChunk / kPieceBytes) +
-             chunk * kChunk % kPieceBytes;
+    place_ = place_of_piece(line, chunk * kChunk / kPieceBytes) + chunk * kChunk % kPieceBytes;
 #pragma unroll
     for (int i = 0; i < kLeft; ++i) {
       const std::int64_t pixel = first_pixel + line + i * kPass;
@@ -230,7 +229,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const auto parts = static_cast<unsigned>(axes.row_parts * axes.column_parts);
   const unsigned above = blockIdx.x / static_cast<unsigned>(column_tiles);
   const unsigned part = above % parts;
-  const auto first_column = static_cast<int>(blockIdx.x - above * column_tiles) * Shape::kTileColumns;
+  const auto first_column =
+      static_cast<int>(blockIdx.x - above * column_tiles) * Shape::kTileColumns;
   const WindowAxis& rows = axes.rows[part / axes.column_parts];
   const WindowAxis& columns = axes.columns[part % axes.column_parts];
   const std::int64_t pixels = p.images * rows.outputs * columns.outputs;
@@ -292,8 +292,8 @@ class WindowProductLaunch {
   template <class Tile>
   std::int64_t tiles() const {
     const std::int64_t pixels = axes_.most_pixels(p_.images);
-    return (pixels + Tile::kTileRows - 1) / Tile::kTileRows * axes_.row_parts *
-           axes_.column_parts * column_tiles<Tile>();
+    return (pixels + Tile::kTileRows - 1) / Tile::kTileRows * axes_.row_parts * axes_.column_parts *
+           column_tiles<Tile>();
   }
   template <class Shape>
   std::int64_t cost() const {

@@ -14,8 +14,8 @@ inline constexpr int kTileThreads = 128;
 inline constexpr int kStages = 3;
 inline constexpr int kPieceBytes = 16;  // what a lane names for load_matrices()
 
-// Where a piece of a row of 128 bytes is: eight rows have the same piece in eight different banks of
-// 16 bytes.
+// Where a piece of a row of 128 bytes is: eight rows have the same piece in eight different banks
+// of 16 bytes.
 __device__ inline int place_of_piece(int row, int piece) {
   return row * 128 + (piece ^ (row & 7)) * kPieceBytes;
 }
@@ -128,9 +128,7 @@ struct WarpTile {
 
  private:
   // Of the running warp: two by two of them share the tile.
-  __device__ static int first_row() {
-    return static_cast<int>(threadIdx.x) / 64 * (kTileRows / 2);
-  }
+  __device__ static int first_row() { return static_cast<int>(threadIdx.x) / 64 * (kTileRows / 2); }
   __device__ static int first_column() {
     return static_cast<int>(threadIdx.x) / 32 % 2 * (kTileColumns / 2);
   }

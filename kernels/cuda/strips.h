@@ -1,6 +1,6 @@
 // Strips: a few neighbouring columns of a row of an NHWC array, which a thread computes together:
-// what it reads for one is at hand for the next. Places inside an image have 32 bits, and the widths
-// and strides of common windows are known to the compiler.
+// what it reads for one is at hand for the next. Places inside an image have 32 bits, and the
+// widths and strides of common windows are known to the compiler.
 #pragma once
 
 #include <type_traits>

@@ -2,8 +2,8 @@
 // capability 8.0, a GPU that has them being asked for by has_tensor_cores().
 //
 // Tests replace this header by sums on the host (tests/support/cuda_emulation). Fragments are those
-// of mma.sync (PTX manual, "Matrix fragments"): of lane l, rows l / 4 and l / 4 + 8, the two columns
-// from 2 * (l % 4) on.
+// of mma.sync (PTX manual, "Matrix fragments"): of lane l, rows l / 4 and l / 4 + 8, the two
+// columns from 2 * (l % 4) on.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,7 @@ struct TensorCore<std::uint8_t> {
   __device__ static void multiply_add(Sum (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                       std::uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-    asm(
-        "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -72,8 +71,7 @@ struct TensorCore<std::int8_t> {
   __device__ static void multiply_add(Sum (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                       std::uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-    asm(
-        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -87,8 +85,7 @@ struct TensorCore<BFloat16> {
   __device__ static void multiply_add(Sum (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                       std::uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
-    asm(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -20,40 +20,36 @@ inline constexpr bool kByWarpGroups =
     false;
 #endif
 
-#define STEELYARD_REGISTERS_32                                                                    \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                        \
+#define STEELYARD_REGISTERS_32                                             \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define STEELYARD_REGISTERS_64                                                                    \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                        \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "              \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "              \
+#define STEELYARD_REGISTERS_64                                                       \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define STEELYARD_SUMS_32(letter)                                                                 \
-  letter(sums[0]), letter(sums[1]), letter(sums[2]), letter(sums[3]),                             \
-  letter(sums[4]), letter(sums[5]), letter(sums[6]), letter(sums[7]),                             \
-  letter(sums[8]), letter(sums[9]), letter(sums[10]), letter(sums[11]),                           \
-  letter(sums[12]), letter(sums[13]), letter(sums[14]), letter(sums[15]),                         \
-  letter(sums[16]), letter(sums[17]), letter(sums[18]), letter(sums[19]),                         \
-  letter(sums[20]), letter(sums[21]), letter(sums[22]), letter(sums[23]),                         \
-  letter(sums[24]), letter(sums[25]), letter(sums[26]), letter(sums[27]),                         \
-  letter(sums[28]), letter(sums[29]), letter(sums[30]), letter(sums[31])
-#define STEELYARD_SUMS_64(letter)                                                                 \
-  letter(sums[0]), letter(sums[1]), letter(sums[2]), letter(sums[3]),                             \
-  letter(sums[4]), letter(sums[5]), letter(sums[6]), letter(sums[7]),                             \
-  letter(sums[8]), letter(sums[9]), letter(sums[10]), letter(sums[11]),                           \
-  letter(sums[12]), letter(sums[13]), letter(sums[14]), letter(sums[15]),                         \
-  letter(sums[16]), letter(sums[17]), letter(sums[18]), letter(sums[19]),                         \
-  letter(sums[20]), letter(sums[21]), letter(sums[22]), letter(sums[23]),                         \
-  letter(sums[24]), letter(sums[25]), letter(sums[26]), letter(sums[27]),                         \
-  letter(sums[28]), letter(sums[29]), letter(sums[30]), letter(sums[31]),                         \
-  letter(sums[32]), letter(sums[33]), letter(sums[34]), letter(sums[35]),                         \
-  letter(sums[36]), letter(sums[37]), letter(sums[38]), letter(sums[39]),                         \
-  letter(sums[40]), letter(sums[41]), letter(sums[42]), letter(sums[43]),                         \
-  letter(sums[44]), letter(sums[45]), letter(sums[46]), letter(sums[47]),                         \
-  letter(sums[48]), letter(sums[49]), letter(sums[50]), letter(sums[51]),                         \
-  letter(sums[52]), letter(sums[53]), letter(sums[54]), letter(sums[55]),                         \
-  letter(sums[56]), letter(sums[57]), letter(sums[58]), letter(sums[59]),                         \
-  letter(sums[60]), letter(sums[61]), letter(sums[62]), letter(sums[63])
+#define STEELYARD_SUMS_32(letter)                                                               \
+  letter(sums[0]), letter(sums[1]), letter(sums[2]), letter(sums[3]), letter(sums[4]),          \
+      letter(sums[5]), letter(sums[6]), letter(sums[7]), letter(sums[8]), letter(sums[9]),      \
+      letter(sums[10]), letter(sums[11]), letter(sums[12]), letter(sums[13]), letter(sums[14]), \
+      letter(sums[15]), letter(sums[16]), letter(sums[17]), letter(sums[18]), letter(sums[19]), \
+      letter(sums[20]), letter(sums[21]), letter(sums[22]), letter(sums[23]), letter(sums[24]), \
+      letter(sums[25]), letter(sums[26]), letter(sums[27]), letter(sums[28]), letter(sums[29]), \
+      letter(sums[30]), letter(sums[31])
+#define STEELYARD_SUMS_64(letter)                                                               \
+  letter(sums[0]), letter(sums[1]), letter(sums[2]), letter(sums[3]), letter(sums[4]),          \
+      letter(sums[5]), letter(sums[6]), letter(sums[7]), letter(sums[8]), letter(sums[9]),      \
+      letter(sums[10]), letter(sums[11]), letter(sums[12]), letter(sums[13]), letter(sums[14]), \
+      letter(sums[15]), letter(sums[16]), letter(sums[17]), letter(sums[18]), letter(sums[19]), \
+      letter(sums[20]), letter(sums[21]), letter(sums[22]), letter(sums[23]), letter(sums[24]), \
+      letter(sums[25]), letter(sums[26]), letter(sums[27]), letter(sums[28]), letter(sums[29]), \
+      letter(sums[30]), letter(sums[31]), letter(sums[32]), letter(sums[33]), letter(sums[34]), \
+      letter(sums[35]), letter(sums[36]), letter(sums[37]), letter(sums[38]), letter(sums[39]), \
+      letter(sums[40]), letter(sums[41]), letter(sums[42]), letter(sums[43]), letter(sums[44]), \
+      letter(sums[45]), letter(sums[46]), letter(sums[47]), letter(sums[48]), letter(sums[49]), \
+      letter(sums[50]), letter(sums[51]), letter(sums[52]), letter(sums[53]), letter(sums[54]), \
+      letter(sums[55]), letter(sums[56]), letter(sums[57]), letter(sums[58]), letter(sums[59]), \
+      letter(sums[60]), letter(sums[61]), letter(sums[62]), letter(sums[63])
 
 // How an operand lies in shared memory. kRowsOfTerms: a row of 128 bytes has terms of one sum, rows
 // one after the other. kTermsOfRows, elements of two bytes: a row of 128 bytes has one term of 64
@@ -78,12 +74,12 @@ __device__ inline void multiply_by_group(Sum (&sums)[kColumns / 2], const unsign
                                          const unsigned char* right) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   const std::uint64_t a = operand_descriptor(left), b = operand_descriptor(right);
-#define STEELYARD_MULTIPLY(columns, registers, types, flags, letter)                              \
-  asm volatile(                                                                                   \
-      "{.reg .pred p;\n setp.ne.b32 p, 1, 0;\n"                                                   \
-      "wgmma.mma_async.sync.aligned.m64n" columns types " {" STEELYARD_REGISTERS_##registers      \
-      "}, %" flags ";}\n"                                                                         \
-      : STEELYARD_SUMS_##registers(letter)                                                        \
+#define STEELYARD_MULTIPLY(columns, registers, types, flags, letter)                         \
+  asm volatile(                                                                              \
+      "{.reg .pred p;\n setp.ne.b32 p, 1, 0;\n"                                              \
+      "wgmma.mma_async.sync.aligned.m64n" columns types " {" STEELYARD_REGISTERS_##registers \
+      "}, %" flags ";}\n"                                                                    \
+      : STEELYARD_SUMS_##registers(letter)                                                   \
       : "l"(a), "l"(b))
   if constexpr (std::is_same_v<Operand, std::uint8_t> && kColumns == 128) {
     STEELYARD_MULTIPLY("128k32", 64, ".s32.u8.s8", "64, %65, p", "+r");

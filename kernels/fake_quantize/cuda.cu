@@ -53,10 +53,9 @@ void mask_and_sum(const CudaQueue& queue, const ApplyMaskAndSum<T, Result>& k) {
   const cuda::RowChunkLimits limits =
       kAtOnce == 1 ? cuda::RowChunkLimits{}
                    : cuda::RowChunkLimits{.blocks = 528, .rows_of_thread = 4, .width = 8};
-  cuda::sum_columns<kAtOnce>(
-      queue, cuda::make_row_chunks(1, k.rows, k.channels / kAtOnce, limits),
-      MaskedTerm<kAtOnce, T, Result>{k.channels, k.mask, k.grad_y, k.grad_x},
-      cuda::StoreColumnSums<ComputeType<T>, kAtOnce>{k.sums});
+  cuda::sum_columns<kAtOnce>(queue, cuda::make_row_chunks(1, k.rows, k.channels / kAtOnce, limits),
+                             MaskedTerm<kAtOnce, T, Result>{k.channels, k.mask, k.grad_y, k.grad_x},
+                             cuda::StoreColumnSums<ComputeType<T>, kAtOnce>{k.sums});
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
-// Integer products: codes on tensor cores (window_codes.h), depthwise ones as sums of their own. What
-// neither takes, products in groups and GPUs of before compute capability 8, are products of
-// bfloat16 that are added in float: exact, because operands of at most 8 bits are bfloat16 numbers and every sum is cut into parts that stay below 2^24
-// (docs/numerics.md). Tensor cores align the terms of a sum with the largest one and keep at least
-// 23 bits after its leading bit (Fasi et al., PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909,
-// 2025): so integers below 2^24 lose nothing. The parts are batches of one product; a kernel adds
-// them as int32.
+// Integer products: codes on tensor cores (window_codes.h), depthwise ones as sums of their own.
+// What neither takes, products in groups and GPUs of before compute capability 8, are products of
+// bfloat16 that are added in float: exact, because operands of at most 8 bits are bfloat16 numbers
+// and every sum is cut into parts that stay below 2^24 (docs/numerics.md). Tensor cores align the
+// terms of a sum with the largest one and keep at least 23 bits after its leading bit (Fasi et al.,
+// PeerJ CS 7:e330, 2021; Xie et al., arXiv:2511.10909, 2025): so integers below 2^24 lose nothing.
+// The parts are batches of one product; a kernel adds them as int32.
 #include <algorithm>
 
 #include "steelyard/kernels/cuda/eight.h"

@@ -149,8 +149,8 @@ __device__ void sum_strip(const Strip& strip, const SmallSizes& c, std::int32_t 
 #pragma unroll
         for (int i = 0; i < kStripChannels; ++i) {
           const auto columns = four_columns(pairs[first + 2 * q], pairs[first + 2 * q + 1], i);
-          sums[s][i] = __dp4a(static_cast<int>(columns), static_cast<int>(of_output[q][i]),
-                              sums[s][i]);
+          sums[s][i] =
+              __dp4a(static_cast<int>(columns), static_cast<int>(of_output[q][i]), sums[s][i]);
         }
       }
     }

@@ -57,8 +57,9 @@ static __global__ void __launch_bounds__(kThreads) pack_codes_kernel(PackedCodes
   const std::int64_t row = k.runs.kernel_h * k.runs.run;
   for (std::int64_t i = threadIdx.x; i < row; i += kThreads) {
     const std::int64_t element = k.runs.element(i);
-    k.packed[blockIdx.x * row + i] =
-        element < 0 ? std::int8_t{0} : keeps ? kept[element] : from[element];
+    k.packed[blockIdx.x * row + i] = element < 0 ? std::int8_t{0}
+                                     : keeps     ? kept[element]
+                                                 : from[element];
   }
 }
 
@@ -205,33 +206,31 @@ class CodeWindows {
                                   .zero_point = k_.zero_point};
       return multiply_windows<Code>(queue_, product, forward_axes(s), epilogue(0));
     }
-    for_each_code_patches(
-        queue_, sizes_of(s), k_.x, k_.zero_point,
-        [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
-          const WindowProduct product{.x = patches,
-                                      .w = weights(),
-                                      .images = pixels,
-                                      .in_h = 1,
-                                      .in_w = 1,
-                                      .pixel_bytes = runs_.row(),
-                                      .kernel_w = 1,
-                                      .taps = 1,
-                                      .outputs = static_cast<int>(s.out_channels),
-                                      .out_h = 1,
-                                      .out_w = 1,
-                                      .zero_point = k_.zero_point};
-          const Conv2dShape rows{.batch = pixels, .in_h = 1, .in_w = 1};
-          multiply_windows<Code>(queue_, product, forward_axes(rows), epilogue(first));
-        });
+    for_each_code_patches(queue_, sizes_of(s), k_.x, k_.zero_point,
+                          [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
+                            const WindowProduct product{.x = patches,
+                                                        .w = weights(),
+                                                        .images = pixels,
+                                                        .in_h = 1,
+                                                        .in_w = 1,
+                                                        .pixel_bytes = runs_.row(),
+                                                        .kernel_w = 1,
+                                                        .taps = 1,
+                                                        .outputs = static_cast<int>(s.out_channels),
+                                                        .out_h = 1,
+                                                        .out_w = 1,
+                                                        .zero_point = k_.zero_point};
+                            const Conv2dShape rows{.batch = pixels, .in_h = 1, .in_w = 1};
+                            multiply_windows<Code>(queue_, product, forward_axes(rows),
+                                                   epilogue(first));
+                          });
   }
 
  private:
   // Weights of one tap have the order of reading.
   bool is_packed() const { return has_patches_ || runs_.kernel_h * runs_.kernel_w > 1; }
   const std::int8_t* weights() const { return is_packed() ? packed_.data() : k_.w; }
-  static bool needs_patches(const IntegerConv2d<Code>& k) {
-    return k.shape.in_channels % 8 != 0;
-  }
+  static bool needs_patches(const IntegerConv2d<Code>& k) { return k.shape.in_channels % 8 != 0; }
 
   const CudaQueue& queue_;
   const IntegerConv2d<Code>& k_;

@@ -227,9 +227,10 @@ void compute(const CudaQueue& queue, const K& k) {
   if constexpr (requires { k.sums; }) {
     if (cuda::is_global(k.shape)) {
       const std::int64_t pixels = k.shape.in_h * k.shape.in_w;
-      return cuda::sum_columns<1>(
-          queue, cuda::make_row_chunks(k.shape.batch, pixels, k.shape.in_channels),
-          cuda::PixelCode<std::remove_cvref_t<decltype(*k.x)>>{k, pixels}, cuda::StoreColumnSums<std::int32_t>{k.sums});
+      return cuda::sum_columns<1>(queue,
+                                  cuda::make_row_chunks(k.shape.batch, pixels, k.shape.in_channels),
+                                  cuda::PixelCode<std::remove_cvref_t<decltype(*k.x)>>{k, pixels},
+                                  cuda::StoreColumnSums<std::int32_t>{k.sums});
     }
   }
   std::int64_t elements = k.shape.output_size();

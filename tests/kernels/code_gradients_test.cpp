@@ -140,11 +140,11 @@ void check(const Conv2dShape& s, std::int64_t scales, bool with_mask) {
                                          .mask = with_mask ? mask.get<std::uint8_t>() : nullptr,
                                          .grad_w = grad_w.get<float>()});
     run(queue, CodesBackwardInput<float>{.shape = s,
-                                  .grad_y = grad_y.get<float>(),
-                                  .w = w.get<std::int8_t>(),
-                                  .scales = scales,
-                                  .scale = w_scale.get<float>(),
-                                  .grad_x = grad_x.get<float>()});
+                                         .grad_y = grad_y.get<float>(),
+                                         .w = w.get<std::int8_t>(),
+                                         .scales = scales,
+                                         .scale = w_scale.get<float>(),
+                                         .grad_x = grad_x.get<float>()});
   });
   EXPECT_EQ(grad_w.host<float>(), want_w.host<float>());
   EXPECT_EQ(grad_x.host<float>(), want_x.host<float>());

@@ -36,8 +36,8 @@ const Conv2dShape kConvolutions[] = {
     {2, 7, 10, 3, 16, 5, 3, 2, 1, 2, 0, 1, 1, 1},   {1, 6, 7, 8, 136, 1, 1, 2, 2, 0, 0, 1, 1, 1},
     {1, 16, 15, 72, 72, 3, 3, 1, 1, 1, 1, 1, 1, 1}, {3, 8, 8, 16, 16, 4, 4, 4, 4, 0, 0, 1, 1, 1},
     {1, 12, 9, 8, 8, 3, 2, 2, 3, 2, 1, 2, 3, 1},    {35, 1, 1, 40, 16, 1, 1, 1, 1, 0, 0, 1, 1, 1},
-    {1, 9, 9, 144, 8, 3, 3, 2, 1, 1, 1, 1, 1, 1}, {1, 20, 21, 3, 72, 7, 7, 2, 2, 3, 3, 1, 1, 1},
-    {35, 1, 1, 10, 16, 1, 1, 1, 1, 0, 0, 1, 1, 1}, {2, 11, 40, 1, 8, 2, 5, 1, 1, 0, 4, 3, 1, 1}};
+    {1, 9, 9, 144, 8, 3, 3, 2, 1, 1, 1, 1, 1, 1},   {1, 20, 21, 3, 72, 7, 7, 2, 2, 3, 3, 1, 1, 1},
+    {35, 1, 1, 10, 16, 1, 1, 1, 1, 0, 0, 1, 1, 1},  {2, 11, 40, 1, 8, 2, 5, 1, 1, 0, 4, 3, 1, 1}};
 
 template <typename Code, typename Out>
 void check_requantized(const Conv2dShape& s, std::int32_t z, Activation activation) {
@@ -123,8 +123,8 @@ class Bf16Convolution {
     on_gpu([&](const CudaQueue& given) {
       CudaQueue queue = given;
       queue.precision = MatmulPrecision::kBf16;
-      run(queue, Conv2d<float>{s_, on_x.get<float>(), on_w.get<float>(), nullptr,
-                               of_y.get<float>()});
+      run(queue,
+          Conv2d<float>{s_, on_x.get<float>(), on_w.get<float>(), nullptr, of_y.get<float>()});
       run(queue, Conv2dBackwardInput<float>{s_, on_grad_y.get<float>(), on_w.get<float>(),
                                             of_x.get<float>()});
       run(queue, Conv2dBackwardWeight<float>{s_, on_x.get<float>(), on_grad_y.get<float>(),
@@ -264,9 +264,8 @@ TEST(TensorCoreProducts, MaskedGradientsAreRoundedAndTheirSumsAreNot) {
     const OnDevice narrowed =
         OnDevice::of(std::vector<BFloat16>(static_cast<std::size_t>(n), BFloat16{0x4242}));
     on_gpu([&](const CudaQueue& queue) {
-      run(queue, ApplyMaskAndSum<float>{rows, channels, mask.get<std::uint8_t>(),
-                                        grad.get<float>(), masked.get<float>(),
-                                        want_sums.get<float>()});
+      run(queue, ApplyMaskAndSum<float>{rows, channels, mask.get<std::uint8_t>(), grad.get<float>(),
+                                        masked.get<float>(), want_sums.get<float>()});
       run(queue, ApplyMaskAndSum<float, BFloat16>{rows, channels, mask.get<std::uint8_t>(),
                                                   grad.get<float>(), narrowed.get<BFloat16>(),
                                                   sums.get<float>()});

@@ -1,5 +1,5 @@
-// Training steps on a GPU at the precision of bfloat16: the same codes, and gradients that differ by
-// what rounding their operands does.
+// Training steps on a GPU at the precision of bfloat16: the same codes, and gradients that differ
+// by what rounding their operands does.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -25,7 +25,9 @@ class Shown {
   ~Shown() noexcept(false) { __syncwarp(); }
   Shown(const Shown&) = delete;
   Shown& operator=(const Shown&) = delete;
-  const T& operator[](unsigned lane) const { return all()[threadIdx.x / kWarpSize * kWarpSize + lane]; }
+  const T& operator[](unsigned lane) const {
+    return all()[threadIdx.x / kWarpSize * kWarpSize + lane];
+  }
 
  private:
   static std::array<T, 1024>& all() {
@@ -121,7 +123,8 @@ inline void load_matrices(const void* row, std::uint32_t (&words)[4]) {
   const emulation::Shown<const void*> rows(emulation::require_row(row));
   const unsigned lane = threadIdx.x % emulation::kWarpSize;
   for (unsigned i = 0; i < 4; ++i) {
-    std::memcpy(&words[i], static_cast<const std::byte*>(rows[8 * i + lane / 4]) + 4 * (lane % 4), 4);
+    std::memcpy(&words[i], static_cast<const std::byte*>(rows[8 * i + lane / 4]) + 4 * (lane % 4),
+                4);
   }
 }
 inline void load_transposed(const void* row, std::uint32_t (&words)[4]) {

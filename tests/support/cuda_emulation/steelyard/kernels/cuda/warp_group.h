@@ -1,5 +1,6 @@
 // Stands in for kernels/cuda/warp_group.h when kernel sources are compiled as C++ for tests: tiles
-// of many rows are computed so, small ones by the instructions of a warp. Products are done at once.
+// of many rows are computed so, small ones by the instructions of a warp. Products are done at
+// once.
 #pragma once
 
 #include <array>
@@ -26,7 +27,8 @@ using kernels::cuda::Major;
 // Byte `at` of an operand in shared memory, whose pieces of 16 bytes are permuted by their address.
 inline const std::byte* swizzled(const unsigned char* operand, std::size_t at) {
   const std::byte* base = shared_memory();
-  const auto place = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(operand) - base) + at;
+  const auto place =
+      static_cast<std::size_t>(reinterpret_cast<const std::byte*>(operand) - base) + at;
   return base + (place ^ (place >> 7 & 7) << 4);
 }
 
