@@ -240,13 +240,9 @@ class Bf16Windows {
     }
     add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
   }
-  // Of values.
+  // Of values, where no product of matrices is asked for.
   void backward_weight(const BFloat16* x, const BFloat16* grad_y, float* grad_w) const {
-    if (!s_.is_matrix_product()) {
-      return add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x},
-                        {nullptr, nullptr, grad_w});
-    }
-    multiply_rows(x, grad_y, {nullptr, nullptr, grad_w});
+    add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x}, {nullptr, nullptr, grad_w});
   }
 
  private:
@@ -290,9 +286,6 @@ class Bf16Windows {
   void multiply_rows(const BFloat16* x, const BFloat16* grad_y, const Target& to) const {
     const GemmShape shape{
         .m = s_.out_channels, .n = s_.in_channels, .k = s_.batch, .transpose_a = true};
-    if (to.scale == nullptr && to.mask == nullptr) {
-      return gemm_bf16(queue_, shape, bits(grad_y), bits(x), to.grad_w);
-    }
     const Scratch<float> sums(queue_, s_.weight_size());
     gemm_bf16(queue_, shape, bits(grad_y), bits(x), sums.data());
     add_chunks(1, plain_runs(s_), sums.data(), to);

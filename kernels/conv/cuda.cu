@@ -242,11 +242,18 @@ void dense_backward_weight(const CudaQueue& queue, const ConvSizes& c, const Inp
   });
 }
 
+// Whether a float convolution is computed by windows. Products with pixels are cuBLAS's: rounding
+// them beforehand would cost more memory traffic than it saves.
+bool are_float_windows(const CudaQueue& queue, const Conv2dShape& s, std::int64_t inputs,
+                       std::int64_t outputs) {
+  return !is_pointwise(s) && are_bf16_windows(queue, s, inputs, outputs);
+}
+
 // Whether products of windows computed it, but for the bias.
 template <typename T>
 bool windows_compute(const CudaQueue& queue, const Conv2d<T>& k) {
   if constexpr (std::is_same_v<T, float>) {
-    if (!are_bf16_windows(queue, k.shape, 4, 1)) return false;
+    if (!are_float_windows(queue, k.shape, 4, 1)) return false;
     const Bf16Values x(queue, k.shape.input_size(), k.x);
     Bf16Windows(queue, k.shape).forward(x.data(), Values<float>{k.w}, k.y);
     return true;
@@ -256,7 +263,7 @@ bool windows_compute(const CudaQueue& queue, const Conv2d<T>& k) {
 template <typename T>
 bool windows_compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& k) {
   if constexpr (std::is_same_v<T, float>) {
-    if (!are_bf16_gradients(queue, k.shape, 1)) return false;
+    if (!are_float_windows(queue, k.shape, 1, 8)) return false;
     const Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     Bf16Windows(queue, k.shape).backward_input(grad.data(), Values<float>{k.w}, k.grad_x);
     return true;
@@ -266,7 +273,7 @@ bool windows_compute(const CudaQueue& queue, const Conv2dBackwardInput<T>& k) {
 template <typename T>
 bool windows_compute(const CudaQueue& queue, const Conv2dBackwardWeight<T>& k) {
   if constexpr (std::is_same_v<T, float>) {
-    if (!are_bf16_gradients(queue, k.shape, 8)) return false;
+    if (!are_float_windows(queue, k.shape, 8, 8)) return false;
     const Bf16Values x(queue, k.shape.input_size(), k.x);
     const Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     Bf16Windows(queue, k.shape).backward_weight(x.data(), grad.data(), k.grad_w);
