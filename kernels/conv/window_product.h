@@ -89,7 +89,9 @@ inline WindowAxes backward_axes(const Conv2dShape& s) {
 
 // Whether the kernels below take a convolution's sizes.
 inline bool fits_windows(const Conv2dShape& s) {
-  return s.groups == 1 && s.stride_h <= kLongestStride && s.stride_w <= kLongestStride &&
+  return s.groups == 1 && s.batch * s.in_h * s.in_w <= INT32_MAX &&
+         s.batch * s.out_h() * s.out_w() <= INT32_MAX && s.stride_h <= kLongestStride &&
+         s.stride_w <= kLongestStride &&
          std::max({s.in_h, s.in_w, s.out_h(), s.out_w()}) <= kLargestSide &&
          std::max(s.pad_h + s.dilation_h * s.kernel_h, s.pad_w + s.dilation_w * s.kernel_w) <=
              kLargestSide;

@@ -222,6 +222,37 @@ TEST(TensorCoreProducts, GradientsFromCodes) {
   }
 }
 
+// Whatever stride, padding and dilation have in common.
+TEST(TensorCoreProducts, OfRandomShapes) {
+  std::mt19937 random(7);
+  const auto any = [&](int low, int high) {
+    return std::int64_t{std::uniform_int_distribution<int>(low, high)(random)};
+  };
+  for (int i = 0; i < 40; ++i) {
+    Conv2dShape s{.batch = any(1, 3), .in_h = any(1, 12), .in_w = any(1, 12)};
+    s.in_channels = any(0, 3) == 0 ? any(1, 7) : 8 * any(1, 4);
+    s.out_channels = 8 * any(1, 9);
+    s.kernel_h = any(1, 5);
+    s.kernel_w = any(1, 5);
+    s.stride_h = any(1, 4);
+    s.stride_w = any(1, 4);
+    s.pad_h = any(0, 4);
+    s.pad_w = any(0, 4);
+    s.dilation_h = any(1, 3);
+    s.dilation_w = s.in_channels % 8 == 0 ? any(1, 3) : 1;
+    if (s.in_h + 2 * s.pad_h <= s.dilation_h * (s.kernel_h - 1)) continue;  // no output
+    if (s.in_w + 2 * s.pad_w <= s.dilation_w * (s.kernel_w - 1)) continue;
+    SCOPED_TRACE(::testing::Message()
+                 << s.batch << " x " << s.in_h << " x " << s.in_w << " x " << s.in_channels
+                 << " to " << s.out_channels << ", kernel " << s.kernel_h << " x " << s.kernel_w
+                 << ", stride " << s.stride_h << ' ' << s.stride_w << ", pad " << s.pad_h << ' '
+                 << s.pad_w << ", dilation " << s.dilation_h << ' ' << s.dilation_w);
+    check_requantized<std::uint8_t, std::int8_t>(s, static_cast<std::int32_t>(any(0, 255)),
+                                                 Activation::kRelu);
+    check_code_gradients<std::int8_t>(s, i % 2 == 0, std::int64_t{1} << 28);
+  }
+}
+
 // What has no kernel of tensor cores takes gradients in bf16, too: groups, and outputs that are no
 // multiple of 8.
 TEST(TensorCoreProducts, RoundedGradientsOfOtherShapes) {
