@@ -51,6 +51,10 @@ void gemm_bf16(const CudaQueue &, const GemmShape &, const std::uint16_t *, cons
                float *) {
   cuda_is_absent();
 }
+void gemm_bf16(const CudaQueue &, const GemmShape &, const std::uint16_t *, const std::uint16_t *,
+               std::uint16_t *) {
+  cuda_is_absent();
+}
 
 }  // namespace cuda
 }  // namespace steelyard::kernels
