@@ -357,7 +357,7 @@ TEST(CudaEmulation, LaunchesAreChecked) {
   launch(count_thread, {3, 1024}, nullptr, &count);
   EXPECT_EQ(count, 3072);
   const std::vector<LaunchShape> impossible = {
-      {-1, 64}, {std::int64_t{1} << 31, 64}, {1, 0}, {1, 1025}, {1, 1, 48 * 1024 + 1}};
+      {-1, 64}, {std::int64_t{1} << 31, 64}, {1, 0}, {1, 1025}, {1, 1, 99 * 1024 + 1}};
   for (const LaunchShape& shape : impossible) {
     EXPECT_THROW(launch(count_thread, shape, nullptr, &count), std::logic_error);
   }

@@ -24,6 +24,7 @@
 namespace steelyard::emulation {
 
 Coordinates coordinates;
+std::uint64_t blocks_begun = 0;
 
 namespace {
 
@@ -125,6 +126,7 @@ void Scheduler::run_block() {
   for (Thread& thread : threads_) thread.state = ThreadState::kUnstarted;
   std::fill(warps_.begin(), warps_.end(), 0U);
   exited_ = at_barrier_ = 0;
+  ++blocks_begun;
   draw(order_, random_);
   while (!error_) {
     pass();

@@ -19,6 +19,9 @@ struct Coordinates {
 };
 extern Coordinates coordinates;
 
+// How many blocks have begun to run: the running one's number.
+extern std::uint64_t blocks_begun;
+
 struct Grid {
   std::int64_t blocks = 0;
   int threads = 0;
