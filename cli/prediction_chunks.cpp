@@ -112,6 +112,20 @@ class Bisection {
   std::vector<std::string> faults_;
 };
 
+// The rows that `chosen` gives of the rows that were run, with the faults of those that could not
+// be.
+template <typename Chosen>
+SampleChunk run_rows(const SampleChunk& inputs, const BatchFunction& run, Chosen chosen) {
+  SampleChunk chunk{inputs.faults};
+  if (!inputs.has_rows()) return chunk;
+  Bisection parts(inputs.rows, run);
+  parts.run(0, inputs.rows.dim(0));
+  if (const Tensor rows = chosen(parts); rows.defined())
+    chunk.rows = good_rows(rows, parts.faults());
+  add_faults(chunk.faults, parts.faults());
+  return chunk;
+}
+
 }  // namespace
 
 SampleChunk read_chunk(const SampleSource& source, std::int64_t first, std::int64_t end) {
@@ -133,23 +147,11 @@ SampleChunk read_chunk(const SampleSource& source, std::int64_t first, std::int6
 }
 
 SampleChunk run_on_chunk(const SampleChunk& inputs, const BatchFunction& run) {
-  SampleChunk chunk{inputs.faults};
-  if (!inputs.has_rows()) return chunk;
-  Bisection parts(inputs.rows, run);
-  parts.run(0, inputs.rows.dim(0));
-  if (parts.outputs().defined()) chunk.rows = good_rows(parts.outputs(), parts.faults());
-  add_faults(chunk.faults, parts.faults());
-  return chunk;
+  return run_rows(inputs, run, [](const Bisection& parts) { return parts.outputs(); });
 }
 
 SampleChunk accepted_by(const SampleChunk& inputs, const BatchFunction& run) {
-  SampleChunk chunk{inputs.faults};
-  if (!inputs.has_rows()) return chunk;
-  Bisection parts(inputs.rows, run);
-  parts.run(0, inputs.rows.dim(0));
-  chunk.rows = good_rows(inputs.rows, parts.faults());
-  add_faults(chunk.faults, parts.faults());
-  return chunk;
+  return run_rows(inputs, run, [&](const Bisection&) { return inputs.rows; });
 }
 
 SampleChunk finite_rows(SampleChunk outputs) {
