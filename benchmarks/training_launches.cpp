@@ -10,7 +10,7 @@
 #include <string>
 
 #include "steelyard/framework/on_device.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "tests/support/cuda_emulation/queued_work.h"
@@ -130,7 +130,7 @@ class Steps {
     }
     if (frozen == Frozen::kBatchNorms) {
       for (const NamedModule& entry : experiment_.model().named_modules()) {
-        if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) norm->set_frozen(true);
+        if (auto* norm = dynamic_cast<BatchNorm*>(entry.module)) norm->set_frozen(true);
       }
     }
   }

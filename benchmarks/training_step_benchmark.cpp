@@ -23,7 +23,7 @@
 #include "steelyard/framework/optimizer.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
@@ -78,7 +78,7 @@ class StepTimer {
       model_ = qat::prepare(model_, w4a4_lsq()).model;
     } else if (mode == "float_frozen_bn") {
       for (const NamedModule& entry : model_->named_modules()) {
-        if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) norm->set_frozen(true);
+        if (auto* norm = dynamic_cast<BatchNorm*>(entry.module)) norm->set_frozen(true);
       }
     }
     move_to(*model_, device);

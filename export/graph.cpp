@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 
 #include "steelyard/export/op_info.h"
@@ -115,6 +116,25 @@ Tensor real_weight(const Weights& weights) {
                                  static_cast<float>(weights.zero_point(of)), weights.scales[of]);
   }
   return real;
+}
+
+bool same_elements(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+bool same_weights(const Weights& a, const Weights& b) {
+  return a.product == b.product && a.bits == b.bits && a.scales == b.scales &&
+         a.zero_points == b.zero_points && same_elements(a.bias, b.bias) &&
+         same_elements(a.weight, b.weight);
+}
+
+const std::string& home_of_weights(const Graph& graph, const Node& node) {
+  const auto first = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& other) {
+    return other.weights && same_weights(*other.weights, *node.weights);
+  });
+  return first == graph.nodes.end() ? node.name : first->name;
 }
 
 namespace {

@@ -101,6 +101,10 @@ struct Weights {
   }
 };
 
+// Whether two tensors have the same elements, or are both undefined.
+bool same_elements(const Tensor& a, const Tensor& b);
+bool same_weights(const Weights& a, const Weights& b);
+
 // f32 values of the weights.
 Tensor real_weight(const Weights& weights);
 
@@ -195,6 +199,10 @@ struct Graph {
 inline constexpr const char* kModelKey = "model_sha256";  // in the metadata of files
 
 const char* op_name(Op op);
+
+// The name of the first node with the weights of `node`, under which files have them: a layer that
+// is used at several places has one set of weights.
+const std::string& home_of_weights(const Graph& graph, const Node& node);
 
 // Throws std::invalid_argument naming the node unless indices, shapes, dtypes and parameters fit
 // together: what every reader and the interpreter rely on.

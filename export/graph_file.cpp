@@ -27,8 +27,10 @@ constexpr const char* kVersionKey = "graph_version";
 // softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
 // constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
 // operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes; 9 with
-// sin and the operations after it; 10 with log_softmax. The newest is in op_info.h.
+// sin and the operations after it; 10 with log_softmax; 11 with a tanh of codes and with weights
+// that several nodes have. The newest is in op_info.h.
 constexpr const char* kGraphKey = "graph";
+constexpr const char* kWeightsOfKey = "weights_of";  // the node under whose name they are stored
 
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);
@@ -76,8 +78,10 @@ int version_of(const Graph& graph) {
     int needed = op_info(node.op).graph_version.number;
     if (node.op == Op::kSoftmax && codes && !gives_codes) needed = 4;
     if (node.op == Op::kLeakyRelu && gives_codes) needed = 8;
+    if (node.op == Op::kTanh && gives_codes) needed = 11;
     if (!node.constants.empty() || node.axis != -1) needed = std::max(needed, 5);
     if (is_newer(node)) version = std::max(version, 2);
+    if (node.weights && home_of_weights(graph, node) != node.name) needed = 11;
     version = std::max(version, needed);
   }
   const bool wide = std::any_of(graph.values.begin(), graph.values.end(), is_wide);
@@ -226,7 +230,9 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
       node.constants.push_back({place, take(tensors, constant_name(node.name, place))});
     }
   }
-  if (json.contains("weight_shape")) node.weights = weights_from(json, node.name, tensors);
+  if (json.contains("weight_shape")) {
+    node.weights = weights_from(json, json.value(kWeightsOfKey, node.name), tensors);
+  }
   return node;
 }
 
@@ -319,6 +325,10 @@ Checkpoint contents_of(const Graph& graph) {
       file.tensors.push_back({constant_name(node.name, constant.place), constant.value});
     }
     if (!node.weights) continue;
+    if (const std::string& home = home_of_weights(graph, node); home != node.name) {
+      json["nodes"].back()[kWeightsOfKey] = home;
+      continue;
+    }
     file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
     if (node.weights->has_codes()) {
       file.tensors.push_back(

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <set>
 #include <stdexcept>
 #include <unordered_map>
@@ -279,25 +278,16 @@ std::unordered_map<const GradNode*, int> readers_of(const std::vector<TracedOper
   return readers;
 }
 
-bool same(const Tensor& a, const Tensor& b) {
-  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
-}
-
 bool same_constants(const Node& a, const Node& b) {
   if (a.op != b.op || a.weights.has_value() != b.weights.has_value()) return false;
   const auto same_value = [](const Constant& x, const Constant& y) {
-    return same(x.value, y.value);
+    return same_elements(x.value, y.value);
   };
   if (!std::equal(a.constants.begin(), a.constants.end(), b.constants.begin(), b.constants.end(),
                   same_value)) {
     return false;
   }
-  return !a.weights ||
-         (same(a.weights->weight, b.weights->weight) && same(a.weights->bias, b.weights->bias) &&
-          a.weights->scales == b.weights->scales &&
-          a.weights->zero_points == b.weights->zero_points);
+  return !a.weights || same_weights(*a.weights, *b.weights);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "steelyard/framework/ops/unary.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/conv_transpose2d.h"

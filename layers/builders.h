@@ -10,7 +10,7 @@
 #pragma once
 
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
@@ -64,8 +64,11 @@ inline ModulePtr<ConvTranspose2d> conv_transpose2d(const ConvTranspose2dOptions&
   return make_module<ConvTranspose2d>(options, rng);
 }
 
+inline ModulePtr<BatchNorm1d> batch_norm1d(std::int64_t channels) {
+  return make_module<BatchNorm1d>(BatchNormOptions{.channels = channels});
+}
 inline ModulePtr<BatchNorm2d> batch_norm2d(std::int64_t channels) {
-  return make_module<BatchNorm2d>(BatchNorm2dOptions{.channels = channels});
+  return make_module<BatchNorm2d>(BatchNormOptions{.channels = channels});
 }
 inline ModulePtr<LayerNorm> layer_norm(std::int64_t features) {
   return make_module<LayerNorm>(LayerNormOptions{.features = features});
@@ -100,6 +103,13 @@ inline ModulePtr<MaxPool2d> max_pool2d(std::int64_t size) {
 inline ModulePtr<AvgPool2d> avg_pool2d(std::int64_t size) {
   return make_module<AvgPool2d>(
       AvgPool2dOptions{.geometry = {.kernel = {size, size}, .stride = {size, size}}});
+}
+// Windows of a sequence that do not overlap.
+inline ModulePtr<MaxPool1d> max_pool1d(std::int64_t size) {
+  return make_module<MaxPool1d>(Pool1dGeometry{.kernel = size, .stride = size});
+}
+inline ModulePtr<AvgPool1d> avg_pool1d(std::int64_t size) {
+  return make_module<AvgPool1d>(Pool1dGeometry{.kernel = size, .stride = size});
 }
 inline ModulePtr<GlobalAvgPool> global_avg_pool() { return make_module<GlobalAvgPool>(); }
 

@@ -1,10 +1,8 @@
 #include "steelyard/layers/conv1d.h"
 
-#include <stdexcept>
-
-#include "steelyard/framework/ops/permute.h"
 #include "steelyard/layers/conv_options.h"
 #include "steelyard/layers/init.h"
+#include "steelyard/layers/one_row.h"
 
 namespace steelyard {
 
@@ -19,14 +17,10 @@ Conv1d::Conv1d(const Conv1dOptions& options, Rng& rng) : options_(options) {
 }
 
 Variable Conv1d::forward(const Variable& x, ForwardContext&) {
-  if (x.shape().size() != 3) {
-    throw std::invalid_argument("[Conv1d] expected input [N, L, C], got " +
-                                shape_string(x.shape()));
-  }
-  const Variable row = reshape(x, {x.dim(0), 1, x.dim(1), x.dim(2)});
-  const Variable kernel = reshape(weight_, {weight_.dim(0), weight_.dim(1), 1, weight_.dim(2)});
-  const Variable y = conv2d(row, kernel, bias_, options_.geometry());
-  return reshape(y, {y.dim(0), y.dim(2), y.dim(3)});
+  return on_one_row("Conv1d", x, [&](const Variable& row) {
+    const Variable kernel = reshape(weight_, {weight_.dim(0), weight_.dim(1), 1, weight_.dim(2)});
+    return conv2d(row, kernel, bias_, options_.geometry());
+  });
 }
 
 std::string Conv1d::description() const { return conv_options::described("Conv1d", options_); }

@@ -10,7 +10,15 @@ struct LstmLayerOptions {
   std::int64_t inputs = 0;
   std::int64_t units = 0;
   LstmOptions pass = {};
+  // Whether the outputs of all steps are given, [N, L, units], or those of the last one computed,
+  // [N, units].
+  bool return_sequences = true;
 };
+
+// "LSTM(8, 16, reverse)".
+std::string lstm_text(const LstmLayerOptions& options);
+// Of the outputs of all steps [N, L, units] those that a layer gives.
+Variable steps_of(const Variable& outputs, const LstmLayerOptions& options);
 
 // lstm() (framework/ops/lstm.h) of x [N, L, inputs] in one direction. Parameters weight
 // [4 units, inputs], recurrent_weight [4 units, units] and bias [4 units], uniform in
@@ -18,12 +26,16 @@ struct LstmLayerOptions {
 // first_output and first_cell [units], zero: the state before the first step.
 class LSTM : public Module {
  public:
-  // Throws std::invalid_argument on sizes below 1.
+  // Throws std::invalid_argument on sizes below 1, and on the final cell beside the last output.
   LSTM(const LstmLayerOptions& options, Rng& rng);
 
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "LSTM"; }
   std::string description() const override;
+  const LstmLayerOptions& options() const { return options_; }
+  const Variable& recurrent_weight() const { return parameters_.recurrent; }
+  // Whether the state before the first step is 0.
+  bool begins_at_zero() const;
 
  private:
   LstmLayerOptions options_;

@@ -1,5 +1,7 @@
 #include "steelyard/layers/pooling.h"
 
+#include "steelyard/layers/one_row.h"
+
 namespace steelyard {
 namespace {
 
@@ -8,6 +10,11 @@ std::string geometry_text(const Pool2dGeometry& g) {
     return std::to_string(p[0]) + "x" + std::to_string(p[1]);
   };
   return "kernel " + pair(g.kernel) + ", stride " + pair(g.stride) + ", padding " + pair(g.padding);
+}
+
+std::string geometry_text(const Pool1dGeometry& g) {
+  return "kernel " + std::to_string(g.kernel) + ", stride " + std::to_string(g.stride) +
+         ", padding " + std::to_string(g.padding);
 }
 
 }  // namespace
@@ -25,6 +32,23 @@ std::string AvgPool2d::description() const {
          (options_.count_include_pad ? ")" : ", padding not counted)");
 }
 
-Variable GlobalAvgPool::forward(const Variable& x, ForwardContext&) { return global_avg_pool(x); }
+Variable MaxPool1d::forward(const Variable& x, ForwardContext&) {
+  return on_one_row("MaxPool1d", x,
+                    [&](const Variable& row) { return max_pool2d(row, options_.on_row()); });
+}
+
+std::string MaxPool1d::description() const { return "MaxPool1d(" + geometry_text(options_) + ")"; }
+
+Variable AvgPool1d::forward(const Variable& x, ForwardContext&) {
+  return on_one_row("AvgPool1d", x,
+                    [&](const Variable& row) { return avg_pool2d(row, options_.on_row()); });
+}
+
+std::string AvgPool1d::description() const { return "AvgPool1d(" + geometry_text(options_) + ")"; }
+
+Variable GlobalAvgPool::forward(const Variable& x, ForwardContext&) {
+  if (x.shape().size() != 3) return global_avg_pool(x);
+  return global_avg_pool(reshape(x, {x.dim(0), 1, x.dim(1), x.dim(2)}));
+}
 
 }  // namespace steelyard

@@ -1,4 +1,4 @@
-// Pooling layers over [N, H, W, C].
+// Pooling layers over images [N, H, W, C] and sequences [N, L, C].
 #pragma once
 
 #include "steelyard/framework/module.h"
@@ -39,7 +39,47 @@ class AvgPool2d : public Module {
   AvgPool2dOptions options_;
 };
 
-// The mean over all pixels: [N, H, W, C] -> [N, C].
+// A window of a sequence.
+struct Pool1dGeometry {
+  std::int64_t kernel = 2;
+  std::int64_t stride = 2;
+  std::int64_t padding = 0;  // positions on each side, at most half the kernel
+
+  // Of images of one row.
+  Pool2dGeometry on_row() const {
+    return {.kernel = {1, kernel}, .stride = {1, stride}, .padding = {0, padding}};
+  }
+};
+
+// The maximum of each window of a sequence.
+class MaxPool1d : public Module {
+ public:
+  explicit MaxPool1d(const Pool1dGeometry& options) : options_(options) {}
+
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "MaxPool1d"; }
+  std::string description() const override;
+  const Pool1dGeometry& options() const { return options_; }
+
+ private:
+  Pool1dGeometry options_;
+};
+
+// The mean of each window of a sequence; padded zeros count in the divisor.
+class AvgPool1d : public Module {
+ public:
+  explicit AvgPool1d(const Pool1dGeometry& options) : options_(options) {}
+
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "AvgPool1d"; }
+  std::string description() const override;
+  const Pool1dGeometry& options() const { return options_; }
+
+ private:
+  Pool1dGeometry options_;
+};
+
+// The mean over all pixels or positions: [N, H, W, C] or [N, L, C] -> [N, C].
 class GlobalAvgPool : public Module {
  public:
   Variable forward(const Variable& x, ForwardContext& context) override;

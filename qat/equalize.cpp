@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/qat/module_graph.h"
 
@@ -21,7 +21,7 @@ struct Layer {
   Tensor weight{};  // [O, C/groups, ...]; undefined where the node is no such layer
   Tensor bias{};    // undefined without one
   std::int64_t groups = 1;
-  const BatchNorm2d* norm = nullptr;
+  const BatchNorm* norm = nullptr;
 
   std::int64_t outputs() const { return weight.dim(0); }
   std::int64_t inputs() const { return weight.dim(1) * groups; }
@@ -158,7 +158,7 @@ class PairFinder {
     layer.bias = own_parameter(module, "bias");
     layer.groups = form->groups(module);
     const std::size_t after = next(i);
-    if (after != kNone) layer.norm = as<BatchNorm2d>(nodes_[after]);
+    if (after != kNone) layer.norm = as<BatchNorm>(nodes_[after]);
     return layer;
   }
 

@@ -154,7 +154,7 @@ Variable fold_bias(const Variable& bias, const Variable& gamma, const Variable& 
                 {gamma, beta, bias});
 }
 
-FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNorm2d& norm) {
+FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNorm& norm) {
   const NoGradGuard no_grad;
   const BatchNormState state = norm.state(ForwardContext{});
   return {fold_weight(Variable(weight), norm.weight(), state).value(),

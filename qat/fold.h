@@ -2,7 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/ops/batch_norm.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 
 namespace steelyard::qat {
 
@@ -15,7 +15,7 @@ struct FoldedWeights {
 // eps) from the running statistics, computed in double; `bias` may be undefined. gamma = 0
 // gives a zero channel with bias beta. Source: Jacob et al. 2018, section 3.2. Throws
 // std::invalid_argument when the channels differ.
-FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNorm2d& norm);
+FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNorm& norm);
 
 // The same weight' and bias' on the tape, f32 or f64: gradients reach weight [O, ...], gamma, beta
 // and bias [O] (may be undefined); the running statistics in `state` are constants.

@@ -9,7 +9,7 @@
 
 namespace steelyard::qat {
 
-FoldedNorm::FoldedNorm(std::shared_ptr<BatchNorm2d> norm, BatchNormFold mode)
+FoldedNorm::FoldedNorm(std::shared_ptr<BatchNorm> norm, BatchNormFold mode)
     : norm_(std::move(norm)), mode_(mode) {
   if (mode == BatchNormFold::kFrozen) {
     throw std::invalid_argument("[FoldedNorm] expected a mode that keeps the norm, got frozen");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/qat/qconfig.h"
 
 namespace steelyard::qat {
@@ -32,12 +32,12 @@ class FoldedNorm : public Module {
   static constexpr float kSmallestGamma = 0x1p-10F;
 
   // Throws std::invalid_argument for BatchNormFold::kFrozen, which leaves no norm.
-  FoldedNorm(std::shared_ptr<BatchNorm2d> norm, BatchNormFold mode);
+  FoldedNorm(std::shared_ptr<BatchNorm> norm, BatchNormFold mode);
 
   Variable forward(const Variable& x, ForwardContext&) override { return x; }
   std::string type_name() const override { return "FoldedNorm"; }
 
-  BatchNorm2d& norm() const { return *norm_; }
+  BatchNorm& norm() const { return *norm_; }
   BatchNormFold mode() const { return mode_; }
   // Batch statistics come from the quantized weights, in every mode.
   void set_reestimating(bool on) { reestimating_ = on; }
@@ -57,7 +57,7 @@ class FoldedNorm : public Module {
   bool recovers(const BatchNormState& state) const;
   Tensor safe_gamma() const;
 
-  std::shared_ptr<BatchNorm2d> norm_;
+  std::shared_ptr<BatchNorm> norm_;
   BatchNormFold mode_;
   bool reestimating_ = false;
 };

@@ -170,10 +170,28 @@ void add_error(QuantizationError& error, const FakeQuantize& quantizer,
   }
 }
 
-std::string owner_of_quantizer(const std::string& name) {
+QuantizationError& QuantizationError::operator+=(const QuantizationError& other) {
+  signal += other.signal;
+  noise += other.noise;
+  clipping_noise += other.clipping_noise;
+  elements += other.elements;
+  clipped += other.clipped;
+  return *this;
+}
+
+std::string module_of_quantizer(const std::string& name) {
   const std::size_t dot = name.rfind('.');
   if (dot != std::string::npos) return name.substr(0, dot);
   return name == "input_quantizer" ? "(input)" : "(model)";
+}
+
+std::string owner_of_quantizer(const std::string& name) {
+  const std::string own = name.substr(name.rfind('.') + 1);
+  for (const std::string_view of : {"_weight_quantizer", "_output_quantizer"}) {
+    if (!own.ends_with(of)) continue;
+    return module_of_quantizer(name) + "." + own.substr(0, own.size() - of.size());
+  }
+  return module_of_quantizer(name);
 }
 
 ValueHistogram histogram_of(std::span<const float> values, std::int64_t bins) {

@@ -30,6 +30,7 @@ struct QuantizationError {
   double mean_squared() const;
   // Of all elements; 0 without any.
   double clipped_fraction() const;
+  QuantizationError& operator+=(const QuantizationError& other);  // of more elements
   bool operator==(const QuantizationError&) const = default;
 };
 
@@ -65,6 +66,9 @@ struct MeasuredTensor {
 };
 
 // The path of the module that a quantizer belongs to: "conv1"; "(input)" for the model's input.
+std::string module_of_quantizer(const std::string& name);
+// The same, with the part of the module that it is of if that has several products:
+// "lstm.recurrent" of "lstm.recurrent_weight_quantizer".
 std::string owner_of_quantizer(const std::string& name);
 
 // Runs `batches` >= 1 batches through the model as it stands, in evaluation, and measures every

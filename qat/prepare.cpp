@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/qat/fold.h"
 #include "steelyard/qat/layer_limits.h"
@@ -99,7 +99,8 @@ class Preparer {
     if (node.form == nullptr) return place_other(i);
     switch (node.form->kind) {
       case FormKind::kWeighted:
-        return place_weighted(chain_of(i, /*with_norm=*/true));
+        return place_weighted(node.form->is_linear ? chain_of(i, /*with_norm=*/true)
+                                                   : Chain{.head = i, .last = i});
       case FormKind::kPassesThrough:
         return place_passive(i);
       case FormKind::kComputes:
@@ -117,7 +118,7 @@ class Preparer {
       as = node;
       chain.last = static_cast<std::size_t>(node - nodes_.data());
     };
-    if (const ModuleNode* next = follower(); with_norm && next && as<BatchNorm2d>(*next->slot)) {
+    if (const ModuleNode* next = follower(); with_norm && next && as<BatchNorm>(*next->slot)) {
       take(chain.norm, next);
     }
     if (const ModuleNode* next = follower();
@@ -148,13 +149,17 @@ class Preparer {
     std::string reason;
     const QConfig* target =
         targets_.config_for(node.path, (*node.slot)->type_name(), node.container, reason);
+    if (target != nullptr && node.form->refusal) {
+      reason = node.form->refusal(**node.slot, target->activations.value_or(QuantizerConfig{}));
+      if (!reason.empty()) target = nullptr;
+    }
     if (target == nullptr) {
       add_rows(rows.in_float(reason));
       return finish(chain, {Flow::Kind::kFloat, node.path, {}});
     }
     require_alone(chain.head);
     require_widths(node, *target, in);
-    std::string float_output = only_floats_read(chain.last);
+    std::string float_output = node.form->is_linear ? only_floats_read(chain.last) : "";
     const auto layer = swap_layer(chain, *target, !float_output.empty());
     if (is_dynamic(*target)) {
       require_rows(*layer, *target, node);
@@ -165,11 +170,23 @@ class Preparer {
     add_rows(rows.quantized(*target, layer->bias().defined(),
                             is_dynamic(*target) || layer->has_groups(), bn_fold_,
                             in.kind == Flow::Kind::kQuantized, float_output));
+    add_more_rows(node, *target);
     if (target->activations && float_output.empty()) {
       finish(chain, {Flow::Kind::kQuantized, node.path, target->activations});
     } else {
       finish(chain, {Flow::Kind::kFloat, node.path, {}});
     }
+  }
+
+  void add_more_rows(const ModuleNode& node, const QConfig& target) {
+    const auto add = [&](const std::vector<std::string>& tensors, const auto& config) {
+      if (!config) return;
+      for (const std::string& tensor : tensors) {
+        plan_.rows.push_back(plan_row(node.path, tensor, *config, ""));
+      }
+    };
+    add(node.form->more_weights, target.weights);
+    add(node.form->more_activations, target.activations);
   }
 
   std::shared_ptr<QuantizedLayer> swap_layer(const Chain& chain, const QConfig& target,
@@ -187,7 +204,7 @@ class Preparer {
     if (float_output) request.config.activations.reset();
     require_groups_fit(request.config, by_output_channel(request.weight),
                        targets_.place_of_target() + ": " + node.path);
-    const auto norm = chain.norm != nullptr ? as<BatchNorm2d>(*chain.norm->slot) : nullptr;
+    const auto norm = chain.norm != nullptr ? as<BatchNorm>(*chain.norm->slot) : nullptr;
     const bool drops_norm = norm != nullptr && bn_fold_ == BatchNormFold::kFrozen;
     if (drops_norm) {
       const FoldedWeights folded =

@@ -1,19 +1,10 @@
 #include "steelyard/qat/qat_conv1d.h"
 
-#include <stdexcept>
-
-#include "steelyard/framework/ops/permute.h"
 #include "steelyard/layers/conv_options.h"
+#include "steelyard/layers/one_row.h"
 #include "steelyard/qat/qat_moves.h"
 
 namespace steelyard::qat {
-namespace {
-
-Variable under_shape(const Variable& x, const Shape& shape) {
-  return quantized(x) ? reshape_codes(x, shape) : reshape(x, shape);
-}
-
-}  // namespace
 
 QatConv1d::QatConv1d(const Conv1dOptions& options, const Tensor& weight, const Tensor& bias,
                      const QConfig& config, kernels::Activation activation)
@@ -21,13 +12,9 @@ QatConv1d::QatConv1d(const Conv1dOptions& options, const Tensor& weight, const T
       options_(options) {}
 
 Variable QatConv1d::forward(const Variable& x, ForwardContext& context) {
-  if (x.shape().size() != 3) {
-    throw std::invalid_argument("[QatConv1d] expected input [N, L, C], got " +
-                                shape_string(x.shape()));
-  }
-  const Variable row = under_shape(x, {x.dim(0), 1, x.dim(1), x.dim(2)});
-  const Variable y = QuantizedLayer::forward(row, context);
-  return under_shape(y, {y.dim(0), y.dim(2), y.dim(3)});
+  return on_one_row(
+      "QatConv1d", x, [&](const Variable& row) { return QuantizedLayer::forward(row, context); },
+      under_shape);
 }
 
 std::string QatConv1d::description() const {

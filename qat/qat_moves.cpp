@@ -134,6 +134,14 @@ Variable repeat_codes(const Variable& x, std::int64_t rows, std::int64_t columns
                std::array{axis(rows, x.dim(1)), axis(columns, x.dim(2))}, gradient);
 }
 
+Variable under_shape(const Variable& x, const Shape& shape) {
+  return quantized(x) ? reshape_codes(x, shape) : reshape(x, shape);
+}
+
+Variable part_of(const Variable& x, const std::vector<TakenAxis>& axes) {
+  return quantized(x) ? slice_codes(x, axes) : slice(x, axes);
+}
+
 QuantizedForm permute_form() {
   return form_of<Permute>(
       "Permute", FormKind::kPassesThrough,

@@ -1,7 +1,10 @@
 #include "steelyard/qat/qat_pool.h"
 
+#include "steelyard/layers/one_row.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/qat/code_ops.h"
+#include "steelyard/qat/pass_through.h"
+#include "steelyard/qat/qat_moves.h"
 
 namespace steelyard::qat {
 
@@ -23,8 +26,42 @@ QatGlobalAvgPool::QatGlobalAvgPool(const QuantizerConfig& output)
 }
 
 Variable QatGlobalAvgPool::forward(const Variable& x, ForwardContext& context) {
-  if (quantized(x) && output_->quantizing()) return global_avg_pool_codes(x, *output_, context);
-  return output_->forward(global_avg_pool(x), context);
+  const bool sequence = x.shape().size() == 3;
+  const Variable image = sequence ? under_shape(x, {x.dim(0), 1, x.dim(1), x.dim(2)}) : x;
+  if (quantized(x) && output_->quantizing()) return global_avg_pool_codes(image, *output_, context);
+  return output_->forward(global_avg_pool(image), context);
+}
+
+QatPool1d::QatPool1d(std::string type_name, std::shared_ptr<Module> pool)
+    : type_name_(std::move(type_name)), pool_(std::move(pool)) {
+  register_child("", pool_);
+}
+
+Variable QatPool1d::forward(const Variable& x, ForwardContext& context) {
+  return on_one_row(
+      type_name_, x, [&](const Variable& row) { return pool_->forward(row, context); },
+      under_shape);
+}
+
+QuantizedForm max_pool1d_form() {
+  return form_of<MaxPool1d>(
+      "MaxPool1d", FormKind::kPassesThrough,
+      [](const MaxPool1d& pool, const FormRequest&) -> std::shared_ptr<Module> {
+        return std::make_shared<QatPool1d>("QatMaxPool1d",
+                                           std::make_shared<QatMaxPool2d>(pool.options().on_row()));
+      });
+}
+
+QuantizedForm avg_pool1d_form() {
+  QuantizedForm form = form_of<AvgPool1d>(
+      "AvgPool1d", FormKind::kComputes,
+      [](const AvgPool1d& pool, const FormRequest& request) -> std::shared_ptr<Module> {
+        return std::make_shared<QatPool1d>(
+            "QatAvgPool1d",
+            std::make_shared<QatAvgPool2d>(pool.options().on_row(), request.output));
+      });
+  form.note = "of the integer average";
+  return form;
 }
 
 QuantizedForm avg_pool2d_form() {

@@ -1,4 +1,4 @@
-// Average pooling whose output has a quantizer of its own.
+// Average pooling whose output has a quantizer of its own, and pools of sequences.
 #pragma once
 
 #include "steelyard/framework/ops/pool.h"
@@ -30,6 +30,20 @@ class QatGlobalAvgPool : public Module {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
+// A pool of images on sequences [N, L, C], as images of one row.
+class QatPool1d : public Module {
+ public:
+  QatPool1d(std::string type_name, std::shared_ptr<Module> pool);
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return type_name_; }
+
+ private:
+  std::string type_name_;
+  std::shared_ptr<Module> pool_;
+};
+
+QuantizedForm max_pool1d_form();
+QuantizedForm avg_pool1d_form();
 QuantizedForm avg_pool2d_form();
 QuantizedForm global_avg_pool_form();
 

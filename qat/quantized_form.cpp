@@ -10,6 +10,7 @@
 #include "steelyard/qat/qat_conv2d.h"
 #include "steelyard/qat/qat_conv_transpose2d.h"
 #include "steelyard/qat/qat_linear.h"
+#include "steelyard/qat/qat_lstm.h"
 #include "steelyard/qat/qat_moves.h"
 #include "steelyard/qat/qat_mul.h"
 #include "steelyard/qat/qat_pool.h"
@@ -46,6 +47,8 @@ const QuantizedForms& builtin_forms() {
         wide(conv2d_form()),
         wide(conv1d_form()),
         wide(conv_transpose2d_form()),
+        lstm_form(),
+        passing_factors(wide(max_pool1d_form())),
         passing_factors(wide(max_pool2d_form())),
         passing_factors(wide(flatten_form())),
         passing_factors(wide(dropout_form())),
@@ -54,6 +57,7 @@ const QuantizedForms& builtin_forms() {
         wide(add_form()),
         wide(broadcast_add_form()),
         wide(cat_form()),
+        passing_factors(wide(avg_pool1d_form())),
         passing_factors(wide(avg_pool2d_form())),
         passing_factors(wide(global_avg_pool_form())),
         softmax_form(),

@@ -52,10 +52,15 @@ struct QuantizedForm {
   std::function<std::int64_t(const Module&)> groups{};
   // Of channels multiplied by positive factors it gives the channels multiplied by them.
   bool passes_factors = false;
+  // kWeighted: a linear map, which also computes a batch norm and an activation after it, and whose
+  // output may stay in float.
+  bool is_linear = true;
+  // kWeighted: further tensors with the quantizers of its group, for the plan.
+  std::vector<std::string> more_weights{}, more_activations{};
   // kPassesThrough: what it computes, where the node before it may compute that instead.
   kernels::Activation activation = kernels::Activation::kNone;
-  // kComputes: why this module stays in float although its output would have such a quantizer; ""
-  // where it does not.
+  // kComputes, kWeighted: why this module stays in float although its output would have such a
+  // quantizer; "" where it does not.
   std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};
   // kComputes, kJoins: what the output's quantizer has otherwise than the group's activations.
   std::function<void(QuantizerConfig& output)> output{};

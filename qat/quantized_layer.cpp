@@ -69,25 +69,25 @@ Variable apply_activation(const Variable& x, kernels::Activation activation) {
 
 QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Tensor& weight,
                                const Tensor& bias, kernels::Activation activation,
-                               const QConfig& config)
+                               const QConfig& config, const std::string& prefix)
     : product_(std::move(product)),
       activation_(activation),
       integer_groups_(config.activations.has_value()) {
   validate(config);
-  weight_ = register_parameter("weight", weight);
-  if (bias.defined()) bias_ = register_parameter("bias", bias);
+  weight_ = register_parameter(prefix + "weight", weight);
+  if (bias.defined()) bias_ = register_parameter(prefix + "bias", bias);
   outputs_ = weight_by_output_channel().dim(0);
   ops::require_vector("quantized_layer", "bias", outputs_, bias_);
   if (config.weights) {
     const std::int64_t scales = observers::scale_count(
         config.weights->scheme, outputs_, outputs_ == 0 ? 0 : weight.size() / outputs_);
-    weight_slot_ = &register_child("weight_quantizer",
+    weight_slot_ = &register_child(prefix + "weight_quantizer",
                                    std::make_shared<WeightQuantizer>(*config.weights, scales));
   }
   if (config.activations && config.activations->scheme.dynamic) {
     dynamic_input_ = config.activations->scheme;
   } else if (config.activations) {
-    output_slot_ = &register_child("output_quantizer",
+    output_slot_ = &register_child(prefix + "output_quantizer",
                                    std::make_shared<ActivationQuantizer>(*config.activations));
   }
 }

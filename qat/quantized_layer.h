@@ -1,5 +1,5 @@
-// The base class of QatLinear, QatConv2d, QatConv1d and QatConvTranspose2d: quantized weights,
-// integer product, bias and requantization.
+// The base class of QatLinear, QatConv2d, QatConv1d, QatConvTranspose2d and QatLstm: quantized
+// weights, integer product, bias and requantization.
 #pragma once
 
 #include <functional>
@@ -22,9 +22,11 @@ namespace steelyard::qat {
 // whatever is quantized: the same function up to float rounding.
 class QuantizedLayer : public Module {
  public:
-  // weight [O, ...], or as the product's parameter has it; bias [O] or undefined.
+  // weight [O, ...], or as the product's parameter has it; bias [O] or undefined. `prefix` begins
+  // the names of its parameters and quantizers.
   QuantizedLayer(std::shared_ptr<const Product> product, const Tensor& weight, const Tensor& bias,
-                 kernels::Activation activation, const QConfig& config);
+                 kernels::Activation activation, const QConfig& config,
+                 const std::string& prefix = "");
 
   Variable forward(const Variable& x, ForwardContext& context) override;
 

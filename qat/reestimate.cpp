@@ -15,7 +15,7 @@ class Measuring {
  public:
   explicit Measuring(Module& model) {
     for (const NamedModule& entry : model.named_modules()) {
-      if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) {
+      if (auto* norm = dynamic_cast<BatchNorm*>(entry.module)) {
         norms_.push_back({norm, norm->frozen(), norm->options().momentum});
         norm->set_frozen(false);
       }
@@ -56,7 +56,7 @@ class Measuring {
 
  private:
   struct Norm {
-    BatchNorm2d* norm;
+    BatchNorm* norm;
     bool frozen;
     double momentum;
   };
@@ -98,7 +98,7 @@ void reestimate_batch_norms(Module& model, std::int64_t batches,
 std::int64_t count_batch_norms(Module& model) {
   std::int64_t count = 0;
   for (const NamedModule& entry : model.named_modules()) {
-    if (dynamic_cast<BatchNorm2d*>(entry.module) != nullptr) ++count;
+    if (dynamic_cast<BatchNorm*>(entry.module) != nullptr) ++count;
   }
   return count;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/qat/faults.h"
 
 namespace steelyard::qat {
@@ -60,7 +60,7 @@ void ScheduleCallback::on_epoch_begin(std::int64_t epoch) {
   const auto& freeze = schedule_.freeze_batch_norm;
   if (!freeze && schedule_.trained.everything()) return;
   for (const NamedModule& entry : model_.named_modules()) {
-    if (auto* norm = dynamic_cast<BatchNorm2d*>(entry.module)) {
+    if (auto* norm = dynamic_cast<BatchNorm*>(entry.module)) {
       norm->set_frozen((freeze && epoch >= *freeze) || !schedule_.trained.contain(entry.name));
     }
   }

@@ -1,5 +1,5 @@
-// Sigmoid, SiLU, hardswish, hard sigmoid, GELU, leaky ReLU and affine maps. Of codes: a table with
-// an entry for each of the 256 input codes.
+// Sigmoid, tanh, SiLU, hardswish, hard sigmoid, GELU, leaky ReLU and affine maps. Of codes: a table
+// with an entry for each of the 256 input codes.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -157,6 +157,13 @@ void hardswish_onnx(OnnxNodes& nodes, const Node& node, const std::string& outpu
                            {{"alpha", 1.0F / 6.0F}, {"beta", 0.5F}});
           nodes.onnx().add("Mul", {nodes.input(node), gate}, output);
         });
+}
+
+double hyperbolic_tangent(double x) { return std::tanh(x); }
+
+void tanh_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
+  write(nodes, node, output, hyperbolic_tangent, exact_at_zero(),
+        [&] { nodes.onnx().add("Tanh", {nodes.input(node)}, output); });
 }
 
 double gelu(double x) { return x / 2 * std::erfc(-x / std::sqrt(2.0)); }
@@ -339,6 +346,12 @@ OpInfo sigmoid_op() {
 }
 
 OpInfo silu_op() { return row<silu>(Op::kSilu, {"silu", "quantized_silu"}, 4, silu_onnx); }
+
+OpInfo tanh_op() {
+  OpInfo info = row<hyperbolic_tangent>(Op::kTanh, {"tanh", "quantized_tanh"}, 5, tanh_onnx);
+  info.in_c_header = false;
+  return info;
+}
 
 OpInfo hardswish_op() {
   return row<hardswish>(Op::kHardswish, {"hardswish", "quantized_hardswish"}, 1, hardswish_onnx);

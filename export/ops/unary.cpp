@@ -74,7 +74,6 @@ double exponential(double x) { return std::exp(x); }
 double logarithm(double x) { return std::log(x); }
 double magnitude(double x) { return std::abs(x); }
 double error_function(double x) { return std::erf(x); }
-double hyperbolic_tangent(double x) { return std::tanh(x); }
 double sine(double x) { return std::sin(x); }
 double cosine(double x) { return std::cos(x); }
 double soft_plus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
@@ -103,7 +102,6 @@ OpInfo exp_op() { return row<exponential>(Op::kExp, "exp"); }
 OpInfo log_op() { return row<logarithm>(Op::kLog, "log"); }
 OpInfo abs_op() { return row<magnitude>(Op::kAbs, "abs"); }
 OpInfo erf_op() { return row<error_function>(Op::kErf, "erf"); }
-OpInfo tanh_op() { return row<hyperbolic_tangent>(Op::kTanh, "tanh"); }
 OpInfo sin_op() { return row<sine>(Op::kSin, "sin", 9); }
 OpInfo cos_op() { return row<cosine>(Op::kCos, "cos", 9); }
 OpInfo softplus_op() { return row<soft_plus>(Op::kSoftplus, "softplus", 9); }

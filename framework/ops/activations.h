@@ -16,8 +16,9 @@ inline constexpr OpNames<kernels::ActivationFunction> kActivationNames[] = {
     {kernels::ActivationFunction::kHardSigmoid, "hard_sigmoid", "HardSigmoid"},
     {kernels::ActivationFunction::kAffine, "affine", "Affine"},
     {kernels::ActivationFunction::kLeakyRelu, "leaky_relu", "LeakyReLU"},
+    {kernels::ActivationFunction::kTanh, "tanh", "Tanh"},
 };
-static_assert(has_every_value(kActivationNames, kernels::ActivationFunction::kLeakyRelu));
+static_assert(has_every_value(kActivationNames, kernels::ActivationFunction::kTanh));
 
 // 1 / (1 + exp(-x)).
 Variable sigmoid(const Variable& x);

@@ -18,7 +18,8 @@ enum class ActivationFunction {
   kHardswish,    // x * min(max(x + 3, 0), 6) / 6 (Howard et al., arXiv:1905.02244)
   kHardSigmoid,  // min(max(slope * x + offset, 0), 1)
   kAffine,       // slope * x + offset
-  kLeakyRelu     // x above 0, else slope * x
+  kLeakyRelu,    // x above 0, else slope * x
+  kTanh
 };
 
 // The line of a hard sigmoid, an affine map or, without offset, a leaky ReLU.
@@ -78,6 +79,8 @@ STEELYARD_HOST_DEVICE inline T activation_value(ActivationFunction activation, T
       return T(ramp.slope) * x + T(ramp.offset);
     case ActivationFunction::kLeakyRelu:
       return x > T(0) ? x : T(ramp.slope) * x;
+    case ActivationFunction::kTanh:
+      return std::tanh(x);
     case ActivationFunction::kHardswish:
       break;
   }
@@ -112,6 +115,10 @@ STEELYARD_HOST_DEVICE inline T activation_slope(ActivationFunction activation, T
       return T(ramp.slope);
     case ActivationFunction::kLeakyRelu:
       return x > T(0) ? T(1) : T(ramp.slope);
+    case ActivationFunction::kTanh: {
+      const T y = std::tanh(x);
+      return T(1) - y * y;
+    }
     case ActivationFunction::kHardswish:
       break;
   }
@@ -122,7 +129,7 @@ STEELYARD_HOST_DEVICE inline T activation_slope(ActivationFunction activation, T
 template <typename T>
 struct Activate {
   static constexpr std::int64_t kGrain = 2048;
-  static constexpr ActivationFunction kLastFunction = ActivationFunction::kLeakyRelu;
+  static constexpr ActivationFunction kLastFunction = ActivationFunction::kTanh;
   std::int64_t n;
   ActivationFunction function;
   const T* x;
@@ -138,7 +145,7 @@ struct Activate {
 template <typename T>
 struct ActivateBackward {
   static constexpr std::int64_t kGrain = 2048;
-  static constexpr ActivationFunction kLastFunction = ActivationFunction::kLeakyRelu;
+  static constexpr ActivationFunction kLastFunction = ActivationFunction::kTanh;
   std::int64_t n;
   ActivationFunction function;
   const T *x, *grad_y;
@@ -184,6 +191,11 @@ STEELYARD_HOST_DEVICE inline double exact_sigmoid(double x) {
   const double e = exp_of_negative(x < 0 ? x : -x);
   return x < 0 ? e / (1 + e) : 1 / (1 + e);
 }
+STEELYARD_HOST_DEVICE inline double exact_tanh(double x) {
+  const double e = exp_of_negative(x < 0 ? 2 * x : -2 * x);
+  const double y = (1 - e) / (1 + e);
+  return x < 0 ? -y : y;
+}
 STEELYARD_HOST_DEVICE inline double exact_normal_density(double x) {
   return exp_of_negative(-0.5 * x * x) *
          (std::numbers::inv_sqrtpi_v<double> / std::numbers::sqrt2_v<double>);
@@ -212,6 +224,7 @@ STEELYARD_HOST_DEVICE inline float exact_activation(ActivationFunction activatio
                                                     const Ramp& ramp = {}) {
   const auto v = static_cast<double>(x);
   if (activation == ActivationFunction::kSigmoid) return static_cast<float>(exact_sigmoid(v));
+  if (activation == ActivationFunction::kTanh) return static_cast<float>(exact_tanh(v));
   if (activation == ActivationFunction::kSilu) return static_cast<float>(v * exact_sigmoid(v));
   if (activation == ActivationFunction::kGelu) return static_cast<float>(v * exact_normal_cdf(v));
   if (activation == ActivationFunction::kTanhGelu) {  // (1 + tanh(u)) / 2 = sigmoid(2 u)
@@ -224,6 +237,9 @@ STEELYARD_HOST_DEVICE inline float exact_slope(ActivationFunction activation, fl
   const auto v = static_cast<double>(x);
   const double s = exact_sigmoid(v);
   if (activation == ActivationFunction::kSigmoid) return static_cast<float>(s * (1 - s));
+  if (activation == ActivationFunction::kTanh) {
+    return static_cast<float>((1 - exact_tanh(v)) * (1 + exact_tanh(v)));
+  }
   if (activation == ActivationFunction::kSilu) return static_cast<float>(s * (1 + v * (1 - s)));
   if (activation == ActivationFunction::kGelu) {
     return static_cast<float>(exact_normal_cdf(v) + v * exact_normal_density(v));

@@ -4,7 +4,7 @@
 
 #include "steelyard/layers/activation_words.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
@@ -12,10 +12,13 @@
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
+#include "steelyard/layers/input_part.h"
 #include "steelyard/layers/layer_norm.h"
 #include "steelyard/layers/linear.h"
+#include "steelyard/layers/lstm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/residual.h"
+#include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/models/models.h"
 
 namespace steelyard {
@@ -28,6 +31,20 @@ std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec
   options.in_features = spec.features();
   require_weights(spec, options.in_features, options.out_features);
   return std::make_shared<Linear>(options, rng);
+}
+
+// A layer of sequences [length, channels].
+void require_sequence(const LayerSpec& spec) {
+  if (spec.input_shape().size() == 2) return;
+  spec.fail(spec.text("type") + " expects a sequence [length, channels] of floats, got " +
+            shape_string(spec.input_shape()));
+}
+
+std::shared_ptr<Module> make_lstm(LstmLayerOptions options, const LayerSpec& spec, Rng& rng) {
+  require_sequence(spec);
+  options.inputs = spec.input_shape().back();
+  require_weights(spec, options.inputs + options.units, 4 * options.units);
+  return std::make_shared<LSTM>(options, rng);
 }
 
 void require_groups(const LayerSpec& spec, std::int64_t in, std::int64_t out, std::int64_t groups) {
@@ -46,10 +63,7 @@ std::shared_ptr<Module> make_conv2d(Conv2dOptions options, const LayerSpec& spec
 }
 
 std::shared_ptr<Module> make_conv1d(Conv1dOptions options, const LayerSpec& spec, Rng& rng) {
-  if (spec.input_shape().size() != 2) {
-    spec.fail("Conv1d expects a sequence [length, channels] of floats, got " +
-              shape_string(spec.input_shape()));
-  }
+  require_sequence(spec);
   options.in_channels = spec.input_shape().back();
   require_groups(spec, options.in_channels, options.out_channels, options.groups);
   require_weights(spec, options.in_channels / options.groups * options.out_channels,
@@ -74,6 +88,18 @@ struct PoolSpec {
   Pool2dGeometry on(const LayerSpec& spec) const {
     spec.channels();
     Pool2dGeometry resolved = geometry;
+    resolved.stride = stride.value_or(geometry.kernel);
+    return resolved;
+  }
+};
+
+struct Pool1dSpec {
+  Pool1dGeometry geometry;
+  std::optional<std::int64_t> stride;
+
+  Pool1dGeometry on(const LayerSpec& spec) const {
+    require_sequence(spec);
+    Pool1dGeometry resolved = geometry;
     resolved.stride = stride.value_or(geometry.kernel);
     return resolved;
   }
@@ -107,6 +133,30 @@ std::shared_ptr<Module> make_concat(ConcatSpec options, const LayerSpec& spec, R
     branches.push_back(spec.build_layers(branch, rng).module);
   }
   return std::make_shared<Concat>(branches);
+}
+
+struct InputPartSpec {
+  std::string input;
+};
+
+std::shared_ptr<Module> make_input_part(InputPartSpec options, const LayerSpec& spec, Rng&) {
+  const std::vector<NamedInput>& parts = spec.input_parts();
+  if (parts.empty()) {
+    spec.fail(
+        "InputPart reads one of the inputs that data.inputs lists: expected it to be the first "
+        "layer of the model or of a branch of its first layer");
+  }
+  std::int64_t first = 0;
+  std::string names;
+  for (const NamedInput& part : parts) {
+    if (part.name == options.input) {
+      return std::make_shared<InputPart>(SamplePart{first, part.shape});
+    }
+    first += shape_size(part.shape);
+    names += (names.empty() ? "" : ", ") + part.name;
+  }
+  fail_at(spec.at("input").place, "expected one of the inputs of data.inputs (" + names +
+                                      "), got " + quote_for_message(options.input));
 }
 
 struct SequentialSpec {
@@ -177,6 +227,18 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .within(1, kMaxSize),
        key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default()},
       make_conv1d);
+  registry.add_layer<LstmLayerOptions>(
+      "LSTM", "long short-term memory over the steps of a sequence [length, channels]",
+      {key("units", "outputs of a step", &LstmLayerOptions::units).required().within(1, kMaxSize),
+       key("reverse", "whether it begins at the sequence's end", &LstmLayerOptions::pass,
+           &LstmOptions::reverse)
+           .by_default(),
+       key("return_sequences",
+           "whether it gives the outputs of all steps, a sequence, or the last one computed, flat "
+           "features",
+           &LstmLayerOptions::return_sequences)
+           .by_default()},
+      make_lstm);
   registry.add_layer<ConvTranspose2dOptions>(
       "ConvTranspose2d", "transposed two-dimensional convolution",
       {key("out_channels", "outputs", &ConvTranspose2dOptions::out_channels)
@@ -208,7 +270,17 @@ void add_layers_with_weights(ModelRegistry& registry) {
       make_conv_transpose2d);
   registry.add_layer(
       "BatchNorm2d", "batch normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
-        return std::make_shared<BatchNorm2d>(BatchNorm2dOptions{.channels = spec.channels()});
+        return std::make_shared<BatchNorm2d>(BatchNormOptions{.channels = spec.channels()});
+      });
+  registry.add_layer(
+      "BatchNorm1d", "batch normalization of each channel of a sequence, or of each feature", {},
+      [](const LayerSpec& spec, Rng&) {
+        if (spec.is_image()) {
+          spec.fail("BatchNorm1d expects a sequence [length, channels] or flat features, got " +
+                    shape_string(spec.input_shape()));
+        }
+        return std::make_shared<BatchNorm1d>(
+            BatchNormOptions{.channels = spec.input_shape().back()});
       });
   registry.add_layer(
       "LayerNorm", "normalization over the channels or features", {},
@@ -237,7 +309,28 @@ void add_pools(ModelRegistry& registry) {
       [](PoolSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
         return std::make_shared<AvgPool2d>(AvgPool2dOptions{.geometry = pool.on(spec)});
       });
-  registry.add_layer("GlobalAvgPool", "mean of each channel: an image becomes flat features", {},
+  const std::vector<Row<Pool1dSpec>> rows_1d{
+      key("kernel_size", "length of the window", &Pool1dSpec::geometry, &Pool1dGeometry::kernel)
+          .required()
+          .within(1, kMaxExtent),
+      key("stride", "distance between windows; absent: kernel_size", &Pool1dSpec::stride)
+          .within(1, kMaxExtent),
+      key("padding", "positions added on each side", &Pool1dSpec::geometry,
+          &Pool1dGeometry::padding)
+          .by_default()
+          .within(0, kMaxExtent)};
+  registry.add_layer<Pool1dSpec>(
+      "MaxPool1d", "largest value of each window of a sequence", rows_1d,
+      [](Pool1dSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<MaxPool1d>(pool.on(spec));
+      });
+  registry.add_layer<Pool1dSpec>(
+      "AvgPool1d", "mean of each window of a sequence, padding counted", rows_1d,
+      [](Pool1dSpec pool, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<AvgPool1d>(pool.on(spec));
+      });
+  registry.add_layer("GlobalAvgPool",
+                     "mean of each channel: an image or a sequence becomes flat features", {},
                      make_plain<GlobalAvgPool>);
 }
 
@@ -301,6 +394,11 @@ void add_layers(ModelRegistry& registry) {
         return std::make_shared<Dropout>(options.probability);
       });
   add_containers(registry);
+  registry.add_layer<InputPartSpec>(
+      "InputPart",
+      "one of the inputs of samples that have several (`data.inputs`); the first layer of a branch",
+      {key("input", "the name in `data.inputs`", &InputPartSpec::input).required()},
+      make_input_part);
 }
 
 }  // namespace steelyard

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/recipes/models/model_registry.h"

@@ -31,23 +31,23 @@ Shape shape_after(Module& module, Shape input_shape) {
 }  // namespace
 
 std::int64_t LayerSpec::features() const {
-  if (input_shape_.size() != 1) {
-    fail(text("type") + " expected flat features, got an input of " + shape_string(input_shape_) +
+  if (input_shape().size() != 1) {
+    fail(text("type") + " expected flat features, got an input of " + shape_string(input_shape()) +
          " (put Flatten or GlobalAvgPool before it)");
   }
-  return input_shape_[0];
+  return input_shape()[0];
 }
 
 std::int64_t LayerSpec::channels() const {
   if (!is_image()) {
     fail(text("type") + " expected an image [height, width, channels], got an input of " +
-         shape_string(input_shape_));
+         shape_string(input_shape()));
   }
-  return input_shape_[2];
+  return input_shape()[2];
 }
 
 BuiltModule LayerSpec::build_layers(const YamlNode& list, Rng& rng) const {
-  return build_layer_list(list, *registry_, input_shape_, classes_, rng);
+  return build_layer_list(list, *registry_, input_, classes_, rng);
 }
 
 ModelRegistry::ModelRegistry()
@@ -183,13 +183,12 @@ BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rn
   }
 }
 
-BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
-                             const Shape& input_shape, std::int64_t classes, Rng& rng) {
+BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry, LayerInput input,
+                             std::int64_t classes, Rng& rng) {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules;
   std::map<std::string, std::string> places;  // of the layers' names
-  Shape shape = input_shape;
   for (std::size_t i = 0; i < list.items.size(); ++i) {
-    const LayerSpec spec(list.items[i], registry, shape, classes);
+    const LayerSpec spec(list.items[i], registry, input, classes);
     const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
     const auto [earlier, added] = places.emplace(name, list.items[i].place);
     if (!added) {
@@ -198,9 +197,9 @@ BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry
     }
     BuiltModule built = build_module(registry.layer(spec.text("type")), spec, rng);
     modules.emplace_back(name, std::move(built.module));
-    shape = std::move(built.output_shape);
+    input = {std::move(built.output_shape)};
   }
-  return {std::make_shared<Sequential>(std::move(modules)), shape};
+  return {std::make_shared<Sequential>(std::move(modules)), input.shape};
 }
 
 }  // namespace steelyard

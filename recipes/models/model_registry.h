@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/rng.h"
 #include "steelyard/recipes/language/option_rows.h"
@@ -25,6 +26,13 @@ struct ModelSpec {
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h
 };
 
+// The value that a layer takes, without the batch.
+struct LayerInput {
+  Shape shape;  // {features}, {length, channels} or {height, width, channels}
+  // Of the samples themselves: the inputs that they consist of, if they have several.
+  std::vector<NamedInput> parts = {};
+};
+
 // A module and the shape that it gives, without the batch.
 struct BuiltModule {
   std::shared_ptr<Module> module;
@@ -35,18 +43,15 @@ struct BuiltModule {
 // input.
 class LayerSpec : public OptionReader {
  public:
-  LayerSpec(const YamlNode& resolved, const ModelRegistry& registry, Shape input_shape,
+  LayerSpec(const YamlNode& resolved, const ModelRegistry& registry, LayerInput input,
             std::int64_t classes)
-      : OptionReader(resolved),
-        registry_(&registry),
-        input_shape_(std::move(input_shape)),
-        classes_(classes) {}
+      : OptionReader(resolved), registry_(&registry), input_(std::move(input)), classes_(classes) {}
 
-  // Without the batch: {features} or {height, width, channels}.
-  const Shape& input_shape() const { return input_shape_; }
+  const Shape& input_shape() const { return input_.shape; }
+  const std::vector<NamedInput>& input_parts() const { return input_.parts; }
   // Outputs that the whole model must give.
   std::int64_t classes() const { return classes_; }
-  bool is_image() const { return input_shape_.size() == 3; }
+  bool is_image() const { return input_shape().size() == 3; }
 
   // The input's only dimension; InputError for an image.
   std::int64_t features() const;
@@ -62,7 +67,7 @@ class LayerSpec : public OptionReader {
 
  private:
   const ModelRegistry* registry_;
-  Shape input_shape_;
+  LayerInput input_;
   std::int64_t classes_;
 };
 
@@ -150,8 +155,8 @@ class ModelRegistry {
 BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng);
 
 // A resolved list of layers as one Sequential with the names "0", "1", ... or those given.
-BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry,
-                             const Shape& input_shape, std::int64_t classes, Rng& rng);
+BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry, LayerInput input,
+                             std::int64_t classes, Rng& rng);
 
 // The most weights that one layer of a recipe may have.
 inline constexpr std::int64_t kMaxLayerWeights = std::int64_t{1} << 28;

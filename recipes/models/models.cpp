@@ -13,6 +13,7 @@
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/residual.h"
 #include "steelyard/layers/sequential.h"
+#include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/models/model_parts.h"
 
 namespace steelyard {
@@ -195,6 +196,7 @@ std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& 
   return std::make_shared<Sequential>(std::move(modules));
 }
 
+constexpr const char* kInputPartLayer = "InputPart";
 constexpr const char* kHiddenUnits = "a hidden unit in training; 0: no such layer";
 
 template <typename T>
@@ -217,6 +219,30 @@ std::int64_t outputs_of(const ModelSpec& spec, std::int64_t classes) {
                                                      std::to_string(asked));
   }
   return asked;
+}
+
+// Whether an InputPart below the node reads that input.
+bool reads_input(const YamlNode& node, const std::string& input) {
+  const YamlNode* type = node.find("type");
+  const YamlNode* read = node.find("input");
+  if (type != nullptr && type->text == kInputPartLayer && read != nullptr && read->text == input) {
+    return true;
+  }
+  const auto in = [&](const YamlNode& below) { return reads_input(below, input); };
+  return std::any_of(node.items.begin(), node.items.end(), in) ||
+         std::any_of(node.entries.begin(), node.entries.end(),
+                     [&](const YamlEntry& entry) { return in(entry.value); });
+}
+
+// A model that reads one input of a sample by name reads them all.
+void require_all_parts(const ModelSpec& spec, const LayerInput& input) {
+  if (!reads_input_parts(spec)) return;
+  for (const NamedInput& part : input.parts) {
+    if (reads_input(spec.options, part.name)) continue;
+    fail_at(spec.options.place, "model: no InputPart reads the input " +
+                                    quote_for_message(part.name) +
+                                    " of data.inputs: expected one, or not to list it there");
+  }
 }
 
 }  // namespace
@@ -281,13 +307,23 @@ bool has_layer(const YamlNode& node, const std::string& type) {
 }
 
 bool takes_sequences(const ModelSpec& spec) {
-  return spec.onnx || has_layer(spec.options, "Conv1d");
+  constexpr const char* kOfSequences[] = {"Conv1d", "LSTM", "MaxPool1d", "AvgPool1d"};
+  return spec.onnx || std::any_of(std::begin(kOfSequences), std::end(kOfSequences),
+                                  [&](const char* type) { return has_layer(spec.options, type); });
 }
+
+bool reads_input_parts(const ModelSpec& spec) { return has_layer(spec.options, kInputPartLayer); }
 
 std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_shape,
                                     std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
+  return build_model(spec, LayerInput{input_shape}, classes, rng, registry);
+}
+
+std::shared_ptr<Module> build_model(const ModelSpec& spec, const LayerInput& input,
+                                    std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
   const std::int64_t outputs = outputs_of(spec, classes);
-  const LayerSpec layer(spec.options, registry, input_shape, outputs);
+  require_all_parts(spec, input);
+  const LayerSpec layer(spec.options, registry, input, outputs);
   const bool ready = !spec.type.empty();
   const auto build = [&](Rng& random) {
     return ready ? build_module(registry.model(spec.type), layer, random)

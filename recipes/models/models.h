@@ -20,13 +20,20 @@ void add_layers(ModelRegistry& registry);
 // Among the layers below a recipe's node.
 bool has_layer(const YamlNode& node, const std::string& type);
 
-// Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to a
-// Conv1d and to any ONNX file; else they are images of one channel.
+// Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to any
+// ONNX file and to a model with a layer that takes nothing else (Conv1d, LSTM, pools of sequences);
+// else they are images of one channel.
 bool takes_sequences(const ModelSpec& spec);
 
-// Builds a recipe's model for one dataset. `input_shape` is without the batch ({28, 28, 1});
-// `classes` is the dataset's, 0 when it has none (the recipe then says it). `registry` must be the
-// one that the recipe was parsed with. Throws InputError when the parts do not fit.
+// Whether a recipe's layers read the inputs of samples that have several, each by an InputPart.
+bool reads_input_parts(const ModelSpec& spec);
+
+// Builds a recipe's model for one dataset. `classes` is the dataset's, 0 when it has none (the
+// recipe then says it). `registry` must be the one that the recipe was parsed with. Throws
+// InputError when the parts do not fit.
+std::shared_ptr<Module> build_model(const ModelSpec& spec, const LayerInput& input,
+                                    std::int64_t classes, Rng& rng, const ModelRegistry& registry);
+// For samples of one input ({28, 28, 1}).
 std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_shape,
                                     std::int64_t classes, Rng& rng, const ModelRegistry& registry);
 

@@ -339,10 +339,11 @@ class Reporter {
   }
 
   void add_layer(const NamedModule& entry) {
+    if (has_layer(entry.name)) return;  // a part of it, which is at the same path
     ReportedLayer layer{.name = entry.name, .type = entry.module->type_name()};
     if (layer.type.starts_with("Qat")) layer.type.erase(0, 3);
     for (const NamedParameter& p : entry.module->named_parameters()) {
-      if (p.name == "weight") layer.weights = p.variable.value().size();
+      if (p.name.ends_with("weight")) layer.weights += p.variable.value().size();
     }
     const auto* quantized = dynamic_cast<const qat::QuantizedLayer*>(entry.module);
     if (quantized == nullptr || quantized->weight_quantizer() == nullptr) {
@@ -353,6 +354,11 @@ class Reporter {
       }
     }
     report_.layers.push_back(std::move(layer));
+  }
+
+  bool has_layer(const std::string& name) const {
+    return std::any_of(report_.layers.begin(), report_.layers.end(),
+                       [&](const ReportedLayer& layer) { return layer.name == name; });
   }
 
   // In its owner's row, or in one of its own: an input that arrives in float.

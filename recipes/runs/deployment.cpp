@@ -16,6 +16,7 @@
 #include "steelyard/framework/folders.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
+#include "steelyard/recipes/models/models.h"
 
 namespace steelyard {
 namespace {
@@ -100,10 +101,19 @@ deploy::Port port_of(const imports::PortSpec& spec) {
   return {spec.name, spec.batch, spec.channels_last, dtype, spec.free};
 }
 
-std::vector<deploy::InputPort> input_ports(const imports::GraphSpec& network) {
+// Empty where the model reads samples as one input.
+std::vector<deploy::InputPort> input_ports(const Experiment& experiment) {
   std::vector<deploy::InputPort> ports;
-  for (const imports::InputPartSpec& part : network.parts) {
-    ports.push_back({port_of(part.port), part.first, part.shape});
+  if (const auto& network = experiment.network()) {
+    for (const imports::InputPartSpec& part : network->parts) {
+      ports.push_back({port_of(part.port), part.first, part.shape});
+    }
+  } else if (reads_input_parts(experiment.recipe().model)) {
+    std::int64_t first = 0;
+    for (const NamedInput& part : experiment.input().names.inputs) {
+      ports.push_back({deploy::Port{part.name}, first, part.shape});
+      first += shape_size(part.shape);
+    }
   }
   return ports;
 }
@@ -127,8 +137,8 @@ std::optional<std::string> difference_from_plan(Experiment& experiment) {
 
 deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
   const auto& network = experiment.network();
-  if (!network) return {};
-  return {network->input.channels_last, network->output.channels_last, input_ports(*network)};
+  return {network && network->input.channels_last, network && network->output.channels_last,
+          input_ports(experiment)};
 }
 
 namespace {
@@ -209,9 +219,9 @@ void describe(deploy::Graph& graph, const Experiment& experiment) {
   graph.target = data.target;
   if (graph.target == TargetKind::kText) graph.characters = experiment.input().classes;
   graph.class_names = std::move(data.class_names);
+  graph.input_ports = input_ports(experiment);
   if (const auto& network = experiment.network()) {
     graph.input_port = port_of(network->input);
-    graph.input_ports = input_ports(*network);
     graph.output_port = port_of(network->output);
   }
 }

@@ -226,7 +226,8 @@ std::shared_ptr<Module> Experiment::make_float_model(const Registries& registrie
                                 outputs, !leaves_head());
   }
   Rng rng(static_cast<std::uint64_t>(recipe_.seed), kInitStream);
-  return build_model(recipe_.model, input_.sample, outputs, rng, registries.models);
+  return build_model(recipe_.model, LayerInput{input_.sample, input_.names.inputs}, outputs, rng,
+                     registries.models);
 }
 
 void Experiment::load_teacher(const Registries& registries) {

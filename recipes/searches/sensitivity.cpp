@@ -88,18 +88,17 @@ std::vector<NamedTensor> weights_for(Module& model, Module& run,
 std::vector<Part> parts_of(const std::vector<qat::MeasuredTensor>& tensors) {
   std::vector<Part> parts;
   for (const qat::MeasuredTensor& tensor : tensors) {
-    const std::string owner = qat::owner_of_quantizer(tensor.name);
-    if (tensor.weights_of != nullptr) {
-      parts.push_back({owner, tensor.weights_of, {tensor}});
-      continue;
-    }
+    const bool weights = tensor.weights_of != nullptr;
+    const std::string owner =
+        weights ? qat::module_of_quantizer(tensor.name) : qat::owner_of_quantizer(tensor.name);
     const auto found = std::find_if(parts.begin(), parts.end(), [&](const Part& part) {
-      return part.layer == owner && part.weights_of == nullptr;
+      return part.layer == owner && (part.weights_of != nullptr) == weights;
     });
     if (found != parts.end()) {
       found->tensors.push_back(tensor);
     } else {
-      parts.insert(owner == "(input)" ? parts.begin() : parts.end(), {owner, nullptr, {tensor}});
+      parts.insert(owner == "(input)" ? parts.begin() : parts.end(),
+                   {owner, tensor.weights_of, {tensor}});
     }
   }
   return parts;
@@ -394,17 +393,18 @@ class Measurement {
         continue;
       }
       layer.type = part.weights_of->type_name().substr(std::string("Qat").size());
-      const Tensor weight = part.weights_of->deployed_weight();
-      layer.weights = weight.size();
+      for (const qat::MeasuredTensor& tensor : part.tensors) {  // an LSTM has two
+        const Tensor weight = tensor.weights_of->deployed_weight();
+        layer.weights += weight.size();
+        layer.scales += std::max(tensor.quantizer->channels(), weight.dim(0));
+      }
       const observers::QScheme& scheme = part.tensors[0].quantizer->config().scheme;
       layer.affine = !scheme.symmetric;
       if (run_.experiment->recipe().exports.reduce_range) {
         layer.most_bits = most_bits_of_reduced(scheme.granularity);
       }
-      const auto own = part.tensors[0].quantizer->channels();
-      layer.scales = std::max(own, weight.dim(0));
       const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
-      layer.biases = bias ? weight.dim(0) : 0;
+      layer.biases = bias ? part.weights_of->deployed_weight().dim(0) : 0;
       for (const auto& [path, count] : macs) {
         if (path == part.layer) layer.macs = count;
       }
@@ -449,7 +449,10 @@ class Measurement {
   QuantizationEffect measured(Network& network, const Part& part, int bits) const {
     const Tensor outputs = network.outputs_with(part);
     const Metrics metrics = network.metrics(outputs);
-    const qat::QuantizationError& error = *part.tensors[0].error;
+    qat::QuantizationError error = *part.tensors[0].error;
+    if (part.weights_of != nullptr) {
+      for (std::size_t i = 1; i < part.tensors.size(); ++i) error += *part.tensors[i].error;
+    }
     QuantizationEffect effect{
         .bits = bits,
         .sqnr_db = error.sqnr_db(),

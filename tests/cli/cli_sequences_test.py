@@ -3,7 +3,7 @@ import math
 import random
 
 from cli_case import QUANTIZE, Case
-from support.data_files import f32, i64, write_split
+from support.data_files import f32, i64, write_named_split, write_split
 from support.onnx_files import model, node, port, tensor
 
 
@@ -72,6 +72,55 @@ train: {epochs: 6, optimizer: {type: adamw, lr: 0.01}}
         self.assertRegex(trained, r"\n2\.0 +weight +int8")
         self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
         self.exports_the_same("run")
+
+    def test_an_lstm_of_a_recipe_to_a_verified_export(self):
+        generator = random.Random(4)
+        self.write_data(generator, [12, 2], lambda label, at: (label - 1) * math.sin(at // 2) + generator.uniform(-.2, .2))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: Conv1d, name: a, out_channels: 8, kernel_size: 3, padding: 1, bias: false}
+    - {type: BatchNorm1d, name: norm}
+    - {type: ReLU}
+    - {type: MaxPool1d, kernel_size: 2}
+    - {type: LSTM, name: first, units: 6}
+    - {type: AvgPool1d, kernel_size: 2}
+    - {type: LSTM, name: second, units: 5, reverse: true, return_sequences: false}
+    - {type: Linear, out_features: 3}
+train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
+""" + QUANTIZE.replace("Conv2d", "Conv1d, LSTM") + "export: {formats: [safetensors, onnx]}\n")
+        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        self.assertRegex(trained, r"\na +weight +int8 .* norm folded in")
+        self.assertRegex(trained, r"\nfirst +recurrent_weight +int8")
+        self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
+        self.exports_the_same("run")
+        effects = self.succeed("sensitivity", "run", "--bits", "8,4", "--samples", "12")
+        self.assertRegex(effects, r"\nfirst +336 +[\d.]+ +\S+ +[\d.]+ +\S+\n", "both matrices, 24 x 8 and 24 x 6")
+        self.assertRegex(effects, r"\nfirst\.recurrent +\d+ ")
+        self.succeed("report", "run")
+        self.assertIn("first.recurrent", self.read("run", "report.html"))
+
+    def test_a_recipe_that_reads_two_inputs(self):
+        generator = random.Random(6)
+        for split, count in (("train", 60), ("test", 12)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            sound = [(label == 1) * math.sin(at) + generator.uniform(-.2, .2) for label in labels for at in range(8)]
+            ages = [float(label == 2) + generator.uniform(-.2, .2) for label in labels for _ in range(2)]
+            write_named_split(self.data, split, {"sound": f32([count, 8, 1], sound), "age": f32([count, 2], ages), "targets": i64([count], labels)})
+        recipe = self.recipe("""model:
+  layers:
+    - type: Concat
+      branches:
+        - [{type: InputPart, input: sound}, {type: Conv1d, out_channels: 4, kernel_size: 3}, {type: ReLU}, {type: GlobalAvgPool}]
+        - [{type: InputPart, input: age}, {type: Linear, out_features: 4}, {type: ReLU}]
+    - {type: Linear, out_features: 3}
+train: {epochs: 30, optimizer: {type: adamw, lr: 0.03}}
+""" + QUANTIZE.replace("Conv2d", "Conv1d") + "export: {formats: [safetensors, onnx]}\n")
+        options = ["--set", "data.augment=[]", "--set", "data.inputs=[sound, age]"]
+        trained = self.succeed("train", recipe, "--run-dir", "run", *options)
+        self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
+        self.exports_the_same("run")
+        predicted = self.succeed("predict", "run", self.data + "/test.safetensors")
+        self.assertEqual(len(predicted.splitlines()), 12)
 
     def test_attention_that_joins_the_batch_with_its_heads(self):
         """As PyTorch's nn.MultiheadAttention is exported: steps before samples, [steps, n * heads, of a head]."""

@@ -7,7 +7,7 @@
 #include "steelyard/export/trace.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/conv_transpose2d.h"

@@ -86,9 +86,9 @@ class RandomGraph {
   }
 
   void bend() {
-    constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu,
+    constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu, deploy::Op::kTanh,
                                    deploy::Op::kLeakyRelu};
-    deploy::Node node = make_node(kOps[pick(0, 2)], {last_});
+    deploy::Node node = make_node(kOps[pick(0, 3)], {last_});
     if (node.op == deploy::Op::kLeakyRelu) node.ramp.slope = 0.1;
     last_ = finish(node, shape());
   }

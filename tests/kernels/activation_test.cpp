@@ -74,6 +74,11 @@ TYPED_TEST(Activations, KnownValues) {
                             {0, 0, 0.5},
                             {0.75, 0.509384024381545, 0.842599944496753},
                             {2.5, 2.31035454994689, 1.09940111134153}});
+  expect_points<TypeParam>(ActivationFunction::kTanh,
+                           {{-3, -0.995054753686730, 0.00986603716544019},
+                            {-0.5, -0.462117157260010, 0.786447732965927},
+                            {0, 0, 1},
+                            {2.5, 0.986614298151430, 0.0265922266819139}});
   expect_points<TypeParam>(ActivationFunction::kHardswish, {{-4, 0, 0},
                                                             {-3, 0, 0},
                                                             {-1.5, -0.375, 0},
@@ -99,7 +104,7 @@ TYPED_TEST(Activations, ExtremesAndNaN) {
 }
 
 // Against the standard library, far into the tails.
-TEST(ExactActivations, AreGelusFunctions) {
+TEST(ExactActivations, AreTheFunctions) {
   const double factor = std::sqrt(2 / std::numbers::pi);
   for (int step = -1500; step <= 1500; ++step) {
     const auto x = static_cast<float>(step / 125.0);
@@ -114,6 +119,10 @@ TEST(ExactActivations, AreGelusFunctions) {
     EXPECT_FLOAT_EQ(exact_activation(ActivationFunction::kTanhGelu, x),
                     static_cast<float>(v * gate))
         << x;
+    EXPECT_FLOAT_EQ(exact_activation(ActivationFunction::kTanh, x),
+                    static_cast<float>(std::tanh(v)))
+        << x;
+    EXPECT_NEAR(exact_slope(ActivationFunction::kTanh, x), 1 - std::tanh(v) * std::tanh(v), 1e-7);
     EXPECT_NEAR(exact_slope(ActivationFunction::kGelu, x), cdf + v * density, 2e-7) << x;
     EXPECT_NEAR(exact_slope(ActivationFunction::kTanhGelu, x), gate + v * gate_slope, 2e-7) << x;
   }

@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/embedding.h"

@@ -8,7 +8,7 @@
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv1d.h"
 #include "steelyard/layers/conv2d.h"
@@ -139,6 +139,24 @@ const std::vector<LayerCase>& layer_cases() {
                                                        .dilation = 2,
                                                        .groups = 2},
                                          rng);
+       }},
+      {"BatchNorm1d", random_tensor({3, 4, 2}, 1), [](Rng&) { return batch_norm1d(2); }},
+      {"MaxPool1d", spread_tensor({2, 7, 3}),
+       [](Rng&) {
+         return std::make_shared<MaxPool1d>(Pool1dGeometry{.kernel = 3, .stride = 2, .padding = 1});
+       }},
+      {"AvgPool1d", random_tensor({2, 7, 3}, 1),
+       [](Rng&) {
+         return std::make_shared<AvgPool1d>(Pool1dGeometry{.kernel = 3, .stride = 2, .padding = 1});
+       }},
+      {"GlobalAvgPoolOfSequences", random_tensor({2, 7, 3}, 1),
+       [](Rng&) { return std::make_shared<GlobalAvgPool>(); }},
+      {"LstmsLastOutput", random_tensor({2, 5, 3}, 1),
+       [](Rng& rng) {
+         return std::make_shared<LSTM>(
+             LstmLayerOptions{
+                 .inputs = 3, .units = 2, .pass = {.reverse = true}, .return_sequences = false},
+             rng);
        }},
       {"Softplus", image,
        [](Rng&) { return std::make_shared<Elementwise>(kernels::UnaryFunction::kSoftplus); }},

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "steelyard/framework/trainer.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"

@@ -13,7 +13,7 @@
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/tape_trace.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"

@@ -6,14 +6,12 @@
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/captured_work.h"
 #include "steelyard/framework/optimizer.h"
-#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
 #include "steelyard/qat/oscillations.h"
 #include "steelyard/qat/schedule.h"
 #include "tests/export/export_support.h"
 #include "tests/qat/device_networks.h"
-#include "tests/support/attention_net.h"
 
 namespace steelyard::qat {
 namespace {
@@ -333,84 +331,6 @@ TEST_F(QuantizersOnCuda, TellABiasThatLacksRoomAsTheCpuDoes) {
   EXPECT_EQ(expected->substr(0, 30), "fc, channel 1: the bias -27000");
   EXPECT_EQ(take_fault(named_quantizers(*gpu)), expected);
   EXPECT_FALSE(take_fault(named_quantizers(*gpu))) << "counted from anew";
-}
-
-// A training pass, its gradients and an evaluation.
-void expect_same_training(Module& cpu, Module& gpu, const Shape& shape) {
-  const Tensor x = testing::random_tensor(shape, 1, DType::kF32);
-  move_to(gpu, kCudaDevice);
-  Rng of_cpu(3), of_gpu(3);
-  Variable y, there;
-  const auto expected = computed(cpu, x, {.training = true, .rng = &of_cpu}, &y);
-  const auto actual = computed(gpu, x, {.training = true, .rng = &of_gpu}, &there);
-  expect_same_bits(actual, expected);
-  expect_same_state(gpu, cpu);
-  y.backward(Tensor::full(y.shape(), 1));
-  there.backward(Tensor::full(y.shape(), 1, DType::kF32, kCudaDevice));
-  const auto a = gpu.named_parameters(), b = cpu.named_parameters();
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!b[i].variable.grad().defined()) continue;
-    EXPECT_TRUE(all_close(a[i].variable.grad().to(Device{}), b[i].variable.grad(), 2e-5, 2e-5))
-        << a[i].name;
-  }
-  const Tensor other = testing::random_tensor(shape, 2, DType::kF32);
-  expect_same_bits(computed(gpu, other, {}), computed(cpu, other, {}));
-}
-
-TEST_F(QuantizersOnCuda, DoTheSameInBranches) {
-  const QuantizeConfig learning =
-      both(weight_scheme(4, Granularity::kChannel, "min_max", Learning::kScale),
-           activation_scheme(4, "min_max", Learning::kScaleAndZeroPoint));
-  for (const QuantizeConfig& config : {config_, learning}) {
-    expect_same_training(*branches(config), *branches(config), {4, 8, 8, 3});
-  }
-}
-
-TEST_F(QuantizersOnCuda, MoveAndMultiplyCodesAsTheCpuDoes) {
-  const auto attention = [&] {
-    Rng rng(9);
-    return prepare(testing::attention_net(rng), config_).model;
-  };
-  expect_same_training(*attention(), *attention(), {4, 9, 8, 3});
-}
-
-TEST_F(QuantizersOnCuda, ComputeWithConstantsAndShapesThatBroadcastAsTheCpuDoes) {
-  const auto model = [&] {
-    Rng rng(9);
-    return prepare(testing::arithmetic_net(rng), config_).model;
-  };
-  expect_same_training(*model(), *model(), {4, 9, 8, 3});
-}
-
-// Two of them, with and without phases; codes, zero points and groups of weights, wide codes.
-TEST_F(QuantizersOnCuda, TransposeConvolutionsAsTheCpuDoes) {
-  QuantizerConfig affine = weight_scheme(4, Granularity::kChannel);
-  affine.scheme.symmetric = affine.scheme.narrow_range = false;
-  const QuantizerConfig average = activation_scheme(8, "moving_average");
-  for (QuantizeConfig config :
-       {config_, both(affine, average), both(weight_scheme(4, Granularity::kGroup), average),
-        both(affine, activation_scheme(16, "moving_average"))}) {
-    config.groups[0].targets = {"ConvTranspose2d"};
-    const auto model = [&] {
-      Rng rng(9);
-      const auto up = [&](const ConvTranspose2dOptions& options) {
-        return std::make_shared<ConvTranspose2d>(options, rng);
-      };
-      return prepare(std::make_shared<Sequential>(Sequential::Children{
-                         up({.in_channels = 3, .out_channels = 4, .kernel_size = {3, 3}}),
-                         std::make_shared<ReLU>(),
-                         up({.in_channels = 4,
-                             .out_channels = 6,
-                             .kernel_size = {3, 3},
-                             .stride = {2, 2},
-                             .padding = {1, 1},
-                             .output_padding = {1, 0},
-                             .groups = 2})}),
-                     config)
-          .model;
-    };
-    expect_same_training(*model(), *model(), {2, 4, 5, 3});
-  }
 }
 
 // Every channel's extremes, and one count of what was left out of them.

@@ -77,7 +77,7 @@ inline std::shared_ptr<Module> prepared(std::shared_ptr<Module> model, BatchNorm
   return prepare(std::move(model), config_for(mode)).model;
 }
 
-inline BatchNorm2d& norm_of(Module& model, const std::string& path = "bn") {
+inline BatchNorm& norm_of(Module& model, const std::string& path = "bn") {
   return dynamic_cast<FoldedNorm&>(*model.slot(path)).norm();
 }
 

@@ -9,7 +9,7 @@
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/linear.h"

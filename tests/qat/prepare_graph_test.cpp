@@ -5,7 +5,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/graph.h"
@@ -182,7 +182,7 @@ TEST(PrepareForms, ARowOfOnesOwnComesFirstAndIsNamedInMessages) {
   EXPECT_EQ(prepare(model(), graph_config({"fc"})).model->slot("fc")->type_name(), "QatLinear");
   EXPECT_EQ(message_of<InputError>([&] { prepare(model(), graph_config({"ReLU"}), forms); }),
             "quantize.groups.0.targets: 'ReLU' names relu (ReLU), which is not quantized by itself "
-            "(Linear, Conv2d, Conv1d, ConvTranspose2d and OwnLinear are)");
+            "(Linear, Conv2d, Conv1d, ConvTranspose2d, LSTM and OwnLinear are)");
 }
 
 TEST(PrepareForms, AWeightedFormIsAQuantizedLayer) {

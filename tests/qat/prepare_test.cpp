@@ -9,7 +9,7 @@
 #include "steelyard/framework/ops/relu.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/elementwise.h"
@@ -192,7 +192,7 @@ TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
       "quantize.ignore: 'MaxPool2d' names pool (MaxPool2d), which is not quantized by itself");
   EXPECT_EQ(rejection(config_for({"re:"})),
             "quantize.groups.0.targets: 're:' names the model (Sequential), which is not quantized "
-            "by itself (Linear, Conv2d, Conv1d and ConvTranspose2d are)");
+            "by itself (Linear, Conv2d, Conv1d, ConvTranspose2d and LSTM are)");
   QuantizeConfig shadowed = config_for({"Conv2d", "Linear"});
   shadowed.groups.push_back({{"fc"}, default_w8a8()});
   EXPECT_EQ(rejection(shadowed),

@@ -8,7 +8,7 @@
 
 #include "steelyard/framework/trainer.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/sequential.h"
 #include "steelyard/qat/conv_transpose2d_product.h"
 #include "steelyard/qat/oscillations.h"

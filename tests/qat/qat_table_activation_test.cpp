@@ -28,6 +28,7 @@ double value_of(ActivationFunction activation, double x) {
   if (activation == ActivationFunction::kAffine) return 0.25 * x + 0.5;
   if (activation == ActivationFunction::kLeakyRelu) return std::max(x, 0.25 * x);
   if (activation == ActivationFunction::kSigmoid) return 1 / (1 + std::exp(-x));
+  if (activation == ActivationFunction::kTanh) return std::tanh(x);
   if (activation == ActivationFunction::kSilu) return x / (1 + std::exp(-x));
   if (activation == ActivationFunction::kGelu) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
   if (activation == ActivationFunction::kTanhGelu) {
@@ -45,7 +46,7 @@ TEST(TableActivationCodes, EachCodeFollowsTheRule) {
   for (const auto activation :
        {ActivationFunction::kSigmoid, ActivationFunction::kSilu, ActivationFunction::kAffine,
         ActivationFunction::kHardswish, ActivationFunction::kHardSigmoid, ActivationFunction::kGelu,
-        ActivationFunction::kTanhGelu, ActivationFunction::kLeakyRelu}) {
+        ActivationFunction::kTanhGelu, ActivationFunction::kLeakyRelu, ActivationFunction::kTanh}) {
     for (const int mix : {0, 1, 2, 3}) {
       Variable leaf(random_tensor({50, 20}, 1, DType::kF32), true);
       for (float& v : leaf.value().span<float>()) v = 5 * v + 0.7F;

@@ -64,7 +64,7 @@ BatchNorm2d& norm_of(Module& model) {
 
 TEST(Reestimate, GivesTheMeanOverTheBatches) {
   const auto model = float_model();
-  BatchNorm2d& norm = norm_of(*model);
+  BatchNorm& norm = norm_of(*model);
   norm.set_frozen(true);
   reestimate_batch_norms(*model, kBatches, batch, 1);
   std::vector<double> mean(kChannels), variance(kChannels);

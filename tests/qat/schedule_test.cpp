@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "steelyard/framework/error.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/sequential.h"
 #include "tests/support/gradcheck.h"

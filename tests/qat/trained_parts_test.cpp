@@ -5,7 +5,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/linear.h"
 #include "steelyard/layers/pooling.h"

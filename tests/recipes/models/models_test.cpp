@@ -259,6 +259,67 @@ TEST(LayerList, InfersSizesAndNamesByIndexOrName) {
   EXPECT_EQ(output_shape(*model, {2, 8, 6, 2}), (Shape{2, 10}));
 }
 
+TEST(LayerList, LayersOfSequences) {
+  const auto model = build(R"({layers: [
+    {type: Conv1d, out_channels: 6, kernel_size: 3}, {type: BatchNorm1d}, {type: ReLU},
+    {type: MaxPool1d, kernel_size: 2}, {type: AvgPool1d, kernel_size: 3, stride: 1, padding: 1},
+    {type: LSTM, name: first, units: 5}, {type: LSTM, units: 4, reverse: true, return_sequences: false},
+    {type: BatchNorm1d, name: flat}, {type: Linear, out_features: 10}]})",
+                           {12, 2});
+  EXPECT_THAT(parameters(*model),
+              ElementsAre("0.weight[6, 2, 3]", "0.bias[6]", "1.weight[6]", "1.bias[6]",
+                          "first.weight[20, 6]", "first.recurrent_weight[20, 5]", "first.bias[20]",
+                          "6.weight[16, 5]", "6.recurrent_weight[16, 4]", "6.bias[16]",
+                          "flat.weight[4]", "flat.bias[4]", "8.weight[10, 4]", "8.bias[10]"));
+  EXPECT_EQ(output_shape(*model, {2, 12, 2}), (Shape{2, 10}));
+  EXPECT_EQ(model->slot("first")->description(), "LSTM(6, 5)");
+  EXPECT_EQ(model->slot("6")->description(), "LSTM(5, 4, reverse, last output)");
+  EXPECT_EQ(model->slot("4")->description(), "AvgPool1d(kernel 3, stride 1, padding 1)");
+  EXPECT_EQ(output_shape(*build("{layers: [{type: GlobalAvgPool}]}", {7, 10}), {2, 7, 10}),
+            (Shape{2, 10}));
+  const auto message = [](const std::string& layer, const Shape& input) {
+    return build_rejection("{layers: [" + layer + "]}", input);
+  };
+  EXPECT_EQ(message("{type: LSTM, units: 4}", {8, 8, 2}),
+            "r.yaml:4:18: LSTM expects a sequence [length, channels] of floats, got [8, 8, 2]");
+  EXPECT_EQ(message("{type: MaxPool1d, kernel_size: 2}", {8}),
+            "r.yaml:4:18: MaxPool1d expects a sequence [length, channels] of floats, got [8]");
+  EXPECT_EQ(message("{type: BatchNorm1d}", {8, 8, 2}),
+            "r.yaml:4:18: BatchNorm1d expects a sequence [length, channels] or flat features, got "
+            "[8, 8, 2]");
+  EXPECT_EQ(message("{type: InputPart, input: a}", {8}),
+            "r.yaml:4:18: InputPart reads one of the inputs that data.inputs lists: expected it to "
+            "be the first layer of the model or of a branch of its first layer");
+}
+
+TEST(LayerList, ReadsTheInputsOfASampleByName) {
+  const LayerInput input{{14}, {{"image", {3, 4, 1}}, {"age", {2}}}};
+  const auto of = [&](const std::string& layers) {
+    const Registries& registries = builtin_registries();
+    const std::string text =
+        with(kSmallRecipe, "{type: mlp, hidden: [8]}", "{layers: [" + layers + "]}");
+    const Recipe recipe = parse_recipe(text, "r.yaml", {}, registries);
+    Rng rng(1);
+    return build_model(recipe.model, input, 10, rng, registries.models);
+  };
+  const auto model = of(R"({type: Concat, branches: [
+      [{type: InputPart, input: image}, {type: Conv2d, out_channels: 2, kernel_size: 3}, {type: Flatten}],
+      [{type: InputPart, input: age}]]}, {type: Linear, out_features: 10})");
+  EXPECT_EQ(output_shape(*model, {3, 14}), (Shape{3, 10}));
+  EXPECT_EQ(model->slot("0.branch2.0")->description(), "InputPart([2] from value 12 on)");
+  const auto message = [&](const std::string& layers) { return rejection([&] { of(layers); }); };
+  EXPECT_THAT(message("{type: InputPart, input: ages}, {type: Linear, out_features: 10}"),
+              HasSubstr("no InputPart reads the input 'image' of data.inputs"));
+  EXPECT_THAT(
+      message("{type: Concat, branches: [[{type: InputPart, input: image}, {type: Flatten}], "
+              "[{type: InputPart, input: age}], [{type: InputPart, input: ages}]]}"),
+      HasSubstr("expected one of the inputs of data.inputs (image, age), got 'ages'"));
+  EXPECT_THAT(
+      message("{type: Concat, branches: [[{type: InputPart, input: image}, {type: Flatten}, "
+              "{type: InputPart, input: age}]]}"),
+      HasSubstr("InputPart reads one of the inputs that data.inputs lists"));
+}
+
 TEST(LayerList, LogSoftmaxGivesLogarithmsOfShares) {
   const auto scores = build("{layers: [{type: Linear, out_features: 5}]}", {3}, 5);
   const auto logs =

@@ -1,4 +1,4 @@
-#include "steelyard/layers/batch_norm2d.h"
+#include "steelyard/layers/batch_norm.h"
 
 #include <stdexcept>
 
@@ -8,10 +8,10 @@
 namespace steelyard {
 namespace {
 
-const BatchNorm2dOptions& checked(const BatchNorm2dOptions& o) {
+const BatchNormOptions& checked(const BatchNormOptions& o) {
   if (o.channels < 1 || !(o.eps > 0.0) || !(o.momentum >= 0.0 && o.momentum <= 1.0)) {
     throw std::invalid_argument(
-        "[BatchNorm2d] expected channels >= 1, eps > 0 and momentum in [0, 1], got " +
+        "[BatchNorm] expected channels >= 1, eps > 0 and momentum in [0, 1], got " +
         std::to_string(o.channels) + ", " + std::to_string(o.eps) + " and " +
         std::to_string(o.momentum));
   }
@@ -20,7 +20,7 @@ const BatchNorm2dOptions& checked(const BatchNorm2dOptions& o) {
 
 }  // namespace
 
-BatchNorm2d::BatchNorm2d(const BatchNorm2dOptions& options)
+BatchNorm::BatchNorm(const BatchNormOptions& options)
     : options_(checked(options)),
       weight_(register_parameter("weight", Tensor::full({options.channels}, 1.0))),
       bias_(register_parameter("bias", Tensor::zeros({options.channels}))),
@@ -29,20 +29,20 @@ BatchNorm2d::BatchNorm2d(const BatchNorm2dOptions& options)
       num_batches_tracked_(
           register_buffer("num_batches_tracked", Tensor::zeros(Shape{}, DType::kI64))) {}
 
-Variable BatchNorm2d::forward(const Variable& x, ForwardContext& context) {
+Variable BatchNorm::forward(const Variable& x, ForwardContext& context) {
   const BatchNormState used = state(context);
   Variable y = batch_norm(x, weight_, bias_, used);
   if (used.batch_statistics) count_batch();
   return y;
 }
 
-void BatchNorm2d::count_batch() {
+void BatchNorm::count_batch() {
   if (gathered_.defined()) return;
   run(num_batches_tracked_.device(),
       kernels::CountOne{.counter = num_batches_tracked_.data<std::int64_t>()});
 }
 
-BatchNormState BatchNorm2d::state(const ForwardContext& context) const {
+BatchNormState BatchNorm::state(const ForwardContext& context) const {
   return {.running_mean = running_mean_,
           .running_var = running_var_,
           .eps = options_.eps,
@@ -51,11 +51,11 @@ BatchNormState BatchNorm2d::state(const ForwardContext& context) const {
           .gathered = gathered_};
 }
 
-void BatchNorm2d::begin_step() {
+void BatchNorm::begin_step() {
   gathered_ = Tensor::zeros({3, options_.channels}, DType::kF64, running_mean_.device());
 }
 
-void BatchNorm2d::end_step() {
+void BatchNorm::end_step() {
   move_by_gathered_moments(state({}));
   run(num_batches_tracked_.device(),
       kernels::CountIfPositive{.value = gathered_.data<double>(),
@@ -63,14 +63,14 @@ void BatchNorm2d::end_step() {
   gathered_ = Tensor();
 }
 
-void BatchNorm2d::set_momentum(double momentum) {
-  BatchNorm2dOptions changed = options_;
+void BatchNorm::set_momentum(double momentum) {
+  BatchNormOptions changed = options_;
   changed.momentum = momentum;
   options_ = checked(changed);
 }
 
-std::string BatchNorm2d::description() const {
-  return "BatchNorm2d(" + std::to_string(options_.channels) + (frozen_ ? ", frozen)" : ")");
+std::string BatchNorm::description() const {
+  return type_name() + "(" + std::to_string(options_.channels) + (frozen_ ? ", frozen)" : ")");
 }
 
 }  // namespace steelyard

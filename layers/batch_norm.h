@@ -1,4 +1,4 @@
-// Batch normalization layer.
+// Batch normalization layers.
 #pragma once
 
 #include "steelyard/framework/module.h"
@@ -7,22 +7,21 @@
 
 namespace steelyard {
 
-struct BatchNorm2dOptions {
+struct BatchNormOptions {
   std::int64_t channels = 0;
   double eps = 1e-5;
   double momentum = 0.1;  // the weight of the new batch in the running statistics
 };
 
-// Normalizes each channel of [N, H, W, C]: with the batch's statistics in training, with the
-// running ones in evaluation and when frozen. Parameters weight and bias [C], buffers running_mean,
+// Normalizes each channel of [N, ..., C]: with the batch's statistics in training, with the running
+// ones in evaluation and when frozen. Parameters weight and bias [C], buffers running_mean,
 // running_var [C] and num_batches_tracked (i64), named as in PyTorch.
-class BatchNorm2d : public Module, public StepStatistics {
+class BatchNorm : public Module, public StepStatistics {
  public:
   // Throws std::invalid_argument on channels < 1, eps <= 0 or momentum outside [0, 1].
-  explicit BatchNorm2d(const BatchNorm2dOptions& options);
+  explicit BatchNorm(const BatchNormOptions& options);
 
   Variable forward(const Variable& x, ForwardContext& context) override;
-  std::string type_name() const override { return "BatchNorm2d"; }
   std::string description() const override;
 
   // Frozen: running statistics are used, and not updated, in training too. Weight and bias still
@@ -36,7 +35,7 @@ class BatchNorm2d : public Module, public StepStatistics {
   // The running statistics, and whether a pass in this context uses those of its batch instead.
   BatchNormState state(const ForwardContext& context) const;
 
-  const BatchNorm2dOptions& options() const { return options_; }
+  const BatchNormOptions& options() const { return options_; }
   const Variable& weight() const { return weight_; }
   const Variable& bias() const { return bias_; }
   const Tensor& running_mean() const { return running_mean_; }
@@ -53,7 +52,7 @@ class BatchNorm2d : public Module, public StepStatistics {
   void abandon_step() override { gathered_ = Tensor(); }
 
  private:
-  BatchNorm2dOptions options_;
+  BatchNormOptions options_;
   bool frozen_ = false;
   Variable weight_;
   Variable bias_;
@@ -61,6 +60,22 @@ class BatchNorm2d : public Module, public StepStatistics {
   Tensor running_var_;
   Tensor num_batches_tracked_;
   Tensor gathered_;  // f64 [3, C], between begin_step() and end_step()
+};
+
+// Of flat features [N, C] or sequences [N, L, C].
+class BatchNorm1d : public BatchNorm {
+ public:
+  using BatchNorm::BatchNorm;
+  std::string type_name() const override { return "BatchNorm1d"; }
+};
+
+using BatchNorm2dOptions = BatchNormOptions;
+
+// Of images [N, H, W, C].
+class BatchNorm2d : public BatchNorm {
+ public:
+  using BatchNorm::BatchNorm;
+  std::string type_name() const override { return "BatchNorm2d"; }
 };
 
 }  // namespace steelyard
