@@ -213,7 +213,19 @@ Weights weights_from(const Json& json, const std::string& name, const TensorsByN
   return weights;
 }
 
-Node node_from(const Json& json, const TensorsByName& tensors) {
+// The weights of a node before this one.
+const Weights& weights_among(const std::vector<Node>& nodes, const std::string& name) {
+  const auto found = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) {
+    return node.name == name && node.weights;
+  });
+  if (found == nodes.end()) {
+    throw std::invalid_argument("no node before it is '" + name + "' and has weights");
+  }
+  return *found->weights;
+}
+
+// `before`: the nodes that the file has in front of it.
+Node node_from(const Json& json, const TensorsByName& tensors, const std::vector<Node>& before) {
   Node node;
   node.op = operation_from(json.at("op").get<std::string>());
   node.name = json.at("name").get<std::string>();
@@ -230,8 +242,10 @@ Node node_from(const Json& json, const TensorsByName& tensors) {
       node.constants.push_back({place, take(tensors, constant_name(node.name, place))});
     }
   }
-  if (json.contains("weight_shape")) {
-    node.weights = weights_from(json, json.value(kWeightsOfKey, node.name), tensors);
+  if (json.contains(kWeightsOfKey)) {
+    node.weights = weights_among(before, json.at(kWeightsOfKey).get<std::string>());
+  } else if (json.contains("weight_shape")) {
+    node.weights = weights_from(json, node.name, tensors);
   }
   return node;
 }
@@ -286,7 +300,9 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
     for (const Json& input : json.at("inputs")) graph.input_ports.push_back(input_from(input));
   }
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
-  for (const Json& node : json.at("nodes")) graph.nodes.push_back(node_from(node, tensors));
+  for (const Json& node : json.at("nodes")) {
+    graph.nodes.push_back(node_from(node, tensors, graph.nodes));
+  }
   validate(graph);
   require_fit(graph);
   return graph;

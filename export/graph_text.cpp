@@ -74,7 +74,7 @@ std::int64_t parameter_bytes(const Graph& graph) {
   std::int64_t bytes = 0;
   for (const Node& node : graph.nodes) {
     for (const Constant& constant : node.constants) bytes += constant.value.bytes();
-    if (!node.weights) continue;
+    if (!node.weights || home_of_weights(graph, node) != node.name) continue;
     const Weights& w = *node.weights;
     const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
     bytes += (w.weight.size() * bits + 7) / 8;
