@@ -1,5 +1,7 @@
-// Everything that a program usually needs: tensors and gradients, layers, training, quantization,
-// integer models, runs by recipe. Each part can be included by itself.
+// What most programs need: tensors and gradients, layers, training, ONNX files, quantization,
+// integer models, runs by recipe. Some parts are left out, such as datasets read without a recipe
+// (framework/data/idx.h), equalization (qat/equalize.h) and plugins (recipes/runs/plugin.h). Each
+// part can be included by itself.
 #pragma once
 
 // The engine.

@@ -133,7 +133,7 @@ class StepTimer {
     return times;
   }
 
-  // Of a recorded step's graph; 0 on the CPU.
+  // How many nodes the graph of a recorded step has; 0 on the CPU.
   std::size_t graph_nodes() const { return recorded_ ? recorded_->nodes() : 0; }
 
   std::int64_t saved_activation_bytes() const { return saved_activation_bytes_; }

@@ -55,7 +55,7 @@ SampleForm form_of(const Experiment& experiment) {
   return {input.dtype, input.sample, input.names, data.transforms, data.table};
 }
 
-// Of an integer model's file.
+// What the outputs of an integer model's file are.
 OutputKind outputs_of(const deploy::Graph& graph) {
   const auto last = graph.nodes.empty() ? deploy::Op::kFlatten : graph.nodes.back().op;
   const Shape& output = graph.values[graph.output].shape;
@@ -118,7 +118,8 @@ OutputKind outputs_of(const Experiment& experiment) {
   return OutputKind::kValues;
 }
 
-// Of an export, which ends in the activation that training leaves to the loss.
+// What the outputs of a run's export are, which ends in the activation that training leaves to the
+// loss.
 OutputKind exported_outputs_of(const Experiment& experiment) {
   const OutputKind outputs = outputs_of(experiment);
   // The logarithms of shares are logits.
@@ -233,7 +234,8 @@ Predictor make_predictor(const PredictArguments& options, const Registries& regi
   });
 }
 
-// Of a regression, those of the columns that it was trained on, where they were those of a table.
+// The names of outputs: those of the classes, or of a regression's target columns where it was
+// trained on a table.
 std::vector<std::string> output_names(const Predictor& predictor) {
   if (predictor.outputs != OutputKind::kValues) return predictor.form.names.classes;
   return predictor.form.table ? predictor.form.table->target : std::vector<std::string>();

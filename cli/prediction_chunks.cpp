@@ -88,7 +88,8 @@ class Bisection {
     }
   }
 
-  // Of all inputs; those of one with a fault mean nothing. Undefined where all have one.
+  // The outputs of all inputs; those of an input with a fault mean nothing. Undefined where every
+  // input has one.
   const Tensor& outputs() const { return outputs_; }
   const std::vector<std::string>& faults() const { return faults_; }
 

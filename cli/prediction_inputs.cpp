@@ -76,7 +76,7 @@ std::vector<std::string> names_of(const std::vector<NamedInput>& inputs) {
   return names;
 }
 
-// Of a model with several inputs.
+// Reads the inputs of a model that takes several.
 PredictionInputs of_named_inputs(const fs::path& file, const SampleForm& form) {
   const std::string kind = kind_of(InputFile(file));
   const std::vector<std::string> names = names_of(form.names.inputs);

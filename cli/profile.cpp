@@ -20,7 +20,8 @@ struct ProfileArguments : RecipeArguments {
   bool json = false;
 };
 
-// Of a folder that holds a run: its own recipe, going on from its last checkpoint.
+// The run to time: that of a recipe or, for a folder that holds a run, its own recipe going on from
+// its last checkpoint.
 Run run_to_time(const ProfileArguments& options, const Registries& registries) {
   const std::vector<std::string> overrides = options.all_overrides();
   if (!is_folder(options.recipe)) {

@@ -233,7 +233,7 @@ Dataset enlarged(const Dataset& dataset, const deploy::Graph& graph) {
   return large;
 }
 
-// The same for samples of other sizes.
+// Verifies the graph, and with `runtime` the ONNX file, on samples of other sizes.
 ExitCode verify_at(const deploy::Graph& graph, const std::optional<deploy::OnnxRuntime>& runtime,
                    const VerifyArguments& options, const LoadedRun& run) {
   constexpr std::int64_t kSamples = 16;

@@ -42,7 +42,8 @@ struct Quantization : kernels::QParams<float> {
   DType dtype = DType::kU8;
   bool operator==(const Quantization&) const = default;
 
-  // Of more than 8 bits: what is rounded to them is a real value (docs/numerics.md).
+  // Whether codes have more than 8 bits: what is rounded to them is a real value
+  // (docs/numerics.md).
   bool wide() const { return dtype == DType::kI32; }
   // All codes of as many bytes.
   kernels::CodeRange whole_range() const {
@@ -95,7 +96,7 @@ struct Weights {
   std::int64_t group_size() const {
     return scales.empty() ? 0 : weight.size() / static_cast<std::int64_t>(scales.size());
   }
-  // Of a scale.
+  // The zero point that belongs to a scale; 0 without zero points.
   std::int32_t zero_point(std::size_t scale) const {
     return zero_points.empty() ? 0 : zero_points[scale];
   }

@@ -27,7 +27,7 @@ class Interpreter {
   // the shape is another, and, naming the value, for NaN among the inputs or where floats become
   // codes (infinities do so as the largest and smallest code). Several threads may call it.
   Tensor run(const Tensor& inputs) const;
-  // The same from data as a dataset holds it: u8 or f32, before preprocessing.
+  // The output of run() for data as a dataset holds it: u8 or f32, before preprocessing.
   Tensor run_raw(const Tensor& inputs) const;
   // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32; NaN too.
   std::vector<Tensor> run_all(const Tensor& inputs) const;

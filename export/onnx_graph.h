@@ -42,7 +42,7 @@ class OnnxGraph {
            const std::string& output, const std::vector<OnnxAttribute>& attributes = {}) {
     add_all(operation, inputs, {output}, attributes);
   }
-  // The same with several outputs, of which empty ones are absent.
+  // A node with several outputs, of which empty ones are absent.
   virtual void add_all(const std::string& operation, const std::vector<std::string>& inputs,
                        const std::vector<std::string>& outputs,
                        const std::vector<OnnxAttribute>& attributes) = 0;

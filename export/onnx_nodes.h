@@ -38,8 +38,8 @@ class OnnxNodes {
 
   // The f32 tensor of a value as the file holds it: of the float itself, or dequantized.
   std::string tensor(std::size_t value) const;
-  // The same for a node that reads it. Where a float operation lies between codes, ONNX Runtime
-  // computes it on codes; and it quantizes float weights itself (1.20 and later,
+  // The tensor() of a value for a node that reads it. Where a float operation lies between codes,
+  // ONNX Runtime computes it on codes; and it quantizes float weights itself (1.20 and later,
   // WeightBiasQuantization), also where reshapes and transposes lie between. It looks for what was
   // dequantized, and does not look through a Max of one value, which float operations read.
   std::string read_by(const Node& node, std::size_t value);
@@ -48,7 +48,7 @@ class OnnxNodes {
 
   // The tensor of an input in the order that the node's operation reads and makes.
   std::string input(const Node& node, std::size_t i = 0);
-  // The same for an operation that is computed in float even if its output is quantized.
+  // The input() of an operation that is computed in float even if its output is quantized.
   std::string input_of_floats(const Node& node, std::size_t i = 0);
   // The tensor of its codes in that order.
   std::string codes(const Node& node, std::size_t i = 0);

@@ -212,7 +212,7 @@ Tensor channels_first(const Tensor& x) {
   return y;
 }
 
-// Of the environment that scripts/python_env made in build/, if this program is
+// The path of Python in the environment that scripts/python_env made in build/, if this program is
 // build/cpu/cli/steelyard; else "": an installed program's grandparent folder may be anybody's.
 std::string python_of_build() {
   std::error_code unknown;

@@ -96,10 +96,11 @@ struct OpInfo {
   // Checks of quantization, weights and fields beyond validate()'s own rules.
   void (*check)(const Graph&, const Node&) = nullptr;
 
-  // Computes a non-empty output with plain loops; of the training code it uses kernels/affine.h
-  // only. Everything else is compared with it.
+  // Computes a non-empty output with plain loops, with which everything else is compared. Of the
+  // training code's arithmetic it uses kernels/affine.h and hard_sigmoid() (kernels/activation)
+  // only.
   void (*reference)(const Operands&);
-  // The same with the exact integer kernels; false where there is none for the node.
+  // Computes the output with the exact integer kernels; false where there is none for the node.
   bool (*fast)(const Operands&) = nullptr;
 
   // Writes the operation on f32 tensors, quantizers around it left out. Null for kQuantize.

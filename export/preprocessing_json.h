@@ -11,8 +11,8 @@ namespace steelyard::deploy {
 // applied is absent.
 nlohmann::ordered_json transforms_json(const ImageTransforms& transforms);
 
-// The same read back. Throws InputError for what no training has, and the library's exceptions for
-// other types.
+// The transforms, read back. Throws InputError for what no training has, and the library's
+// exceptions for other types.
 ImageTransforms transforms_from(const nlohmann::json& json);
 
 // [{"name", "categories": [...], "missing"}, ...]: a column of numbers has no categories, one

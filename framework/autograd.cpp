@@ -20,7 +20,7 @@ namespace {
 
 thread_local bool recording_enabled = true;
 
-// Of two gradients in bf16 the sum is in bf16, too, rounded once.
+// The sum of two gradients: of two in bf16 it is in bf16, too, rounded once; of two dtypes in f32.
 Tensor add_tensors(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype()) return add_tensors(a.to(DType::kF32), b.to(DType::kF32));
   Tensor sum = Tensor::empty(a.shape(), a.dtype(), a.device());
@@ -199,8 +199,8 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
         "[backward] expected a gradient of shape " + shape_string(output.shape()) + ", got " +
         (grad_output.defined() ? shape_string(grad_output.shape()) : "an undefined tensor"));
   }
-  // Gradients of intermediate values live here, each until its producer has consumed it. `owned`
-  // says that a sum was made here; a first gradient may alias what a function returned.
+  // Gradients of intermediate values live here, each until its producer has consumed it. The first
+  // one may alias what a function returned.
   std::unordered_map<const GradNode*, Tensor> pending;
   const auto accumulate = [&](GradNode& node, const Tensor& grad) {
     Tensor& sum = node.producer ? pending[&node] : node.grad;

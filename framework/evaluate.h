@@ -31,11 +31,11 @@ struct Evaluation {
 // in every pass (GradNode::check).
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size);
-// The same result, bit for bit, computed by several ranks that have the same model and share the
-// batches.
+// The result of evaluate(), bit for bit, computed by several ranks that have the same model and
+// share the batches.
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks);
-// The same, with the predictions from which the metrics are computed.
+// The result of evaluate() with the predictions from which the metrics are computed.
 Evaluation evaluate_predictions(Module& model, const Dataset& dataset,
                                 const Normalization& normalization, const Loss& loss,
                                 std::int64_t batch_size, comm::Communicator& ranks);

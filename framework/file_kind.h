@@ -20,7 +20,7 @@ inline constexpr const char* kOldTorchKind = "a PyTorch file (pickle)";  // befo
 // "a PNG image", "a NumPy array", "CSV text", "an empty file"; "" where the bytes tell nothing.
 std::string kind_of(std::string_view first_bytes);
 
-// The same of a file.
+// The kind of a file, by its first bytes.
 std::string kind_of(const InputFile& file);
 
 // " (it looks like a PNG image)", or "" for "".

@@ -23,7 +23,8 @@ void require_folder(const std::filesystem::path& path, const std::string& conten
 // Throws InputError where there are two.
 std::filesystem::path only_one_of(const std::filesystem::path& folder,
                                   const std::vector<std::string>& names);
-// The same of paths that are there.
+// The only one of paths that are there; empty where none is given. Throws InputError where there
+// are two.
 std::filesystem::path only_one_of(const std::vector<std::filesystem::path>& there);
 
 // What is in a folder, by name. Throws InputError where it cannot be read.

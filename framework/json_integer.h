@@ -32,7 +32,7 @@ T integer_of(const Json& json) {
                               " bits, got " + described(json));
 }
 
-// The same for an array.
+// The integers of an array. Throws as integer_of().
 template <std::integral T, typename Json>
 std::vector<T> integers_of(const Json& json) {
   if (!json.is_array()) throw std::invalid_argument("expected integers, got " + described(json));

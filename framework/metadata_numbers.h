@@ -38,7 +38,7 @@ T number_in(const TensorFileMetadata& metadata, const std::string& key, const st
   return value;
 }
 
-// The same of a double that must be finite.
+// The double of a key, as number_in() gives it, which must be finite.
 double finite_in(const TensorFileMetadata& metadata, const std::string& key,
                  const std::string& source);
 

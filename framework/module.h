@@ -68,7 +68,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Variable forward(const Variable& x, ForwardContext& context) = 0;
-  // The same with a context of this call alone: module.forward(x, {.training = true}).
+  // forward() with a context of this call alone: module.forward(x, {.training = true}).
   Variable forward(const Variable& x, ForwardContext&& context) { return forward(x, context); }
   // forward(). Throws std::invalid_argument where x is undefined.
   Variable operator()(const Variable& x, ForwardContext& context);

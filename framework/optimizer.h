@@ -74,7 +74,7 @@ class Optimizer {
   // On the parameters' device: what write_factors() wrote for parameter `i`.
   const double* factors(std::size_t i) const;
 
-  // Of parameter `i`.
+  // What the steps of parameter `i` are relative to.
   const StepUnit& unit(std::size_t i) const { return units_[i]; }
   // The decay of parameter `i`: weight_decay, or 0 where excluded.
   double weight_decay(std::size_t i) const { return weight_decays_[i]; }

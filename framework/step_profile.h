@@ -24,7 +24,7 @@ struct KernelSum {
   StepPass pass;
   double seconds = 0;
   std::int64_t count = 0;
-  // Of products; multiply_adds of all of them.
+  // The work of products, with the multiply_adds of all of them; nothing for other kernels.
   std::optional<kernels::ProductWork> product = {};
 };
 

@@ -29,7 +29,8 @@ Variable training_loss(Module& model, const Loss& loss,
 // The part that contains all rows of a batch; the weights of its labels are added up once.
 LossPart whole_batch(const Loss& loss, const Tensor& targets);
 
-// The same for a model whose outputs are all zero; an upper bound for the teacher's part.
+// The training loss, over a dataset, of a model whose outputs are all zero; an upper bound for the
+// teacher's part.
 double training_loss_of_zero_outputs(const Loss& loss,
                                      const std::optional<Distillation>& distillation,
                                      const Dataset& dataset);

@@ -31,7 +31,8 @@ constexpr bool has_every_value(const auto& table, E last) {
   return true;
 }
 
-// The same of a table of words, and no word stands for two values.
+// Whether a table of words has every value, as has_every_value(), and no word stands for two
+// values.
 template <typename E>
 constexpr bool is_complete(std::span<const Word<E>> table, E last) {
   if (!has_every_value(table, last)) return false;

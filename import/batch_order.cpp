@@ -10,7 +10,8 @@ namespace {
 
 using List = std::vector<std::int64_t>;
 
-// Of any dimension, from one of its ends: others are refused where the node is translated.
+// Whether a dimension may have such a position, counted from one of its ends: others are refused
+// where the node is translated.
 bool is_position(std::int64_t at) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   return at >= -kMost && at <= kMost;

@@ -12,8 +12,8 @@
 namespace steelyard::imports {
 
 inline constexpr std::int64_t kMostElementsOfAConstant = std::int64_t{1} << 28;
-// Of one that is larger than those from which it is computed: weights of a test file, which are
-// zeros of a given shape; a mask for 4096 positions.
+// The most elements of a constant that is larger than those from which it is computed: weights of a
+// test file, which are zeros of a given shape; a mask for 4096 positions.
 inline constexpr std::int64_t kMostGrownFloats = std::int64_t{1} << 27;
 inline constexpr std::int64_t kMostGrownIntegers = std::int64_t{1} << 24;
 

@@ -31,7 +31,7 @@ class EditableGraph {
   // The node that makes the value as its first output, if that is the operation of ONNX, or Linear
   // of this importer; else null.
   const OnnxNode* maker(const std::string& value, const char* op) const;
-  // The same where nobody else reads the value.
+  // The maker() of a value that nobody else reads; else null.
   const OnnxNode* inner(const std::string& value, const char* op) const;
 
   // Puts a node in the place of node i, under its name and with its first output.

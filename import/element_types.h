@@ -21,7 +21,7 @@ template <typename T>
 constexpr IntegerRange range_of() {
   return {std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
 }
-// Of a type of whole numbers, with 63 bits of uint64.
+// The range of a type of whole numbers, of uint64 that of 63 bits; nothing for other types.
 inline std::optional<IntegerRange> integers(std::int64_t type) {
   switch (type) {
     case 2:

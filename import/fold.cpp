@@ -27,7 +27,8 @@ std::int64_t elements_of(const FoldInputs& inputs) {
   return elements;
 }
 
-// Of a product of matrices, which takes longer than to read them.
+// How many products of numbers a product of matrices takes, which is longer than to read them; 0
+// for other operations.
 std::int64_t products_of(const OnnxNode& node, const FoldInputs& inputs) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (node.op != "MatMul") return 0;

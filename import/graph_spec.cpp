@@ -106,7 +106,7 @@ void require_free_of(const PortSpec& port, const Shape& sample) {
 InputPartSpec part_from(const Json& json, const Shape& sample) {
   InputPartSpec part{port_from(json.at("port")), integer_of<std::int64_t>(json.at("first")),
                      sample_from(json.at("shape"))};
-  // Of a sample as large as any, so that no product of sizes overflows.
+  // The most values of a sample, so that no product of sizes overflows.
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   const auto values_of = [](const Shape& shape) {
     std::int64_t values = 1;

@@ -76,8 +76,8 @@ std::int64_t readers_of(const GraphSpec& graph, const std::string& name);
 bool moves_values(const std::string& type);
 // The activation that outputs have last: the head or the type of the last node that computes.
 std::string output_activation(const GraphSpec& graph);
-// Of the last node's value, without the batch. Throws std::invalid_argument where the graph does
-// not fit together.
+// The shape of the last node's value, without the batch. Throws std::invalid_argument where the
+// graph does not fit together.
 Shape output_shape(const GraphSpec& graph);
 
 // JSON on one line; equal graphs have equal texts.

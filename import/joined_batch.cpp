@@ -9,7 +9,7 @@
 namespace steelyard::imports {
 namespace {
 
-// Of one computed operand, each element by itself; constants beside it are numbers.
+// Operations on each element of one computed operand by itself; constants beside it are numbers.
 constexpr std::array kElementwise{"Relu",      "LeakyRelu", "Sigmoid", "Tanh",     "Gelu",   "GELU",
                                   "HardSwish", "SiLU",      "Clip",    "Identity", "Dropout"};
 constexpr std::array kArithmetic{"Add", "Sub", "Mul", "Div"};
@@ -23,7 +23,8 @@ std::size_t rank_behind_ones(const Shape& shape) {
   return static_cast<std::size_t>(shape.end() - first);
 }
 
-// Of a value of ONNX's `rank`.
+// A transpose of a value of ONNX's `rank`, for an input that has dimension `joined` apart from the
+// next.
 ApartNode transposed_apart(OnnxNode node, std::size_t rank, std::size_t joined) {
   std::vector<std::int64_t> apart;
   const auto from = static_cast<std::int64_t>(joined);

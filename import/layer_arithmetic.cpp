@@ -21,8 +21,8 @@ Constant as_row(const Constant& c, std::int64_t width) {
   return row;
 }
 
-// Of channels, which are dimension 1 of images or rows of `rank` dimensions: [1, C, 1, 1],
-// [C, 1, 1].
+// Whether a constant has a number for each channel, which are dimension 1 of images or rows of
+// `rank` dimensions: [1, C, 1, 1], [C, 1, 1].
 bool is_of_channels(const Constant& c, std::int64_t channels, std::size_t rank) {
   if (c.size() != channels || c.shape.size() + 1 < rank || c.shape.size() > rank) return false;
   return c.shape[c.shape.size() + 1 - rank] == channels;

@@ -16,7 +16,7 @@ namespace steelyard::imports {
 struct Extent {
   std::int64_t value = 0;
   bool of_batch = false;  // value * N
-  // Of a multiple of the batch's size: how many of `value` count samples from outside. (T, N) and
+  // For a multiple of the batch's size: how many of `value` count samples from outside. (T, N) and
   // (N, T) joined to T * N have T and 1. 1 unless the file fixes its batch.
   std::uint32_t outside = 1;
   bool operator==(const Extent&) const = default;

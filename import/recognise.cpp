@@ -202,7 +202,8 @@ class Patterns {
                     .outputs = {}};
   }
 
-  // Of the last dimension, which stays.
+  // The node whose output `value` is the mean over the last dimension, which stays with size 1;
+  // else null.
   const OnnxNode* last_mean(const std::string& value) const {
     const OnnxNode* mean = graph_.maker(value, "ReduceMean");
     if (mean == nullptr || mean->integer("keepdims", 1) != 1) return nullptr;

@@ -41,16 +41,16 @@ struct Value {
   // How that gives it where ONNX has another dimension than the batch first: its dimension at each
   // held position, of which the first is the batch. Else empty.
   Order order = {};
-  // Of a value whose dimension of that number ONNX has joined with the next one, the batch among
-  // them: `shape` has the two apart (joined_batch.cpp).
+  // The dimension that ONNX has joined with the next one, the batch among them: `shape` has the two
+  // apart (joined_batch.cpp).
   std::optional<std::size_t> joined = {};
-  // Of a constant that has as many of a dimension as the batch: that dimension, of size 1 here.
+  // The dimension of which a constant has as many as the batch; of size 1 here.
   std::optional<std::size_t> repeated = {};
   bool unknown = false;                   // made by what is not supported
   bool whole = false;                     // whole numbers, held as floats
   std::optional<Compared> compared = {};  // true or false; a node gives it when it is asked for
   std::int64_t one_hot = 0;  // of that many classes, if not 0; `node` gives their numbers
-  // Of a global average, whose node is made when it is asked for: the image, and its own name.
+  // The image of a global average, whose node is made when it is asked for, and its own name.
   std::string averaged = {};
   std::string label = {};
 
@@ -86,14 +86,14 @@ class Translator {
   std::string held(std::size_t i, bool channels_last);
   std::string plain(std::size_t i) { return held(i, false); }
   std::string image(std::size_t i) { return held(i, true); }
-  // The same in any order of ONNX's dimensions.
+  // The node that gives input i in any order of ONNX's dimensions.
   std::string held_in(std::size_t i, const Order& order);
   // As it is held, in the order that held_order() says.
   std::string as_held(std::size_t i);
   // Declares the node's output, held as input i is.
   void give_as(std::size_t i, const std::string& module, ExtentShape shape);
-  // The same for what reads rows, the last dimension: input i as it is held where that is last,
-  // else as ONNX has it; and an output that is held as this gives it.
+  // For what reads rows, the last dimension: the node that gives input i as it is held where that
+  // is last, else as ONNX has it; and an output that is held as rows() gives it.
   std::string rows(std::size_t i);
   void give_rows_of(std::size_t i, const std::string& module, ExtentShape shape);
   // Whether anybody reads the node's output.
@@ -105,7 +105,7 @@ class Translator {
 
   // Adds a module; returns its name.
   std::string add(const std::string& type, std::vector<std::string> inputs, Options options = {});
-  // The same for one with weights, which is called as its weight is where that tells more.
+  // Adds a module with weights, which is called as its weight is where that tells more.
   std::string add_named(const std::string& after, const std::string& type,
                         std::vector<std::string> inputs, Options options);
   void set_weight(const std::string& module, const std::string& parameter, const Constant& value);
@@ -124,7 +124,7 @@ class Translator {
   // The batch's size where the file fixes it: constants may contain it.
   const std::optional<std::int64_t>& fixed_batch() const { return fixed_batch_; }
 
-  // Of the node's output, which was declared: the dimension that ONNX has joined with the next.
+  // Notes which dimension of the node's output, which was declared, ONNX has joined with the next.
   void set_joined(std::optional<std::size_t> dimension);
   // Declares a value that no node of the file gives; returns its name.
   std::string keep(Value value);

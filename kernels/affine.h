@@ -1,5 +1,7 @@
-// The arithmetic of affine quantization, host and device: every rounding to a code is here, except
-// that of a softmax of codes (kernels/softmax) and a faster way to the same bits (multiples.h).
+// The arithmetic of affine quantization, host and device. What else in kernels/ rounds to codes: a
+// softmax of codes (softmax/softmax.h), faster ways to the same bits (multiples.h, and with AVX-512
+// requantize/requantizer.h), and oscillating weights that freeze at their mean code
+// (oscillation/oscillation.h).
 //
 // A real x has the code  q = clamp(rint(x / s) + z, qmin, qmax)  and a code stands for  (q - z) *
 // s. Codes stay in floating point until they are clamped, because x / s may fit no integer and NaN
@@ -71,7 +73,8 @@ STEELYARD_HOST_DEVICE inline bool code_is_inside(T unclamped, const Affine<T>& p
   return !(unclamped < p.qmin) & !(unclamped > p.qmax);
 }
 
-// The same of a code that clamp_code() made `clamped`: it is left alone, or NaN. One comparison.
+// code_is_inside() of a code that clamp_code() made `clamped`: true if it is left alone, or NaN.
+// One comparison.
 template <typename T>
 STEELYARD_HOST_DEVICE inline bool is_unchanged(T unclamped, T clamped) {
   return bits_as<BitsOf<T>>(unclamped) == bits_as<BitsOf<T>>(clamped);

@@ -46,7 +46,8 @@ struct Multiples {
   STEELYARD_HOST_DEVICE T of(T x) const {
     return x == x ? round_half_even(x / scale) + T(0) : T(0);
   }
-  // The same where is_sure() says so; from about 2^21 on (2^50) another number that is as far.
+  // What of() gives, where is_sure() says so; from about 2^21 on (2^50) another number that is as
+  // far.
   STEELYARD_HOST_DEVICE T quick(T x) const {
     return std::fma(x, reciprocal, kToInteger<T>) - kToInteger<T>;
   }

@@ -29,7 +29,7 @@ void append_axis(SetMap& map, std::int64_t size, std::int64_t block) {
   ++map.rank;
 }
 
-// The same for an axis that divides into equal blocks: it becomes two axes, the blocks and the
+// append_axis(), but an axis that divides into equal blocks becomes two axes: the blocks and the
 // elements of a block.
 void append_divided(SetMap& map, std::int64_t size, std::int64_t block) {
   if (block > 1 && block < size && size % block == 0) {

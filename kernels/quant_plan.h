@@ -30,8 +30,8 @@ struct QuantDescriptor : QuantSpec {
   Granularity granularity = Granularity::kTensor;
   GranularityOptions options;
   std::vector<std::int64_t> shape;  // at most 8 axes; {} is one element
-  // Of every array of values, in elements; {} is dense. They may be negative, pointers are those of
-  // the first element; elements must not overlap.
+  // The strides of every array of values, in elements; {} is dense. They may be negative, pointers
+  // are those of the first element; elements must not overlap.
   std::vector<std::int64_t> strides;
 };
 

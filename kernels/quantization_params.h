@@ -44,8 +44,8 @@ struct QuantizationParams {
   // whole tensor are too few for most weights without block_wise() or channel_wise().
   static QuantizationParams int4_symmetric();
 
-  // The same codes with other sharing: a scale per slice of `axis`, per row of the last axis, per
-  // `size` neighbours along `axis`, per rectangle of the last two axes.
+  // Parameters with the same codes and other sharing: a scale per slice of `axis`, per row of the
+  // last axis, per `size` neighbours along `axis`, per rectangle of the last two axes.
   QuantizationParams channel_wise(int axis) const;
   QuantizationParams token_wise() const;
   QuantizationParams block_wise(std::int64_t size, int axis = -1) const;

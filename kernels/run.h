@@ -42,31 +42,31 @@ concept ElementKernel = requires(const K& kernel, std::int64_t i) {
   kernel(i);
 };
 
-// Of those whose element i meets element at_a(i) of one operand and at_b(i) of another
+// An ElementKernel whose element i meets element at_a(i) of one operand and at_b(i) of another
 // (StridedIndex, kernels/broadcast): kernel.body()(i, at_a(i), at_b(i)). The body is made once.
 template <class K>
 concept PairKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
   kernel.body()(i, kernel.at_a(i), kernel.at_b(i));
 };
 
-// Of those whose element is that of kernel.function, an enumeration from 0 to kLastFunction:
-// kernel.at(kernel.function, i). The CPU has a loop for each function.
+// An ElementKernel whose element is kernel.at(kernel.function, i), of an enumeration from 0 to
+// kLastFunction. The CPU has a loop for each function.
 template <class K>
 concept FunctionKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
   K::kLastFunction;
   kernel.at(kernel.function, i);
 };
 
-// Of those whose elements i to i + neighbours(i) - 1 the CPU computes faster together, at most
-// kTogether at once: kernel.together(i, n).
+// An ElementKernel whose elements i to i + neighbours(i) - 1 the CPU computes faster together, at
+// most kTogether at once: kernel.together(i, n).
 template <class K>
 concept TogetherKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
   K::kTogether;
   kernel.together(i, kernel.neighbours(i));
 };
 
-// Of those that write kernel.table[kernel.x[i]], of a table of 256, and then kernel.after(i) to it:
-// the CPU looks many bytes up at once.
+// An ElementKernel that writes kernel.table[kernel.x[i]], of a table of 256, and then
+// kernel.after(i) to it: the CPU looks many bytes up at once.
 template <class K>
 concept LookupKernel = ElementKernel<K> && requires(const K& kernel, std::int64_t i) {
   kernel.y[i] = kernel.table[kernel.x[i]];

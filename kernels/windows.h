@@ -37,7 +37,7 @@ struct Conv2dShape {
   std::int64_t weight_size() const {
     return out_channels * in_channels_per_group() * kernel_h * kernel_w;
   }
-  // Of a convolution; padding counts.
+  // The multiplications of a convolution; padding counts.
   std::int64_t multiply_adds() const { return batch * out_h() * out_w() * weight_size(); }
   // Every channel has a filter of its own.
   bool is_depthwise() const {
@@ -71,7 +71,7 @@ STEELYARD_HOST_DEVICE inline std::int64_t smaller(std::int64_t a, std::int64_t b
   return a < b ? a : b;
 }
 
-// Of a kernel without dilation.
+// The window of an output pixel, for a kernel without dilation.
 STEELYARD_HOST_DEVICE inline Window window_of(const Conv2dShape& s, std::int64_t oh,
                                               std::int64_t ow) {
   Window w;

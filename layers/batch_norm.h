@@ -62,7 +62,7 @@ class BatchNorm : public Module, public StepStatistics {
   Tensor gathered_;  // f64 [3, C], between begin_step() and end_step()
 };
 
-// Of flat features [N, C] or sequences [N, L, C].
+// The batch norm of flat features [N, C] or sequences [N, L, C].
 class BatchNorm1d : public BatchNorm {
  public:
   using BatchNorm::BatchNorm;
@@ -71,7 +71,7 @@ class BatchNorm1d : public BatchNorm {
 
 using BatchNorm2dOptions = BatchNormOptions;
 
-// Of images [N, H, W, C].
+// The batch norm of images [N, H, W, C].
 class BatchNorm2d : public BatchNorm {
  public:
   using BatchNorm::BatchNorm;

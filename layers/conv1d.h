@@ -16,7 +16,7 @@ struct Conv1dOptions {
   std::int64_t groups = 1;
   bool bias = true;
 
-  // Of images of one row.
+  // The geometry of the same convolution of images of one row.
   Conv2dGeometry geometry() const {
     return {.stride = {1, stride},
             .padding = {0, padding},

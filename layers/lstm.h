@@ -17,7 +17,7 @@ struct LstmLayerOptions {
 
 // "LSTM(8, 16, reverse)".
 std::string lstm_text(const LstmLayerOptions& options);
-// Of the outputs of all steps [N, L, units] those that a layer gives.
+// What a layer gives of the outputs of all steps [N, L, units].
 Variable steps_of(const Variable& outputs, const LstmLayerOptions& options);
 
 // lstm() (framework/ops/lstm.h) of x [N, L, inputs] in one direction. Parameters weight

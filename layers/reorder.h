@@ -23,7 +23,7 @@ class Permute : public Module {
   std::vector<std::int64_t> order_;
 };
 
-// The same elements under another shape; -1, at most once, is what is left, and 0 the size that the
+// Another shape for the same elements; -1, at most once, is what is left, and 0 the size that the
 // input has there.
 class Reshape : public Module {
  public:
@@ -32,7 +32,8 @@ class Reshape : public Module {
   std::string type_name() const override { return "Reshape"; }
   std::string description() const override;
   const Shape& shape() const { return shape_; }
-  // Of the output for an input of this shape. Throws std::invalid_argument where it does not fit.
+  // The shape of the output for an input of this shape. Throws std::invalid_argument where it does
+  // not fit.
   Shape shape_for(const Shape& input) const;
 
  private:

@@ -42,8 +42,8 @@ struct RunningRange {
   Tensor steps = {};     // i64 [channels], of an average: kernels::UpdateExtremes
 };
 
-// Of a moving average: how many steps weigh alike at its start, i64 [channels]. Absent from
-// checkpoints of averages that counted none, which load as 0.
+// The name of a moving average's count of the steps that weigh alike at its start, i64 [channels].
+// Absent from checkpoints of averages that counted none, which load as 0.
 inline constexpr const char* kAveragedSteps = "num_batches_tracked";
 
 // Between begin_step() and end_step() observe() gathers: range() and state() stay as they are, and
@@ -66,7 +66,7 @@ class Observer : public StepStatistics {
   virtual bool forgets() const { return false; }
   // The range that each channel needs, f32 or f64, where the state is; never waits for a GPU.
   virtual Extremes range() const = 0;
-  // The same as numbers; waits for a GPU.
+  // The ranges of the channels as numbers; waits for a GPU.
   std::vector<Range> ranges() const;
   // Scale and zero point of every channel's range, as choose_qparams(), in place. zero_range (u8
   // [channels]): 1 where the range was [0, 0] or empty.

@@ -30,8 +30,8 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   // Observes f32 values and updates the scale and zero point; between begin_step() and end_step()
   // it only gathers.
   QParamTensors observe(const Tensor& values);
-  // The same for values that only the layer's kernel computes; nothing if the observer needs the
-  // values themselves. The kernel must be queued next.
+  // Observes values that only the layer's kernel computes; nothing if the observer needs the values
+  // themselves. The kernel must be queued next.
   std::optional<RangeObservation> observe_range();
   // The parameters of a pass, whose observation (if there was one) gave `observed`; they stay
   // unchanged until its backward pass is over. Learning begins here. Throws std::logic_error if
@@ -40,7 +40,7 @@ class ActivationQuantizer : public FakeQuantize, public StepStatistics {
   // Codes with parameters(), to be filled.
   QuantizedValue empty_output(Shape shape, const QParamTensors& observed,
                               const ForwardContext& context);
-  // The same, having observed the real f32 `values()` where that is due.
+  // Codes to be filled, having observed the real f32 `values()` where that is due.
   QuantizedValue empty_output(Shape shape, const std::function<Tensor()>& values,
                               const ForwardContext& context);
   // The codes with the one scale and zero point that they were made with.

@@ -8,7 +8,7 @@
 namespace steelyard::qat {
 namespace {
 
-// Of each channel, the last dimension.
+// The mean of each channel, which is the last dimension.
 std::vector<double> channel_means(const Tensor& values) {
   const Tensor host = values.to(Device{});
   const auto channels = static_cast<std::size_t>(host.dim(-1));

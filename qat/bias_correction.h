@@ -19,7 +19,7 @@ class QuantizedLayer;
 // Paths of the layers with quantized weights that have no bias to correct.
 std::vector<std::string> layers_without_bias(Module& model);
 
-// Of each layer with quantized weights: what the float network has in front of the activation, the
+// For each layer with quantized weights, what the float network has in front of the activation: the
 // mean over all samples and pixels for each output channel.
 using FloatMeans = std::map<const QuantizedLayer*, std::vector<double>>;
 

@@ -59,7 +59,7 @@ class DescribedCodeFunction : public CodeFunction, public Describes<T> {
   T what_;
 };
 
-// The same parameters as `x` for codes of another shape.
+// Codes of another shape with the parameters of `x`.
 inline QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
   return {.codes = std::move(codes), .qparams = x.qparams, .range = x.range};
 }

@@ -170,7 +170,7 @@ std::shared_ptr<const QuantizedValue> repeated(const Variable& x, const Shape& s
       with_codes(*value, ops::gathered("quantized_add", value->codes, part)));
 }
 
-// The same where a tensor is wide: activation(the sum of the real values).
+// The sum where a tensor is wide: activation(the sum of the real values).
 Tensor real_sum(const QuantizedValue& a, const QuantizedValue& b, kernels::Activation activation) {
   const NoGradGuard no_grad;
   const Variable sum = add(Variable(dequantized(a)), Variable(dequantized(b)));

@@ -6,7 +6,7 @@
 
 namespace steelyard::qat {
 
-// Of a value with one scale, whose codes have this type.
+// What kernels read of a value with one scale, whose codes have this type.
 template <typename Code>
 kernels::CodesOf<Code> codes_of(const QuantizedValue& value) {
   return {value.codes.data<Code>(), value.qparams.scale.data<float>(),

@@ -137,7 +137,7 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
   Shape parameter_shape(const Shape& w) const {
     return {w[1] * groups(), w[0] / groups(), w[2], w[3]};
   }
-  // Of the convolution that it is the gradient of.
+  // The shape of the convolution that it is the gradient of.
   kernels::Conv2dShape gradient_shape(const Shape& x, const Shape& weight) const {
     return conv_transpose2d_shape(x, parameter_shape(weight), geometry_);
   }

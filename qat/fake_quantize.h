@@ -121,8 +121,8 @@ class FakeQuantize : public Module {
 
   // Observes f32 values and updates the scale and zero point.
   QParamTensors observe(const Tensor& values);
-  // The same from values that only the caller's kernel sees; nothing where the observer needs them.
-  // The kernel is to be queued next.
+  // Observes values that only the caller's kernel sees; nothing where the observer needs them. The
+  // kernel is to be queued next.
   std::optional<RangeObservation> observe_range();
   // How a range that the observer keeps follows a step's extremes.
   kernels::RangeRule range_rule() const;

@@ -17,8 +17,9 @@ struct FoldedWeights {
 // std::invalid_argument when the channels differ.
 FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNorm& norm);
 
-// The same weight' and bias' on the tape, f32 or f64: gradients reach weight [O, ...], gamma, beta
-// and bias [O] (may be undefined); the running statistics in `state` are constants.
+// The weight' and bias' of fold_batch_norm(), recorded on the tape, f32 or f64: gradients reach
+// weight [O, ...], gamma, beta and bias [O] (may be undefined); the running statistics in `state`
+// are constants.
 Variable fold_weight(const Variable& weight, const Variable& gamma, const BatchNormState& state);
 Variable fold_bias(const Variable& bias, const Variable& gamma, const Variable& beta,
                    const BatchNormState& state);

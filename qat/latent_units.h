@@ -14,8 +14,8 @@ namespace steelyard::qat {
 // slowly in a fine-tuning of a few hundred steps (docs/numerics.md).
 inline constexpr double kScalesOfAStep = 10;
 
-// Of every latent in the model, by the parameter's name. The sizes are the quantizers' own first
-// scales, which are set where learning begins.
+// What the steps of every latent in the model are relative to, by the parameter's name. The sizes
+// are the quantizers' own first scales, which are set where learning begins.
 std::map<std::string, StepUnit> latent_units(Module& model);
 
 }  // namespace steelyard::qat

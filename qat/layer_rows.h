@@ -12,7 +12,7 @@ namespace steelyard::qat {
 // A row of the plan. The model itself has an empty path.
 PlanRow plan_row(const std::string& path, const std::string& tensor, const std::string& quantized,
                  const std::string& observer, const std::string& note);
-// The same for a tensor with a quantizer.
+// A row of the plan for a tensor with a quantizer.
 PlanRow plan_row(const std::string& path, const std::string& tensor, const QuantizerConfig& config,
                  const std::string& note);
 

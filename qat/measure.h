@@ -28,7 +28,7 @@ struct QuantizationError {
   std::optional<double> sqnr_db() const;
   // The quantization noise: the mean squared error of an element; 0 without any.
   double mean_squared() const;
-  // Of all elements; 0 without any.
+  // The fraction of all elements that are clipped; 0 without any.
   double clipped_fraction() const;
   QuantizationError& operator+=(const QuantizationError& other);  // of more elements
   bool operator==(const QuantizationError&) const = default;
@@ -59,16 +59,16 @@ struct MeasuredTensor {
   QuantizedLayer* weights_of = nullptr;  // null for an activation
   // Nothing while the quantizer never observed anything.
   std::optional<QuantizationError> error = {};
-  // Of the values; where the quantizer has several scales, of value / scale + zero point, which are
-  // codes before they are rounded and clipped.
+  // The histogram of the values; where the quantizer has several scales, of value / scale + zero
+  // point, which are codes before they are rounded and clipped.
   ValueHistogram histogram = {};
   bool in_codes = false;
 };
 
 // The path of the module that a quantizer belongs to: "conv1"; "(input)" for the model's input.
 std::string module_of_quantizer(const std::string& name);
-// The same, with the part of the module that it is of if that has several products:
-// "lstm.recurrent" of "lstm.recurrent_weight_quantizer".
+// The path of the module that a quantizer belongs to, with the part of it if it has several
+// products: "lstm.recurrent" of "lstm.recurrent_weight_quantizer".
 std::string owner_of_quantizer(const std::string& name);
 
 // Runs `batches` >= 1 batches through the model as it stands, in evaluation, and measures every

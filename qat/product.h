@@ -83,7 +83,7 @@ class Product {
   // grad_weight is 0 where weight_mask, which may be undefined, has no one.
   virtual void grad_weight(const QuantizedValue& x, const Tensor& grad, const Tensor& weight_mask,
                            const Tensor& grad_weight) const = 0;
-  // The same map as a float operation of the engine.
+  // The product as a float operation of the engine.
   virtual Variable float_forward(const Variable& x, const Variable& weight,
                                  const Variable& bias) const = 0;
 
@@ -98,7 +98,7 @@ class Product {
 std::shared_ptr<const Product> linear_product();
 // x [N, H, W, C] with weight [O, C/groups, KH, KW].
 std::shared_ptr<const Product> conv2d_product(const Conv2dGeometry& geometry);
-// The same of images of one row, with a parameter [O, C/groups, K].
+// A convolution of images of one row, with a parameter [O, C/groups, K].
 std::shared_ptr<const Product> conv1d_product(const Conv2dGeometry& geometry);
 
 }  // namespace steelyard::qat

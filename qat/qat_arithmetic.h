@@ -33,7 +33,7 @@ class QatConstantArithmetic : public ConstantArithmetic {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
-// Of other pairs than sums and products.
+// The forms of differences, quotients and extremes of two values, and of arithmetic with constants.
 QuantizedForm pair_form();
 QuantizedForm constant_form();
 

@@ -18,7 +18,7 @@ Variable pad_codes(const Variable& x, const std::vector<std::int64_t>& before,
                    const std::vector<std::int64_t>& after);
 Variable repeat_codes(const Variable& x, std::int64_t rows, std::int64_t columns);
 
-// The same of values that may carry codes.
+// Other shapes and parts of values that may carry codes.
 Variable under_shape(const Variable& x, const Shape& shape);
 Variable part_of(const Variable& x, const std::vector<TakenAxis>& axes);
 

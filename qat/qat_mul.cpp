@@ -55,8 +55,8 @@ void round_product(const Tensor& units, const Tensor& zero_point, const Quantize
   });
 }
 
-// The same, rounded as QLinearMul does: with the zero point added as float before, that of the
-// unsigned byte (docs/numerics.md).
+// Fills y's codes with a product in units of its scale, rounded as QLinearMul does: with the zero
+// point added as float before, that of the unsigned byte (docs/numerics.md).
 void round_element_product(const Tensor& units, const QuantizedValue& y, const Tensor& mask) {
   const NoGradGuard no_grad;
   const std::int32_t shift = y.codes.dtype() == DType::kI8 ? 128 : 0;

@@ -32,7 +32,7 @@ class QatMul : public JoinModule {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
-// The same of matrices.
+// The product of two matrices; with a float operand it is computed in float and then quantized.
 class QatMatMul : public JoinModule {
  public:
   explicit QatMatMul(const QuantizerConfig& output);

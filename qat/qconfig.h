@@ -60,7 +60,7 @@ struct QuantizeConfig {
 
 // int8 symmetric narrow weights per channel, uint8 affine activations, both by min_max.
 QConfig default_w8a8();
-// The same for every layer that a target matches: prepare(model, w8a8({"Conv2d", "Linear"})).
+// default_w8a8() for every layer that a target matches: prepare(model, w8a8({"Conv2d", "Linear"})).
 QuantizeConfig w8a8(std::vector<std::string> targets);
 
 // Throws std::invalid_argument for what the layers cannot execute: weights with unsigned codes,
@@ -69,7 +69,7 @@ void validate(const QConfig& config);
 // Its two sides, each by itself.
 void validate_weights(const QuantizerConfig& config);
 void validate_activations(const QuantizerConfig& config);
-// The same, with what the profile asks for: zero points of 0 for kTensorrt.
+// validate() with what the profile asks for: zero points of 0 for kTensorrt.
 void validate(const QConfig& config, Profile profile);
 
 }  // namespace steelyard::qat

@@ -50,7 +50,7 @@ struct QuantizedForm {
   // kWeighted: into how many groups its channels fall, each output reading the inputs of its group;
   // without it, equalize() leaves the layer alone.
   std::function<std::int64_t(const Module&)> groups{};
-  // Of channels multiplied by positive factors it gives the channels multiplied by them.
+  // Whether channels that are multiplied by positive factors come out multiplied by them.
   bool passes_factors = false;
   // kWeighted: a linear map, which also computes a batch norm and an activation after it, and whose
   // output may stay in float.

@@ -23,7 +23,7 @@ struct QuantizedValue {
   bool dynamic = false;
   std::array<std::int64_t, 2> block{0, 0};
 
-  // Of more than 8 bits (qat/wide_codes.h).
+  // Whether codes have more than 8 bits (qat/wide_codes.h).
   bool wide() const { return codes.dtype() == DType::kI32; }
   // Their numbers; waits for a GPU.
   float host_scale() const { return static_cast<float>(qparams.scale.item()); }
@@ -41,7 +41,7 @@ struct WeightCodes {
   QParamTensors qparams;
   int bits = 8;
   kernels::CodeRange range{-128, 127};  // that the codes are in
-  // Of an integer product with these weights, [outputs] each, else undefined.
+  // What an integer product with these weights takes, [outputs] each; else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
 };
@@ -77,7 +77,7 @@ decltype(auto) visit_codes(DType dtype, F&& f) {
   if (dtype == DType::kI8) return f(static_cast<std::int8_t*>(nullptr));
   return f(static_cast<std::uint8_t*>(nullptr));
 }
-// The same for all codes: std::int32_t for wide ones.
+// visit_codes() of all codes: std::int32_t for wide ones.
 template <typename F>
 decltype(auto) visit_all_codes(DType dtype, F&& f) {
   if (dtype == DType::kI32) return f(static_cast<std::int32_t*>(nullptr));

@@ -23,7 +23,7 @@ struct BitStage {
 struct QatSchedule {
   std::int64_t observe_from = 0;
   std::int64_t fake_quant_from = 0;  // not before observe_from
-  // Of activations, when they start later than weights.
+  // fake_quant_from of activations, when they start later than weights.
   std::optional<std::int64_t> fake_quant_activations_from{};
   std::vector<BitStage> stages{};  // in order
   std::optional<std::int64_t> freeze_observers{};

@@ -19,7 +19,7 @@ class TrainedParts {
                const std::vector<std::string>& places, const std::string& key);
 
   bool everything() const { return everything_; }
-  // Of a module, parameter or buffer.
+  // Whether these parts contain a module, parameter or buffer.
   bool contain(const std::string& path) const;
 
  private:

@@ -14,7 +14,7 @@ namespace steelyard::qat {
 Tensor quantize_reals(const Tensor& real, kernels::Activation activation,
                       const FakeQuantize& output, const QParamTensors& qparams, Tensor* mask);
 
-// The same in a pass, which observes what `activated` gives: activation(real).
+// quantize_reals() in a pass, which observes what `activated` gives: activation(real).
 QuantizedValue round_reals(const Tensor& real, kernels::Activation activation,
                            const std::function<Tensor()>& activated, ActivationQuantizer& output,
                            Tensor* mask, const ForwardContext& context);

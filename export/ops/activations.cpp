@@ -272,7 +272,7 @@ void hard_sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& ou
   });
 }
 
-// Of a function without options, called after the first of the recorded operations.
+// The row of a function without options, named after the first of the recorded operations.
 template <auto function>
 OpInfo row(Op op, std::array<const char*, 2> recorded, GraphVersion version,
            void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {

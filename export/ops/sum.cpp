@@ -18,7 +18,7 @@ bool is_reduced(const Node& node, std::size_t axis) {
          node.dims.end();
 }
 
-// Of the results, with size 1 where the output keeps the dimensions, else without them.
+// The shape of the results, with size 1 where the output keeps the dimensions, else without them.
 Shape shape(const Graph& graph, const Node& node) {
   const Shape& in = graph.values[node.inputs[0]].shape;
   const bool keeps = graph.values[node.output].shape.size() == in.size();

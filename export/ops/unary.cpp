@@ -48,7 +48,7 @@ OpInfo row(Op op, const char* name, GraphVersion version = 5) {
           .onnx = own_onnx};
 }
 
-// The same of x and a number, which is the field of that name.
+// The row of a function of x and a number, which is the field of that name.
 template <double (*f)(double, double)>
 OpInfo row_of_number(Op op, const char* name, const char* field, OnnxOf onnx,
                      GraphVersion version) {

@@ -39,7 +39,7 @@ struct Windows {
   }
 };
 
-// Of a convolution with a kernel of this size.
+// The windows of a convolution with a kernel of this size.
 inline Windows windows_of(const Operands& op, const std::array<std::int64_t, 2>& kernel,
                           const Conv2dGeometry& geometry) {
   const Shape& in = op.input_value(0).shape;
@@ -55,7 +55,7 @@ inline Windows windows_of(const Operands& op, const std::array<std::int64_t, 2>&
           geometry.dilation};
 }
 
-// Of a pool.
+// The windows of a pool.
 inline Windows windows_of(const Operands& op, const Pool2dGeometry& pool) {
   return windows_of(op, pool.kernel, {pool.stride, pool.padding, {1, 1}, 1});
 }

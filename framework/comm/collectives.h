@@ -53,7 +53,7 @@ class Collectives {
   // combine(mine, theirs): mine[i] becomes the combination of both, for spans of equal sizes.
   template <typename T, class Combine>
   void all_reduce(std::span<T> data, Combine combine);
-  // The same for many arrays, which share messages.
+  // all_reduce() of many arrays, which share messages.
   template <typename T, class Combine>
   void all_reduce(const std::vector<std::span<T>>& arrays, Combine combine);
 

@@ -58,7 +58,8 @@ class Communicator {
  public:
   using Connect = std::function<std::unique_ptr<Transport>()>;
   static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
-  // Of a text from one rank, the header of a checkpoint at most, and from each of all ranks.
+  // The longest text from one rank (at most the header of a checkpoint), and from each of all
+  // ranks.
   static constexpr std::size_t kMostBroadcastBytes = std::size_t{32} << 20;
   static constexpr std::size_t kMostGatheredBytes = std::size_t{1} << 20;
 
@@ -78,7 +79,8 @@ class Communicator {
   // on every rank, and for any number of ranks that share the shards (shard_sum.h). Of a NaN only
   // that it is one is promised. A GPU's tensors travel through the host's memory.
   void sum(const std::vector<Tensor>& tensors) { start_sum(tensors).wait(); }
-  // The same while the caller does other work; the tensors belong to the sum until wait() returns.
+  // Begins a sum() that goes on while the caller does other work; the tensors belong to the sum
+  // until wait() returns.
   [[nodiscard]] Pending start_sum(std::vector<Tensor> tensors);
 
   // From now on a GPU's tensors on `device` travel between the GPUs of the ranks, over NCCL; what
@@ -100,7 +102,7 @@ class Communicator {
   std::string broadcast(std::string bytes, int root = 0, std::size_t most = kMostBroadcastBytes);
   // What every rank gave, in rank order; each of at most `most` bytes.
   std::vector<std::string> gather(std::string_view bytes, std::size_t most = kMostGatheredBytes);
-  // The same where all give equally many.
+  // The gather() of texts that all have the same length.
   std::vector<std::string> gather_equal(std::string_view bytes);
   // Returns when every rank has called it.
   void barrier();

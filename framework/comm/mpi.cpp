@@ -66,9 +66,9 @@ class Wait {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-// Of Open MPI over TCP: a message goes at once, up to half a piece of a sum and its header. Larger
-// ones ask first, and where two ranks send to one another, the answer that one waits for stands
-// after the bytes of the other: one direction at a time.
+// Makes Open MPI send a message over TCP at once, up to half a piece of a sum and its header.
+// Larger ones ask first, and where two ranks send to one another, the answer that one waits for
+// stands after the bytes of the other: one direction at a time.
 void send_at_once() {
   const std::string bytes = std::to_string(Communicator::kPieceBytes / 2 + 4096);
   for (const char* limit : {"eager_limit", "rndv_eager_limit", "max_send_size"}) {
@@ -76,8 +76,8 @@ void send_at_once() {
   }
 }
 
-// Of Open MPI, whose ranks otherwise listen on every interface: those that mpirun has all started
-// on this machine exchange messages in shared memory.
+// Makes Open MPI's ranks exchange messages in shared memory if mpirun has started all of them on
+// this machine: otherwise they listen on every interface.
 void stay_on_this_machine() {
   const char* here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
@@ -93,7 +93,7 @@ class MpiTransport : public Transport {
     // before the watchdog has said which. The threads that MPI starts inherit this.
     block_sigpipe();
     run_promptly();
-    // Of Open MPI: to yield inside MPI_Init and MPI_Finalize, which wait for all ranks.
+    // Makes Open MPI yield inside MPI_Init and MPI_Finalize, which wait for all ranks.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     send_at_once();
     stay_on_this_machine();

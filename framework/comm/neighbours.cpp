@@ -30,7 +30,7 @@
 namespace steelyard::comm {
 namespace {
 
-// Of all connections of this rank; one address is tried for kGreetingTime.
+// The time for all connections of this rank; one address is tried for kGreetingTime.
 constexpr std::chrono::seconds kConnectTime{30};
 constexpr std::size_t kMostContactBytes = 65536, kMostMachineBytes = 4096;
 

@@ -15,7 +15,7 @@ namespace steelyard {
 // Where the texts of samples are from, for messages.
 struct TextSource {
   std::string name;  // of all of them
-  // Of one: its file and line. Absent: the name.
+  // The place of one text: its file and line. Absent: the name.
   std::function<std::string(std::size_t)> place = {};
 
   std::string place_of(std::size_t sample) const { return place ? place(sample) : name; }

@@ -425,7 +425,7 @@ void DataLoader::produce() {
     std::unique_lock lock(mutex_);
     seconds_.making += used - std::exchange(known, used);
     Slot& slot = *piece->slot;
-    // Of several rows that fail the first one is told, whichever thread came first.
+    // The first of several rows that fail is told, whichever thread came first.
     if (error && (!slot.error || piece->first < slot.failed_row)) {
       slot.error = error;
       slot.failed_row = piece->first;

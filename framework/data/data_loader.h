@@ -50,8 +50,8 @@ Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int6
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options,
                  const std::vector<std::int64_t>& order, std::int64_t epoch, std::int64_t index);
 
-// The same of the rows [first, first + rows) of the batch alone, for a rank that needs no others.
-// Throws std::out_of_range for rows that the batch does not have.
+// The rows [first, first + rows) of a batch alone, for a rank that needs no others. Throws
+// std::out_of_range for rows that the batch does not have.
 Batch make_batch_rows(const Dataset& dataset, const LoaderOptions& options,
                       const std::vector<std::int64_t>& order, std::int64_t epoch,
                       std::int64_t index, std::int64_t first, std::int64_t rows);

@@ -94,7 +94,7 @@ Normalization normalization_of_floats(const SampleSource& source) {
   const std::vector<double> squares = channel_sums(source, mean, 2);
   std::vector<bool> constant(channels, false);
   for (std::size_t c = 0; c < channels; ++c) {
-    // Of a constant channel only rounding errors add up.
+    // Only rounding errors add up in a constant channel.
     if (squares[c] / count > 1e-10 * (1 + mean[c] * mean[c])) continue;
     constant = constant_channels(source);
     break;

@@ -37,7 +37,7 @@ struct Dataset {
   Normalization target_normalization = {};  // that normalize_targets() has applied
 
   std::int64_t size() const;
-  // Of the inputs, wherever they are; `sample_shape` is that of one of them.
+  // The dtype of the inputs, wherever they are, and the shape of one of them.
   DType dtype() const;
   Shape sample_shape() const;
   // The bytes that it holds in memory.
@@ -106,7 +106,8 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
 // Population mean and standard deviation over every sample and pixel, in double. A constant channel
 // gets stddev 1. Reads the samples of a source once (u8) or twice (f32).
 Normalization compute_normalization(const Dataset& dataset);
-// The same of targets that are numbers, per column (their last dimension), which are in memory.
+// Mean and standard deviation of targets that are numbers, per column (their last dimension), which
+// are in memory.
 Normalization compute_target_normalization(const Dataset& dataset);
 
 // Replaces targets f32 [N, ..., columns] by (target - mean) / stddev, in double and rounded once.

@@ -23,7 +23,7 @@ void add_pieces(const Tensor& tensor, Pieces& pieces) {
   }
 }
 
-// Of the bytes [begin, end) of all samples in a row: as of a tensor that holds them.
+// The digest of the bytes [begin, end) of all samples in a row: as of a tensor that holds them.
 std::string digest_of_bytes(const SampleSource& source, std::int64_t begin, std::int64_t end) {
   const std::int64_t bytes = sample_bytes(source);
   std::vector<char> sample(static_cast<std::size_t>(bytes));
@@ -37,7 +37,7 @@ std::string digest_of_bytes(const SampleSource& source, std::int64_t begin, std:
   return hash.hex();
 }
 
-// Of what samples are read from.
+// The digest of what the samples [begin, end) are read from.
 std::string digest_of_contents(const SampleSource& source, std::int64_t begin, std::int64_t end) {
   Sha256 hash;
   for (std::int64_t i = begin; i < end; ++i) hash.update(source.content_digest(i));

@@ -30,7 +30,7 @@ std::string unknown_name(const std::string& name, const std::vector<std::string>
   return text;
 }
 
-// The same samples whatever the run's seed, as for validation.
+// The seed that chooses test samples: the same samples whatever the run's seed, as for validation.
 constexpr std::uint64_t kTestSeed = 1;
 
 void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {

@@ -38,9 +38,10 @@ struct DatasetRequest {
   bool sequences = false;
   // The options of a dataset that a program added, of the type that its loader expects.
   std::any options = {};
-  // Of a run that began without the names that the dataset itself has: labels stay numbers.
+  // Whether labels stay numbers: for a run that began without the names that the dataset itself
+  // has.
   bool without_names = false;
-  // Of a model that was trained on the dataset: what its numbers stand for. Absent: as the training
+  // What the numbers of a model that was trained on the dataset stand for. Absent: as the training
   // set has it.
   std::optional<DatasetNames> names = {};
 

@@ -13,7 +13,7 @@ namespace steelyard {
 // memory where the file is gzip. Throws InputError for a wrong magic, sizes that disagree with the
 // file and damaged gzip data.
 Dataset load_idx_images(const std::filesystem::path& path);
-// The same in memory.
+// The images of load_idx_images() in memory.
 Tensor read_idx_images(const std::filesystem::path& path);
 // i64 [N].
 Tensor read_idx_labels(const std::filesystem::path& path);

@@ -11,7 +11,7 @@ namespace steelyard {
 void mix_batch(const Dataset& dataset, const LoaderOptions& options, std::int64_t epoch,
                Batch& batch);
 
-// The same of some rows of a batch; `before` has the sample before the first of them.
+// mix_batch() for some rows of a batch; `before` has the sample before the first of them.
 void mix_after(Batch before, const Dataset& dataset, const LoaderOptions& options,
                std::int64_t epoch, Batch& rows);
 

@@ -29,7 +29,7 @@ class SampleSource {
   virtual ~SampleSource() = default;
 
   virtual std::int64_t size() const = 0;
-  // Of a sample: u8 or f32; images [H, W, C], features [F], or any other shape.
+  // The dtype and shape of a sample: u8 or f32; images [H, W, C], features [F], or any other shape.
   virtual DType dtype() const = 0;
   virtual const Shape& shape() const = 0;
 

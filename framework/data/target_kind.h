@@ -24,7 +24,7 @@ inline constexpr Word<TargetKind> kTargetKindWords[] = {
 static_assert(is_complete<TargetKind>(kTargetKindWords, TargetKind::kText));
 constexpr std::span<const Word<TargetKind>> words_of(TargetKind) { return kTargetKindWords; }
 
-// Of a dataset with so many classes (0: numbers).
+// The kind of targets of a dataset with so many classes (0: numbers).
 inline TargetKind target_kind(const Tensor& targets, std::int64_t classes) {
   if (classes == 0) return TargetKind::kValues;
   if (targets.dtype() != DType::kI64) return TargetKind::kMarks;

@@ -41,7 +41,8 @@ class Vocabulary {
   }
 
   const std::vector<std::string>& names() const { return names_; }
-  // Of a part of a sample's text.
+  // The number that stands for `name`, a part of a sample's text. Throws InputError where none
+  // does.
   std::int64_t number(const std::string& name, std::size_t sample) const {
     const auto found = numbers_.find(name);
     if (found != numbers_.end()) return found->second;

@@ -20,7 +20,8 @@ struct TargetOptions {
   // the file that lists them. Absent: those of the training set.
   std::vector<std::string> names = {};
   std::string names_source = "the training set";
-  // Of a model that was trained on the data: whole numbers may lack the last ones.
+  // How many classes a model has that was trained on the data: whole numbers may lack the last
+  // ones.
   std::int64_t classes = 0;
 
   // Whether a sample's text may be empty: no label, or a text without characters.

@@ -38,7 +38,7 @@ Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
   return mask;
 }
 
-// The same map serves values and gradients.
+// Applies a mask to values or to gradients: the map is the same.
 Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
   ops::require_defined("dropout", "a tensor", x);
   ops::require_defined("dropout", "a mask", mask);

@@ -7,7 +7,7 @@
 namespace steelyard {
 namespace {
 
-// Of the table, or of floats that were rounded to the indices and the table.
+// The lookup: its inputs are the table, or floats that were rounded to the indices and the table.
 class EmbeddingFunction : public Function {
  public:
   explicit EmbeddingFunction(Tensor indices) { save(std::move(indices)); }

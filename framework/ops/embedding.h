@@ -10,8 +10,8 @@ namespace steelyard {
 // gives NaN instead.
 Variable embedding(const Tensor& indices, const Variable& table);
 
-// The same of indices as a network's input holds them: floats, rounded to the nearest. They have no
-// gradient.
+// table[indices] for indices as a network's input holds them: floats, rounded to the nearest. They
+// have no gradient.
 Variable embedding(const Variable& indices, const Variable& table);
 
 }  // namespace steelyard

@@ -12,7 +12,7 @@
 
 namespace steelyard {
 
-// Of shapes that broadcast.
+// The larger and the smaller of each pair of elements, of shapes that broadcast.
 Variable maximum(const Variable& a, const Variable& b);
 Variable minimum(const Variable& a, const Variable& b);
 

@@ -90,7 +90,7 @@ void weighted_cross_entropy(const Tensor& logits, const Tensor& targets, double 
                             const ClassWeights& weights, T* loss, T* grad_logits) {
   const std::int64_t rows = logits.dim(0);
   const bool soft = targets.dtype() != DType::kI64;
-  // Of probabilities the mean is over rows, of weighted labels over their weights.
+  // The mean is over rows for probabilities, over their weights for weighted labels.
   Tensor total;
   double factor = 1.0 / static_cast<double>(rows);
   if (!soft) {

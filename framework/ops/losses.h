@@ -8,8 +8,9 @@ namespace steelyard {
 // Weights of classes in a cross-entropy; none: all are 1.
 struct ClassWeights {
   Tensor of_classes = {};  // f64 [C], on the logits' device
-  // Of a part of a batch: what its sum is divided by (f64, rank 0, on that device), the weights of
-  // all labels of the batch, and then multiplied with. Undefined: the weights of the part's own.
+  // For a part of a batch: the weights of all labels of the batch (f64, rank 0, on that device),
+  // which its sum is divided by, and the factor that it is then multiplied by. Undefined: the
+  // weights of the part's own labels.
   Tensor total = {};
   double factor = 1;
 };

@@ -126,7 +126,7 @@ class LstmFunction : public Function, public Describes<LstmOptions> {
     const Tensor grad_state = Tensor::zeros({s.batch, s.units}, dtype, device);
     const Tensor grad_cell = s.with_cell ? ops::gathered("lstm", grad_y, cell_rows(s))
                                          : Tensor::zeros({s.batch, s.units}, dtype, device);
-    // Of the gates' sums, by steps as computed and by samples.
+    // Gradients of the gates' sums, by steps as computed and by samples.
     const Tensor grad_steps = Tensor::empty(gates.shape(), dtype, device);
     const Tensor grad_sums = Tensor::empty({s.batch, s.length, 4 * s.units}, dtype, device);
     for (std::int64_t step = s.length; step-- > 0;) {

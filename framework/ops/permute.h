@@ -15,10 +15,10 @@ namespace ops {
 void require_permutation(const char* op, const Shape& x, const std::vector<std::int64_t>& order);
 }
 
-// The same with dimensions a and b changed for each other; negative ones count from the end.
+// permute() that swaps dimensions a and b; negative ones count from the end.
 Variable transpose(const Variable& x, std::int64_t a, std::int64_t b);
 
-// The same elements in the same order under another shape of equal size.
+// x under another shape of equal size: the elements stay in their order.
 Variable reshape(const Variable& x, Shape shape);
 
 }  // namespace steelyard

@@ -26,7 +26,7 @@ struct AveragePool2d {
 // The sizes of pooling [N, H, W, C]. Throws std::invalid_argument, naming `op`, on a geometry that
 // does not fit.
 kernels::Conv2dShape pool2d_shape(const char* op, const Shape& x, const Pool2dGeometry& geometry);
-// Of max_pool2d, whose windows have at most 65536 elements.
+// The sizes of max_pool2d(), whose windows have at most 65536 elements.
 kernels::Conv2dShape max_pool2d_shape(const Shape& x, const Pool2dGeometry& geometry);
 
 // y[N, OH, OW, C] = the maximum of each window; keeps two bytes per output for backward.

@@ -23,7 +23,7 @@ Tensor of_rows(const char* op, const Variable& x) {
   return y;
 }
 
-// The same of the gradient, from the output.
+// The gradient of an operation on rows, computed from its output.
 template <template <typename> class Kernel>
 Tensor gradient_of_rows(const Tensor& y, const Tensor& grad_output) {
   Tensor grad_x = Tensor::empty(y.shape(), y.dtype(), y.device());

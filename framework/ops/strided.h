@@ -8,7 +8,7 @@
 
 namespace steelyard::ops {
 
-// Of a dense array.
+// The strides of a dense array.
 std::vector<std::int64_t> row_major_strides(const Shape& shape);
 
 // Where the elements of `shape` lie in an array with these strides. Neighbouring axes that can be

@@ -1,5 +1,5 @@
 // Functions of each element; each keeps its input for backward. Outside of its domain a function
-// gives NaN or an infinity, as its slope does: sqrt() at 0 has an infinite one.
+// gives NaN or an infinity. The slope of sqrt() at 0 is 0 (kernels/unary/unary.h says why).
 #pragma once
 
 #include "steelyard/framework/autograd.h"

@@ -139,7 +139,7 @@ Constant sum_of_all(const FoldInputs& in) {
   return all;
 }
 
-// Of the divisor's sign, or with `truncates` of the dividend's, as fmod() has it.
+// The remainder, of the divisor's sign or with `truncates` of the dividend's, as fmod() has it.
 Constant modulo(const OnnxNode& node, const FoldInputs& in) {
   const bool truncates = node.integer("fmod", 0) != 0;
   auto [a, b] = pair_of(in);
@@ -181,7 +181,8 @@ FoldRow comparison(const char* op, const Holds& holds) {
   });
 }
 
-// Of a multiple of the batch's size and a number only what holds for any size: N may be 1, not 0.
+// Whether both are equal. For a multiple of the batch's size and a number it says only what holds
+// for any size, and refuses the rest: N may be 1, not 0.
 bool are_equal(const Extent& a, const Extent& b) {
   if (a.of_batch == b.of_batch) return a.value == b.value;
   const Extent& multiple = a.of_batch ? a : b;

@@ -17,7 +17,7 @@ struct FoldRow {
   std::string op;
   std::function<std::vector<Constant>(const OnnxNode&, const FoldInputs&)> compute;
 };
-// Of one output.
+// The row of an operation with one output.
 FoldRow one_output(std::string op, std::function<Constant(const OnnxNode&, const FoldInputs&)> f);
 
 std::vector<FoldRow> moving_folds();      // other shapes, parts, joins, new constants

@@ -33,7 +33,7 @@ double sum_of_squares(Reals x) {
 double sum_of_absolutes(Reals x) {
   return sum_of(x, [](double v) { return std::abs(v); });
 }
-// Of differences from the largest, which do not overflow.
+// log(sum of exp(x)), computed from differences from the largest, which do not overflow.
 double log_of_sum_of_exponentials(Reals x) {
   const double largest = *std::max_element(x.begin(), x.end());
   if (std::isinf(largest)) return largest;

@@ -43,7 +43,7 @@ Operand operand(Translator& t, const std::string& name) {
   return {.constant = {}, .name = name};
 }
 
-// The same of what is chosen: infinities, as masks of attention have them, become the largest
+// The operand that is chosen: infinities, as masks of attention have them, become the largest
 // floats, so that a Softmax of nothing else is no NaN.
 Operand choice(Translator& t, const std::string& name) {
   Operand chosen = operand(t, name);

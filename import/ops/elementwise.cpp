@@ -239,7 +239,7 @@ void power(Translator& t) {
   t.give(node, shape, last);
 }
 
-// Of any number of values; of one and a number, which is a bound.
+// Max or Min of any number of values, or of one value and a number, which is a bound.
 void extreme(Translator& t, bool largest) {
   if (t.node().inputs.size() != 2 || t.input(0).known.has_value() == t.input(1).known.has_value()) {
     return combine_all(t, largest ? "Max" : "Min");

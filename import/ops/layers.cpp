@@ -51,7 +51,8 @@ void conv(Translator& t) {
   t.give(module, window_output(in, w[0], window), true);
 }
 
-// Of images, so many rows and columns.
+// The sizes of a transposed convolution, for each spatial dimension; of images, so many rows and
+// columns.
 struct Spread {
   std::vector<std::int64_t> kernel, stride, dilation, extra;
   std::vector<std::int64_t> before = {}, after = {}, outputs = {};
@@ -156,7 +157,8 @@ void conv_transpose(Translator& t) {
              {in[0], {w[1] * groups}, {s.outputs[0]}, {s.outputs[1]}});
 }
 
-// Of values [..., inputs] and a weight [outputs, inputs]; a third operand is the bias.
+// Adds a linear layer of values [..., inputs] and a weight [outputs, inputs]; a third operand is
+// the bias.
 void linear_of(Translator& t, const Constant& weight) {
   const ExtentShape in = t.input(0).shape;
   const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];

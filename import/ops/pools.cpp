@@ -16,7 +16,7 @@ Options pool_options(const Window& window) {
   return {{"kernel", window.kernel}, {"stride", window.stride}, {"padding", window.before}};
 }
 
-// Of images.
+// The window of a pool of images; a sequence is an image of one row.
 Window pool_window(const Translator& t, const ExtentShape& in) {
   Window window = window_of(t, in, {});
   if (std::any_of(window.dilation.begin(), window.dilation.end(), [](auto d) { return d != 1; })) {

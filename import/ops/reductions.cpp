@@ -51,7 +51,8 @@ std::optional<Reduced> reduced_by(Translator& t, bool of_itself) {
   return reduced;
 }
 
-// Of the module `type`, after and before another where they are not null.
+// Adds the reduction `type`, after the step `before` and before the step `after` where they are not
+// null.
 void reduce(Translator& t, const char* type, Step before = nullptr, Step after = nullptr) {
   const Value& in = t.input(0);
   const ExtentShape from = in.shape;

@@ -17,8 +17,8 @@ void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& from,
                 order);
 }
 
-// Of a value that has another dimension than the batch first: the batch, and the others in ONNX's
-// order.
+// An order for a value that has another dimension than the batch first: the batch, and the others
+// in ONNX's order.
 Order batch_first(const Value& value) {
   Order order = value.order;
   if (!order.empty()) std::sort(order.begin() + 1, order.end());
@@ -350,7 +350,7 @@ void pad_with_own(Translator& t, const std::vector<std::int64_t>& pads, const st
   t.give(node, shape, last);
 }
 
-// Of all dimensions, before them and then after them.
+// The pads of all dimensions, before them and then after them.
 std::vector<std::int64_t> pads_of(Translator& t, std::size_t rank) {
   const auto given = t.attribute_or_input("pads", 1);
   const Constant* chosen = t.optional_constant(3, "axes");

@@ -80,7 +80,7 @@ ExtentShape as_image(ExtentShape shape) {
 std::string image_of(Translator& t) {
   const ExtentShape& in = t.input(0).shape;
   if (in.size() != 3) return t.image(0);
-  // Of any length.
+  // A row of any length.
   const Shape row{0, 1, -1, fixed(in[1])};
   return t.add("Reshape", {t.image(0)}, {{"shape", row}});
 }

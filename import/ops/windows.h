@@ -8,7 +8,7 @@
 
 namespace steelyard::imports {
 
-// Of so many spatial dimensions.
+// A window that slides over an input: a number for each of its spatial dimensions.
 struct Window {
   std::vector<std::int64_t> kernel, stride, dilation;
   std::vector<std::int64_t> before, after;  // padding

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) weight_sums_kernel(std::int64_t n, W
   }
 }
 
-// Of convolutions that are_bf16_windows().
+// The products of convolutions that are_bf16_windows().
 class Bf16Windows {
  public:
   Bf16Windows(const CudaQueue& queue, const Conv2dShape& s)
@@ -220,7 +220,7 @@ class Bf16Windows {
                                backward_axes(s_), StoreSums<Result>{grad_x});
   }
 
-  // Of codes.
+  // The gradient of the weights, for an input of codes.
   template <typename Code>
   void backward_weight(const CodeEights<Code>& x, const float* scale, const BFloat16* grad_y,
                        const std::uint8_t* mask, float* grad_w) const {
@@ -240,7 +240,7 @@ class Bf16Windows {
     }
     add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
   }
-  // Of values, where no product of matrices is asked for.
+  // The gradient of the weights, for an input of values, where no product of matrices is asked for.
   void backward_weight(const BFloat16* x, const BFloat16* grad_y, float* grad_w) const {
     add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x}, {nullptr, nullptr, grad_w});
   }
@@ -309,7 +309,7 @@ class Bf16Windows {
             .dilation_h = static_cast<int>(s_.dilation_h),
             .dilation_w = static_cast<int>(s_.dilation_w)};
   }
-  // Of patches, which are rows.
+  // The product over the pixels of patches, which are rows.
   PixelProduct patch_pixels(const BFloat16* grad_y, std::int64_t pixels) const {
     const auto row = static_cast<int>(patch_runs(s_).row());
     return {.grad = grad_y,

@@ -46,7 +46,7 @@ bool is_own_weight_gradient(const Conv2dShape& s, const CpuProducts& products) {
   return reads_bf16_gradients(s, products);
 }
 
-// Of codes or floats.
+// Computes a weight gradient by this family's own code, for an input of codes or floats.
 template <class K>
 void compute_own_weight_gradient(const K& k) {
   if constexpr (requires { depthwise::compute(k); }) {

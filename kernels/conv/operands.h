@@ -46,7 +46,7 @@ struct LoadedFours {
   __device__ Neighbours<float, 4> operator()(std::int64_t i) const { return all.four(i); }
 };
 
-// The same of codes with their scale and zero point in memory.
+// What codes stand for, with their scale and zero point in memory.
 template <typename Code>
 struct Activations {
   const Code* codes;

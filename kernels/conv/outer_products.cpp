@@ -16,7 +16,7 @@
 namespace steelyard::kernels::outer_products {
 namespace {
 
-// Of a block's operands, which stay in the second-level cache.
+// About how many operands a block has, which stay in the second-level cache.
 constexpr std::int64_t kBlockOperands = 48 * 1024;
 // Operands of a tile, so that its sums are not loaded and stored too often.
 constexpr std::int64_t kLeastSteps = 256;
@@ -105,7 +105,7 @@ class Block {
   }
 
   const Operand* x() const { return x_; }
-  // Of a tile of columns.
+  // The gradient's operands for a tile of columns.
   const Operand* grad(std::int64_t tile) const {
     if constexpr (O::kPixels == 1) {
       if (!layout_.packs_gradient) return given_ + tile * layout_.columns;

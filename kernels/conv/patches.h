@@ -104,7 +104,7 @@ inline ConvSizes with_wide_channels(const ConvSizes& c, std::int64_t values) {
   return sizes_of(wide);
 }
 
-// The same 16 bytes at a time where x and the channels of a group allow it.
+// Fills patches 16 bytes at a time where x and the channels of a group allow it.
 template <typename T>
 void fill_patches(const CudaQueue& queue, const ConvSizes& c, const PixelRange& range,
                   const Values<T>& x, T* patches) {

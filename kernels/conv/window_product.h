@@ -38,7 +38,7 @@ inline WindowAxis forward_axis(std::int64_t outputs, std::int64_t kernel, std::i
   return axis;
 }
 
-// Of the inputs whose remainder by the stride is `rest`: input i is under tap t of output
+// The axis of the inputs whose remainder by the stride is `rest`: input i is under tap t of output
 // (i + pad - t * dilation) / stride, where that is an integer.
 inline WindowAxis backward_axis(std::int64_t rest, std::int64_t inputs, std::int64_t kernel,
                                 std::int64_t stride, std::int64_t pad, std::int64_t dilation) {

@@ -20,7 +20,7 @@ void fake_quantize_run(std::int64_t n, const Params& given, const T* x, T* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = fake_quantize_value(x[i], params[i]);
 }
 
-// The same, and the extremes of x, which y does not alias.
+// fake_quantize_run(), and the extremes of x, which y does not alias.
 template <typename T>
 RunExtremes<T> fake_quantize_and_measure(std::int64_t n, const UniformParams<T>& given, const T* x,
                                          T* y) {
@@ -45,7 +45,7 @@ void fake_quantize_lanes(std::int64_t n, const Params& given, const T* x, T* y, 
   }
 }
 
-// The same with a byte for each.
+// fake_quantize_run() with a byte for each element: whether it is inside.
 template <typename T, typename Params>
 void fake_quantize_run(std::int64_t n, const Params& params, const T* x, T* y,
                        std::uint8_t* inside) {
@@ -133,7 +133,7 @@ class Forward {
     return 0;
   }
 
-  // The same, or the values themselves where the quantizer is off.
+  // block(), or the values themselves where the quantizer is off.
   std::int64_t block_or_pass(std::int64_t begin, std::int64_t end) const {
     if (is_on(args_.quantizing)) return block(begin, end);
     pass_block(begin, end);

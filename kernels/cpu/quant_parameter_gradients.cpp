@@ -67,7 +67,7 @@ class SetTerms {
     filled += count;
     return to;
   }
-  // The same, copied. A line after the terms is readable.
+  // Copies terms to next(). A line after the terms is readable.
   void add(std::int64_t set, std::int64_t count, const T* terms) {
     T* to = next(set, count);
     for (std::int64_t i = 0; i < count; i += kLine) {

@@ -36,8 +36,8 @@ void take_values(std::int64_t count, const T* x, T* lo, T* hi, Count* skipped) {
   }
 }
 
-// The same of kRows rows of finite values, one after the other: row by row, value i of each into
-// slot i.
+// take_values() of kRows rows of finite values, one after the other: row by row, value i of each
+// into slot i.
 template <int kRows, typename T>
 void take_finite_rows(std::int64_t count, const T* x, T* lo, T* hi) {
   STEELYARD_VECTORIZE
@@ -73,7 +73,7 @@ struct BitExtremes {
     const bool above = largest_unsigned < bits_as<Unsigned>(-kInfinity);
     return below & above;
   }
-  // Of at least one value, all finite.
+  // The extremes of at least one value, all finite.
   RunExtremes<T> values() const {
     const bool none_negative = static_cast<Signed>(largest_unsigned) >= 0;
     return {bits_as<T>(none_negative ? smallest_unsigned : largest_unsigned),
@@ -101,7 +101,7 @@ BitExtremes<T> visit_with_extremes(std::int64_t count, const T* x, Visit&& visit
   return {largest, largest_unsigned, smallest_unsigned};
 }
 
-// The same where some values may not be finite: one by one, since it is rare.
+// The extremes of a run in which some values may not be finite: one by one, since it is rare.
 template <typename T>
 RunExtremes<T> finite_extremes(std::int64_t count, const T* x) {
   RunExtremes<T> run;

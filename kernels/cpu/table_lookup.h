@@ -94,7 +94,7 @@ inline void look_up(std::int64_t n, const std::uint8_t* x, const float* table, f
   for (; i + kLanes <= n; i += kLanes) {
     const __m512i indices =
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i)));
-    // Of two parts each by the lower 5 bits of an index, then of halves by its upper bits.
+    // Each index picks from two parts by its lower 5 bits, then from halves by its upper bits.
     __m512 found[8];
     for (int k = 0; k < 8; ++k) {
       found[k] = _mm512_permutex2var_ps(parts[2 * k], indices, parts[2 * k + 1]);

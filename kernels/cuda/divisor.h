@@ -51,7 +51,7 @@ STEELYARD_HOST_DEVICE inline std::int64_t divide(std::int64_t value, const Divis
   return by.divide(value);
 }
 
-// The same below 2^31, for size and values: a third of the instructions.
+// A Divisor for a size and values below 2^31: a third of the instructions.
 class SmallDivisor {
  public:
   explicit SmallDivisor(std::int64_t by) : by_(static_cast<std::int32_t>(by)) {

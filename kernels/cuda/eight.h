@@ -19,8 +19,8 @@ inline LaunchShape shape_for_eights(std::int64_t elements) {
   return {(elements + kPerBlock - 1) / kPerBlock, kThreads};
 }
 
-// The same for a kernel that goes on by for_each_span() or for_each_eight(): no more blocks than
-// run at once, on the first device that is asked.
+// The launch shape of a kernel that goes on by for_each_span() or for_each_eight(): no more blocks
+// than run at once, on the first device that is asked.
 template <auto kKernel>
 LaunchShape shape_for_spans(std::int64_t elements) {
   static const std::int64_t most = resident_blocks(kKernel, kThreads);

@@ -130,7 +130,7 @@ __device__ void take_span(const ValueArray<V>& x, const Span& span, bool loaded,
   for (int i = 0; i < span.count; ++i) part.take(x.get(span.first + i));
 }
 
-// The same of several sets.
+// take_span() for a span whose elements may lie in several sets.
 template <typename V, typename T>
 __device__ void fold_span(const ValueArray<V>& x, const Sets& sets, const Span& span, bool loaded,
                           const T (&eight)[kEight], const Seen<T>& seen) {

@@ -44,11 +44,11 @@ struct GemmShape {
 template <typename T>
 void gemm(const CudaQueue& queue, const GemmShape& shape, const T* a, const T* b, T* c);
 
-// The same with operands that are bits of bfloat16, summed in float: exact for integers of up to 8
-// bits as long as every sum of magnitudes stays within 2^24.
+// gemm() of operands that are bits of bfloat16, summed in float: exact for integers of up to 8 bits
+// as long as every sum of magnitudes stays within 2^24.
 void gemm_bf16(const CudaQueue& queue, const GemmShape& shape, const std::uint16_t* a,
                const std::uint16_t* b, float* c);
-// The same, rounded to bfloat16.
+// gemm_bf16() with its sums rounded to bfloat16.
 void gemm_bf16(const CudaQueue& queue, const GemmShape& shape, const std::uint16_t* a,
                const std::uint16_t* b, std::uint16_t* c);
 

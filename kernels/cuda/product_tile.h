@@ -127,7 +127,7 @@ struct WarpTile {
   }
 
  private:
-  // Of the running warp: two by two of them share the tile.
+  // Where the part of the running warp begins: two by two warps share the tile.
   __device__ static int first_row() { return static_cast<int>(threadIdx.x) / 64 * (kTileRows / 2); }
   __device__ static int first_column() {
     return static_cast<int>(threadIdx.x) / 32 % 2 * (kTileColumns / 2);

@@ -177,7 +177,7 @@ __device__ void quantize_eight(const ForwardCall<V>& call, const S& sets,
   call.y.store_eight(first, results);
 }
 
-// The same for any span.
+// quantize_eight() for any span, value by value.
 template <typename V, typename S>
 __device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets,
                                     const ForwardState<ComputeType<V>>& state, const Span& span) {

@@ -36,7 +36,7 @@ __device__ inline void load_matrices(const void* row, std::uint32_t (&words)[4])
                : "memory");
 #endif
 }
-// The same of their transposes, elements having two bytes.
+// Loads the transposes of those matrices, elements having two bytes.
 __device__ inline void load_transposed(const void* row, std::uint32_t (&words)[4]) {
 #if __CUDA_ARCH__ >= 800
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -67,7 +67,7 @@ __device__ inline std::int64_t pixel_under(const ConvSizes& c, const WindowPlace
   return inside ? h * c.s.in_w + w : -1;
 }
 
-// The same of all images.
+// The pixel under a tap, counted through all images; -1 in the padding.
 __device__ inline std::int64_t input_pixel(const ConvSizes& c, std::int64_t output,
                                            std::int64_t tap) {
   const WindowPlace window = window_place(c, output);

@@ -18,7 +18,7 @@ struct Add {
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = a[i] + b[i]; }
 };
 
-// The same of bfloat16, added in float and rounded once.
+// y = a + b in bfloat16, added in float and rounded once; y may alias either.
 struct AddRounded {
   std::int64_t n;
   const BFloat16 *a, *b;
@@ -37,7 +37,7 @@ struct Scale {
   T* y;
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = x[i] * factor; }
 };
-// The same with a factor that lies on the device.
+// y = x * *factor, with a factor that lies on the device; y may alias x.
 template <typename T>
 struct ScaleBy {
   std::int64_t n;

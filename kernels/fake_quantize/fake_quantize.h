@@ -48,7 +48,7 @@ struct ApplyMask {
   T* grad_x;
 };
 
-// The same of [rows, channels], with sums[c] = the sum over rows of what passes. grad_x may alias
+// ApplyMask of [rows, channels], with sums[c] = the sum over rows of what passes. grad_x may alias
 // grad_y. Result is T, or BFloat16 for float: grad_x is then rounded and the sums are not, on the
 // CPU only where reads_bf16_gradients() (conv/conv.h). T is BFloat16 on a GPU only.
 template <typename T, typename Result = T>

@@ -146,7 +146,8 @@ class DivergenceWindow {
     return from_zero == 0 && n > limit_ ? limit_ : n;
   }
 
-  // Of candidate i, from the sums over this window; infinite where it has fewer bins than codes.
+  // The divergence of candidate i, from the sums over this window; infinite where it has fewer bins
+  // than codes.
   STEELYARD_HOST_DEVICE double divergence(const Divergences& divergences, std::int32_t i) const {
     const std::int32_t first = below_ - (below_ < reach(i) ? below_ : reach(i));
     const std::int32_t last = below_ + (above_ < reach(i) ? above_ : reach(i));

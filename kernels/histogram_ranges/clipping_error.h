@@ -38,7 +38,7 @@ struct Clippings {
 // count * centre^2, which give the error of any clipping in a few operations.
 class ClippingErrors {
  public:
-  // Of channel c. The three rows of sums lie after each other in `sums`, [3, bins + 1].
+  // The errors of channel c. The three rows of sums lie after each other in `sums`, [3, bins + 1].
   STEELYARD_HOST_DEVICE ClippingErrors(const ChannelHistograms& h, std::int64_t c, CodeRange range,
                                        bool symmetric, const double* sums)
       : counts_(h.counts + c * h.bins),

@@ -40,7 +40,7 @@ struct Terms {
   Divisor group_eights;  // parts * part_terms / 8
 
   std::int64_t row() const { return groups * group_eights * kEight; }
-  // Of float sums for each row.
+  // How many float sums there are for each row.
   std::int64_t sums() const { return groups * parts * outputs; }
 };
 

@@ -60,7 +60,7 @@ __device__ inline void load_words(const std::int32_t* from, EightWords& words) {
   words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
 }
 
-// Of two neighbouring columns, four channels at a time, the bytes of both channel by channel.
+// Two neighbouring columns, four channels at a time: the bytes of both, channel by channel.
 struct ColumnPair {
   std::uint32_t words[4];
 };
@@ -68,7 +68,7 @@ __device__ inline ColumnPair pair_of(const uint2& a, const uint2& b) {
   return {{__byte_perm(a.x, b.x, 0x5140), __byte_perm(a.x, b.x, 0x7362),
            __byte_perm(a.y, b.y, 0x5140), __byte_perm(a.y, b.y, 0x7362)}};
 }
-// And of two pairs the four bytes of a channel.
+// The four bytes of a channel in two pairs.
 __device__ inline std::uint32_t four_columns(const ColumnPair& a, const ColumnPair& b,
                                              int channel) {
   return __byte_perm(a.words[channel / 2], b.words[channel / 2],

@@ -21,7 +21,7 @@ namespace steelyard::kernels {
 constexpr std::int64_t largest_product(CodeRange x, CodeRange w) {
   return std::int64_t{x.qmax - x.qmin} * (-w.qmin > w.qmax ? -w.qmin : w.qmax);
 }
-// The same of weights that may have zero points within their range, too.
+// The largest product where weights may have zero points within their range, too.
 constexpr std::int64_t largest_product(CodeRange x, CodeRange w, bool symmetric_weights) {
   return symmetric_weights ? largest_product(x, w)
                            : std::int64_t{x.qmax - x.qmin} * (w.qmax - w.qmin);

@@ -106,12 +106,12 @@ class Windows {
     }
   }
 
-  // Of operands, whose weights for a tile of columns stay in the first-level cache.
+  // The operands of a chunk, whose weights for a tile of columns stay in the first-level cache.
   static constexpr std::int64_t kChunk =
       24576 / kColumns<Sums> / static_cast<std::int64_t>(sizeof(typename Sums::Weight));
 
   const Conv2dShape& shape() const { return shape_; }
-  // Of the runs, from the first operand of a window on.
+  // Where the runs begin, counted from the first operand of a window.
   std::span<const std::int64_t> begins() const { return begins_; }
   std::int64_t length() const { return length_; }
   std::int64_t runs_of_chunk() const { return std::max<std::int64_t>(1, kChunk / length_); }
@@ -219,7 +219,7 @@ class PackedWeights {
       for (std::size_t j = 0; j < Sums::kTogether; ++j) to[j] = line[order[i + j]];
     }
   }
-  // The same where they are in order.
+  // The weights of a column where they are in order in `line`.
   static void put(std::int64_t count, const std::int8_t* line, std::int64_t stride,
                   typename Sums::Weight* to) {
     for (std::int64_t i = 0; i < count; i += Sums::kTogether, to += stride) {

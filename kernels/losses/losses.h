@@ -267,8 +267,8 @@ struct CtcRows {
 
   static constexpr double kNever = -std::numeric_limits<double>::infinity();
 
-  // Of one sample: log sums of the frames, forward sums of every state, backward sums of two
-  // frames, and a frame's gradient.
+  // The doubles of the workspace of one sample: log sums of the frames, forward sums of every
+  // state, backward sums of two frames, and a frame's gradient.
   STEELYARD_HOST_DEVICE std::int64_t workspace_size() const {
     const std::int64_t states = 2 * length + 1;
     return frames + frames * states + 2 * states + classes;

@@ -116,8 +116,9 @@ struct KeepFromZero {
   }
 };
 
-// Of a batch's mean and variance: inv_std = 1 / sqrt(variance + eps), ratio = std_dev * inv_std,
-// hidden_mean = gamma * mean / std_dev, shifted_mean = mean + offset; offset may be null: 0.
+// What a corrected norm takes from a batch's mean and variance: inv_std = 1 / sqrt(variance + eps),
+// ratio = std_dev * inv_std, hidden_mean = gamma * mean / std_dev, shifted_mean = mean + offset;
+// offset may be null: 0.
 template <typename T>
 struct CorrectedNormTerms {
   std::int64_t n;

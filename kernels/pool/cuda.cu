@@ -198,7 +198,7 @@ struct StoreMean {
   }
 };
 
-// The same of codes less their zero point, whose sums are integers: exact in double.
+// The terms of codes less their zero point, whose sums are integers: exact in double.
 template <typename Code>
 struct PixelCode {
   IntegerWindowSums<Code> k;

@@ -261,7 +261,7 @@ STEELYARD_HOST_DEVICE inline QParams<float> follow_extremes(const RangeRule& rul
   return qparams_of_range<float>(lo, hi, rule.codes, rule.symmetric);
 }
 
-// The same for a quantizer with one scale and all that it keeps.
+// follow_extremes() for a quantizer with one scale, and for all that it keeps.
 STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const RangeQuantizer& to,
                                                   float step_lo, float step_hi) {
   const auto chosen = follow_extremes(rule, *to.lo, *to.hi, to.steps, step_lo, step_hi);
@@ -270,7 +270,7 @@ STEELYARD_HOST_DEVICE inline void follow_extremes(const RangeRule& rule, const R
   *to.zero_range = is_zero_range(*to.lo, *to.hi) ? 1 : 0;
 }
 
-// The same range in codes of another width.
+// The scale and zero point of the same range in codes of another width.
 STEELYARD_HOST_DEVICE inline QParams<float> rescaled_qparams(const QParams<float>& qparams,
                                                              CodeRange from, CodeRange to,
                                                              bool symmetric) {

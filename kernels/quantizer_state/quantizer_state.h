@@ -151,7 +151,7 @@ struct ChainLatentGradients {
   }
 };
 
-// The same range in codes of another width: scale *= ratio of the steps, kept within its limits,
+// Moves a range to codes of another width: scale *= ratio of the steps, kept within its limits,
 // and, where affine, the zero point in the same place.
 struct RescaleQparams {
   std::int64_t n;

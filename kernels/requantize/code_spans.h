@@ -28,7 +28,8 @@ struct EightChannels {
   alignas(16) float product_scale[kEight];
   float multiplier[kEight];
 
-  // Of the neighbours from `channel` on in rows of channels; k is a RequantizeAccumulators.
+  // Reads those of the neighbours from `channel` on in rows of channels; k is a
+  // RequantizeAccumulators.
   template <class K>
   __device__ EightChannels(const K& k, std::int64_t channel, float scale) {
     const std::int64_t channels = k.op.channels;

@@ -114,7 +114,7 @@ static void compute(const CudaQueue& queue, const ObserveAccumulators& k) {
       RealAccumulator{k.op, k.op.channels, k.acc, k.bias, k.product_scale});
 }
 
-// Of codes.
+// Computes any kernel that writes codes.
 template <class K>
 requires requires(const K& k) { k.codes; }
 void compute(const CudaQueue& queue, const K& k) {

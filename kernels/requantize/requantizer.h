@@ -89,7 +89,7 @@ class SixteenCodes {
         highest_(_mm512_set1_ps(out.clamped.qmax)),
         least_(_mm512_set1_epi32(least_linear_sum(out))) {}
 
-  // Of the accumulators that `some` chooses.
+  // Writes the codes of the accumulators that `some` chooses, and returns which of them pass.
   __mmask16 operator()(__mmask16 some, const std::int32_t* acc, const std::int32_t* bias,
                        const float* multiplier, void* codes) const {
     const __m512i sum =

@@ -14,7 +14,7 @@ struct Transpose {
   T* y;
 };
 
-// Of up to kMostPermuted dimensions of the output: its sizes, and how far apart their elements lie
+// The sizes of up to kMostPermuted dimensions of the output, and how far apart their elements lie
 // in the input. Dimensions that are not there have size 1.
 inline constexpr int kMostPermuted = 6;
 struct PermutedLayout {

@@ -18,8 +18,8 @@ namespace steelyard::kernels {
 struct TransposedSide {
   std::int64_t in, out, kernel, stride, padding, dilation;
 
-  // Of the convolution of all phases: its kernel, how far apart the taps are, the zeros at both
-  // ends of its input, its output.
+  // What the convolution of all phases has: its kernel, how far apart the taps are, the zeros at
+  // both ends of its input, its output.
   STEELYARD_HOST_DEVICE std::int64_t taps() const {
     return divide(dilation * (kernel - 1), stride * spacing()) + 1;
   }

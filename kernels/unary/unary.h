@@ -1,4 +1,5 @@
-// Functions of one number, and the gradients of their formulas. T is float or double.
+// Functions of one number and their slopes: those of the formulas, but 0 for |x| and sqrt(x) at 0.
+// T is float or double.
 #pragma once
 
 #include <cmath>

@@ -75,7 +75,7 @@ __device__ Place place_of(int rows) {
   return {lanes, static_cast<int>(threadIdx.x) & (lanes - 1), mine, first, first + mine};
 }
 
-// Of the thread's row; threads of the block call together.
+// The extremes of the thread's row; threads of the block call together.
 __device__ FiniteExtremes extremes_of_row(const QuantizeWeights& given, const Place& at,
                                           void* reduction) {
   const WeightQuantization& op = given.op;

@@ -79,7 +79,7 @@ struct LargestSum {
   explicit LargestSum(const QuantizeWeights& k)
       : most(largest_product(k.op.x_codes, k.op.rule.codes, k.op.rule.symmetric)),
         adds_up(k.bias.values != nullptr && !sums_leave_room(k.op.row_size, most)) {}
-  // Of any codes.
+  // The largest sum of any codes.
   STEELYARD_HOST_DEVICE std::int64_t of_any(const QuantizeWeights& k) const {
     return most * k.op.row_size;
   }

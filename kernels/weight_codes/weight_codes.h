@@ -52,7 +52,7 @@ struct WeightQuantizerArrays {
   std::int64_t* non_finite;  // a counter: weights, biases and latents that are not finite
   std::int64_t* too_large;   // a counter: biases that int32 cannot hold with their products
   float* too_large_bias;     // [rows, 2]: such a bias and the largest that fits; else untouched
-  // Of affine codes, else null: zero points and, where they are learned, offsets.
+  // Zero points of affine codes and, where they are learned, offsets; else null.
   std::int32_t* zero_point = nullptr;
   const float* offset = nullptr;
 };

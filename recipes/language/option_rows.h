@@ -171,14 +171,14 @@ struct Row {
   Row above(double min) {
     return at_least(min).with([](RecipeOption& o) { scalar(o).above_min = true; });
   }
-  // Of a list.
+  // How many items a list may have.
   Row items(std::size_t min, std::size_t max = RecipeOption{}.max_items) {
     return with([&](RecipeOption& o) {
       o.min_items = min;
       o.max_items = max;
     });
   }
-  // Of texts, or of a list of them.
+  // Allows an empty text, for an option of texts or of a list of them.
   Row may_be_empty() {
     return with([](RecipeOption& o) { scalar(o).may_be_empty = true; });
   }
@@ -358,7 +358,7 @@ class Table {
     cases_ = std::move(cases);
     return this->cases(discriminator, std::move(options));
   }
-  // The same for rows that are read elsewhere.
+  // cases() of rows that are read elsewhere.
   Table cases(const std::string& discriminator, std::shared_ptr<const OptionCases> options) {
     // The key's own choices are those cases.
     for (RecipeOption& member : option_.members) {

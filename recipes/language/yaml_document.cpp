@@ -16,7 +16,8 @@
 namespace steelyard {
 namespace {
 
-// Of a key as to_yaml() writes it: YAML takes no more than 1024 characters before a colon.
+// The longest key, written as to_yaml() does: YAML takes no more than 1024 characters before a
+// colon.
 constexpr std::size_t kMostKeyBytes = 1000;
 
 // As YAML, quoted where it has to be.
@@ -179,7 +180,7 @@ void require_plain_text(std::string_view text, const Placer& placer) {
   }
 }
 
-// Of a line, the first of which is 0.
+// Whether a tab is among the spaces before a line's text; the first line is 0.
 bool is_tab_indented(std::string_view text, int line) {
   for (; line > 0; --line) {
     const std::size_t end = text.find('\n');

@@ -40,7 +40,7 @@ struct YamlNode {
   const YamlNode* find(std::string_view key) const;
   YamlNode* find(std::string_view key);
 
-  // The same values; places and quoting do not count.
+  // Whether the values are the same; places and quoting do not count.
   bool operator==(const YamlNode& other) const;
 };
 

@@ -12,7 +12,7 @@ namespace steelyard {
 
 YamlNode yaml_scalar(std::string text);
 YamlNode yaml_table(std::vector<std::pair<std::string, YamlNode>> entries);
-// Of strings, whatever they look like.
+// A list of strings, whatever they look like.
 YamlNode yaml_list(const std::vector<std::string>& texts);
 
 // Sets or appends a table's entry.

@@ -29,7 +29,7 @@ struct ModelSpec {
 // The value that a layer takes, without the batch.
 struct LayerInput {
   Shape shape;  // {features}, {length, channels} or {height, width, channels}
-  // Of the samples themselves: the inputs that they consist of, if they have several.
+  // The inputs that samples consist of, if the value is a sample itself and has several.
   std::vector<NamedInput> parts = {};
 };
 
@@ -84,7 +84,7 @@ class ModelRegistry {
   // Adds a type for `layers:` lists. Throws std::invalid_argument when the name is taken.
   void add_layer(const std::string& type, const std::string& help,
                  std::vector<RecipeOption> options, ModuleFactory factory);
-  // The same with options that are read into a struct: the factory gets it, too.
+  // add_layer() with options that are read into a struct: the factory gets it, too.
   template <typename T>
   void add_layer(const std::string& type, const std::string& help, std::vector<Row<T>> rows,
                  std::shared_ptr<Module> (*factory)(T options, const LayerSpec&, Rng&)) {

@@ -141,7 +141,7 @@ std::string confusion_table(const ClassReport& report) {
   return html + "</tbody></table></div>\n";
 }
 
-// Of many classes, which are taken for which.
+// The most frequent confusions as a list, for more classes than a matrix holds.
 std::string confusion_list(const ClassReport& report) {
   const std::size_t classes = report.classes.size();
   std::vector<std::size_t> pairs;

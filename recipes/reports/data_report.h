@@ -19,9 +19,9 @@ struct DataReport {
   Normalization statistics = {};  // of the training set
   // Smallest and largest [height, width] of the images that samples are made of.
   std::optional<std::array<std::array<std::int64_t, 2>, 2>> image_sizes = {};
-  // Of samples of equal content, numbers as targets included: a name of each. A test sample that is
-  // trained on says nothing about the model; equal training samples of two classes cannot both be
-  // learned.
+  // The names of two samples of equal content, to which targets that are numbers belong. A test
+  // sample that is trained on says nothing about the model; equal training samples of two classes
+  // cannot both be learned.
   using Pair = std::array<std::string, 2>;
   std::vector<Pair> tested_and_trained = {};
   std::vector<Pair> of_two_targets = {};

@@ -217,7 +217,7 @@ std::string rank_table(const MetricsHistory& history) {
   return html + "</tbody></table></div>\n";
 }
 
-// Of all epochs and ranks.
+// How long steps waited for batches, over all epochs and ranks.
 std::string batch_wait(const MetricsHistory& history) {
   BatchWait all;
   for (const EpochMetrics& epoch : history.epochs) {

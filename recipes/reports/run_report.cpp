@@ -454,7 +454,7 @@ class Reporter {
            });
   }
 
-  // Of the weights of linear layers and convolutions.
+  // Adds the sizes of the weights of linear layers and convolutions, as floats and as codes.
   void add_ideal_sizes() {
     double floats = 0;
     double codes = 0;

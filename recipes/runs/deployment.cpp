@@ -66,7 +66,7 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   } catch (const InputError& error) {
     return error.what();
   } catch (const deploy::WeightFault&) {
-    // Of weights that nobody trained.
+    // The fault is in weights that nobody trained.
   } catch (const std::invalid_argument& error) {
     return std::string(kPrefix) + error.what();  // "[graph] node (operation): ..."
   }
@@ -179,8 +179,8 @@ Shape enlarged(Shape batch, const imports::PortSpec& port, std::int64_t more) {
   return batch;
 }
 
-// Of samples of other sizes where the network leaves them free: twice as large, and as little
-// larger as the network takes, so that what is rounded shows.
+// Graphs for samples of other sizes, where the network leaves them free: twice as large, and as
+// little larger as the network takes, so that what is rounded shows.
 std::vector<deploy::Graph> resized(Experiment& experiment,
                                    const std::vector<qat::NamedQuantizer>& quantizers) {
   const auto& network = experiment.network();

@@ -19,7 +19,7 @@ namespace steelyard {
 // InputError for quantizers that are off, have another width than planned or never observed, for
 // non-finite weights, and for what has no deployed form.
 deploy::Graph deployed_graph(Experiment& experiment);
-// The same of a loaded checkpoint, which the graph names.
+// The deployed graph of a loaded checkpoint, which the graph names.
 deploy::Graph deployed_graph(const LoadedRun& run);
 
 // The key of the first thing in which the data of an export are not those of the run: "dtype",

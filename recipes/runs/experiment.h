@@ -53,7 +53,7 @@ class Experiment {
   // samples again, its names keep the order of an imported model's classes.
   Experiment(Recipe recipe, const Registries& registries, InitialWeights weights,
              const std::string& network = {}, const KnownData& known = {});
-  // Of a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
+  // For a run with a checkpoint, whose weights the caller restores: inputs are normalized as the
   // record says, whatever the dataset now holds. Throws InputError for data of another form than
   // the record's.
   Experiment(Recipe recipe, const Registries& registries, const RunRecord& record, RunData data);
@@ -62,7 +62,7 @@ class Experiment {
   const InputFormat& input() const { return input_; }
   // What checkpoints say about the run.
   RunRecord record() const;
-  // Of the training and the validation split (framework/data/dataset_digest.h); with
+  // The digest of the training and the validation split (framework/data/dataset_digest.h); with
   // RunData::kTest of no samples, unless data.test sets the test set aside from them.
   const std::string& data_digest() const;
   // Notes for the user, a line each.
@@ -70,7 +70,7 @@ class Experiment {
   Module& model() { return *model_; }
   // The plan of the quantization; nothing for a float run.
   const std::optional<qat::Plan>& plan() const { return plan_; }
-  // Of an imported model, else nothing.
+  // The graph of an imported model; nothing for others.
   const std::optional<imports::GraphSpec>& network() const { return network_; }
   // As RunRecord has it.
   std::string network_text() const;
@@ -80,7 +80,7 @@ class Experiment {
   // contains, or with outputs in the units of the data's targets.
   std::shared_ptr<Module> deployed_model() const { return as_deployed(model_); }
   std::shared_ptr<Module> as_deployed(std::shared_ptr<Module> model) const;
-  // The same without that activation.
+  // The deployed model without that activation.
   std::shared_ptr<Module> model_in_units() const { return in_units(model_); }
   // A line beneath the plan's table, where there is one.
   void add_plan_note(std::string note);

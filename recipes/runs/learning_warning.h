@@ -8,8 +8,8 @@
 
 namespace steelyard {
 
-// Of a model that predicts no better than one that says nothing: that it does, and what may help.
-// Empty of others.
+// Says that a model predicts no better than one that says nothing, and what may help. Empty for
+// other models.
 std::string warning_of_no_learning(Experiment& experiment, const Metrics& final);
 
 }  // namespace steelyard

@@ -12,7 +12,7 @@
 
 namespace steelyard {
 
-// Of a checkpoint file. Throws InputError as load_checkpoint() does.
+// The digest of the model in a checkpoint file. Throws InputError as load_checkpoint() does.
 std::string model_digest(const std::filesystem::path& checkpoint);
 // The checkpoint of a run with that digest: "last" or "best".
 std::optional<std::string> checkpoint_of_digest(const std::filesystem::path& folder,

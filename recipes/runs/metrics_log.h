@@ -28,7 +28,7 @@ class MetricsLog : public TrainerCallback {
   // The run ends with this message.
   void diverged(const std::string& what);
 
-  // Of training, over all the processes that worked on the run.
+  // The seconds of training, over all the processes that worked on the run.
   double seconds() const;
 
  private:

@@ -109,7 +109,8 @@ void Run::take_own_gpu(int rank_on_machine) {
 std::vector<Agreement> Run::agreements(bool goes_on) const {
   std::string sources;
   for (const auto& [key, digest] : experiment_.record().sources) {
-    // Of a run that goes on only those ranks read it that see no checkpoint, which replaces it.
+    // The initial checkpoint of a run that goes on is read by those ranks alone that see no
+    // checkpoint of the run, which replaces it.
     if (goes_on && key != kTeacherSource) continue;
     sources.append(key).append(" ").append(digest).append("\n");
   }

@@ -24,7 +24,7 @@ struct InputFormat {
   Shape batch(std::int64_t count) const;
   bool operator==(const InputFormat& other) const = default;
 };
-// Of a dataset's samples.
+// The format of a dataset's samples.
 InputFormat input_format(const Dataset& dataset);
 // "u8 [28, 28, 1], 10 classes".
 std::string to_string(const InputFormat& format);

@@ -20,7 +20,7 @@
 namespace steelyard {
 namespace {
 
-// Of the fastest of some runs: others were disturbed.
+// The time of a kernel: that of the fastest of some runs, since others were disturbed.
 class FastestRun : private kernels::KernelWatcher {
  public:
   template <class K>
@@ -74,7 +74,7 @@ void add_kinds(kernels::KernelList<K...>, WorkKind kind, Kinds& kinds) {
   (kinds.emplace(typeid(K), kind), ...);
 }
 
-// Of the forward pass, what is neither a product nor other work.
+// The kernels of the forward pass that are neither products nor other work.
 const Kinds& forward_kinds() {
   static const Kinds kinds = [] {
     using namespace kernels;  // NOLINT(google-build-using-namespace): a list of its names

@@ -110,8 +110,8 @@ struct QuantizeSpec {
   qat::QuantizeConfig config = {};
   std::vector<std::string> group_places = {};         // start of messages about a group
   qat::Learning algorithm = qat::Learning::kNothing;  // the groups have what follows from it
-  // Of learned scales and offsets, as a multiple of the learning rate; absent: it is relative to
-  // their first values (docs/numerics.md).
+  // The learning rate of learned scales and offsets, as a multiple of that of the rest; absent: it
+  // is relative to their first values (docs/numerics.md).
   std::optional<double> scale_lr = {};
   std::optional<bool> delayed_ranges = {};  // absent: where a batch has several shards
   std::optional<qat::OscillationOptions> oscillations = {};
@@ -173,10 +173,10 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
                     const std::vector<std::string>& overrides,
                     const Registries& registries = builtin_registries());
 
-// The same for a text that was read: Recipe::given of another recipe, for example.
+// Checks a recipe whose text was read: Recipe::given of another recipe, for example.
 Recipe read_recipe(YamlNode document, const Registries& registries = builtin_registries());
 
-// The same for a shipped preset's name or a file's path.
+// Parses and checks the recipe of a shipped preset's name or a file's path.
 Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
                    const Registries& registries = builtin_registries());
 

@@ -143,7 +143,7 @@ struct Registries {
   bool has(PartKind kind, const std::string& name) const;
   // All parts that are not the library's.
   std::vector<OwnPart> own_parts() const;
-  // Of what was loaded; empty without plugins.
+  // The digest of the plugins that were loaded; empty without any.
   std::string digest_of_plugins() const;
   // How messages call a part: "the loss 'focal' of the plugin own_parts".
   std::string text_of(PartKind kind, const std::string& name) const;

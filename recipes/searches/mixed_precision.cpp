@@ -63,7 +63,7 @@ std::vector<const LayerSensitivity*> layers_with_weights(const Sensitivity& sens
   return layers;
 }
 
-// Of all activations, where they have one: as asked for, else as in the run.
+// The width of all activations, where they have one: as asked for, else as in the run.
 std::optional<int> width_of_activations(const Sensitivity& sensitivity, std::optional<int> asked) {
   if (asked && sensitivity.activation_bits == kFloatBits) {
     throw InputError(sensitivity.checkpoint.string() +

@@ -29,7 +29,8 @@ struct ChosenWidth {
 
 struct WidthPlan {
   std::vector<ChosenWidth> layers = {};
-  // Of all activations, 32 where they stay in float; nothing: the run's own, which differ.
+  // The width of all activations, 32 where they stay in float; nothing: the run's own, which
+  // differ.
   std::optional<int> activation_bits = {};
   double divergence = 0;  // the objective: the sum of the layers'
   double bits_per_weight = 0;

@@ -36,7 +36,7 @@ struct SensitivityOptions {
 // network.
 struct QuantizationEffect {
   int bits = 0;
-  // Of the tensor; infinite without error, nothing for all zeros.
+  // The tensor's signal to quantization noise in dB; infinite without error, nothing for all zeros.
   std::optional<double> sqnr_db = {};
   double clipped = 0;  // fraction of the tensor
   double loss_increase = 0;
@@ -59,7 +59,8 @@ struct LayerSensitivity {
   std::int64_t macs = 0;         // multiplications a sample
   // In the order of the widths.
   std::vector<QuantizationEffect> weight_effects = {};
-  // Of its output, together with an input of its own; SQNR and clipping are the output's.
+  // The effects of quantizing its output, together with an input of its own; SQNR and clipping are
+  // the output's.
   std::vector<QuantizationEffect> activation_effects = {};
 };
 

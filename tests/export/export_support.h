@@ -302,7 +302,7 @@ inline qat::QuantizeConfig weight_groups(int bits) {
   return config;
 }
 
-// The same beside activations of 8 bits: sums of codes, a scale for each group's.
+// Groups of weights beside activations of 8 bits: sums of codes, a scale for each group's.
 inline qat::QuantizeConfig groups_of_codes(int bits) {
   qat::QuantizeConfig config = weight_groups(bits);
   for (qat::QuantizeGroup& group : config.groups) {
@@ -334,7 +334,7 @@ inline qat::QuantizeConfig mixed_activations(bool wide_convolutions) {
   return config;
 }
 
-// The same with zero points of weights.
+// w8a8() with zero points of weights.
 inline qat::QuantizeConfig affine_weights(int weight_bits) {
   qat::QuantizeConfig config = w8a8(weight_bits);
   config.groups[0].config.weights->scheme.symmetric = false;
@@ -342,7 +342,7 @@ inline qat::QuantizeConfig affine_weights(int weight_bits) {
   return config;
 }
 
-// The same with transposed convolutions, as the first group has them.
+// The configuration with transposed convolutions, too, quantized as the first group.
 inline qat::QuantizeConfig and_transposed(qat::QuantizeConfig config) {
   const qat::QConfig first = config.groups[0].config;
   config.groups.push_back({{"ConvTranspose2d"}, first});

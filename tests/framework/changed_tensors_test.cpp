@@ -87,7 +87,7 @@ TEST(ChangedTensors, AnInputThatAnOperationMadeIsNamedAfterIt) {
   EXPECT_FALSE(x.grad().defined()) << "no gradient is added where one cannot be computed";
 }
 
-// Of a large tensor that was written through a pointer.
+// The tensor is large and was written through a pointer.
 TEST(ChangedTensors, WritesToAllElementsOrTheFirstOrLastAreFound) {
   const auto backward_after = [](const std::function<void(std::span<float>)>& write) {
     const Variable x(random_tensor({1000}, 1, DType::kF32), true);

@@ -68,7 +68,7 @@ TEST(CollapseWatch, TellsOfTop1ThatFallsToTheMostFrequentClass) {
   const Dataset few = labelled(std::vector<std::int64_t>(10, 10));
   EXPECT_EQ(said(few, kLn10, {{2.2, 39}, {2.2, 10}}), "");
   EXPECT_NE(said(few, kLn10, {{2.2, 41}, {2.2, 10}}), "");
-  // Of classes that are not equally frequent, the largest counts.
+  // The largest class counts where classes are not equally frequent.
   const Dataset uneven = labelled({8000, 2000});
   EXPECT_EQ(said(uneven, 0.69, {{0.4, 92}, {0.5, 81}}), "");
   EXPECT_THAT(said(uneven, 0.69, {{0.4, 92}, {0.5, 80}}), HasSubstr("alone gives 80.00 %"));

@@ -59,7 +59,7 @@ const LayerProfile& layer(const StepProfile& profile, const std::string& name) {
   return none;
 }
 
-// Of a layer's products in a pass, or of its other kernels.
+// The sum of a layer's products in a pass, or of its other kernels.
 KernelSum total(const LayerProfile& layer, StepPass pass, bool products, bool over_rows = false) {
   KernelSum sum{.kernel = typeid(void), .pass = pass};
   if (products) sum.product.emplace();

@@ -161,7 +161,7 @@ TEST(Files, AtomicFileKeepsTheOldFileUntilCommit) {
   EXPECT_EQ(names_in(folder), std::vector<std::string>{"f"});
 }
 
-// Of this user and for this file: nothing else is anybody's to remove.
+// Leftovers of this user, for this file: nothing else is anybody's to remove.
 TEST(Files, LeftoversOfKilledRunsAreRemoved) {
   const TemporaryFolder folder;
   write_bytes(folder / "f.0123456789ab.tmp", "a leftover of a killed run");

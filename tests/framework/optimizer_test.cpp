@@ -177,7 +177,7 @@ TEST(Optimizer, BiasesAndNormsAreNotDecayed) {
   const auto all = {parameter("fc.weight", {2, 2}, 1), parameter("fc.bias", {2}, 2),
                     parameter("bn.weight", {2}, 3), parameter("odd.bias", {1, 2}, 4),
                     parameter("shift.value", {1, 1, 1, 2}, 5), parameter("value", {1, 1}, 6),
-                    // Of the same forms, and constants that are no channels'.
+                    // Shapes as above under other names, and constants that are no channels'.
                     parameter("value.weight", {1, 2}, 7), parameter("places.value", {2, 2}, 8),
                     parameter("the_value", {2, 1, 1, 1}, 9)};
   const std::set<std::string> decays{"fc.weight", "value.weight", "places.value", "the_value"};

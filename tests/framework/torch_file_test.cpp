@@ -108,7 +108,7 @@ TEST_F(TorchFiles, TensorsAreRowMajorWhateverTheirStrides) {
   EXPECT_TRUE(file.tensors[5].tensor.shares_storage_with(file.tensors[0].tensor));
 }
 
-// Of a stack of matrices, each transposed; and the same the other way round.
+// Views of a stack of matrices, each transposed; and the same the other way round.
 TEST_F(TorchFiles, ManyViewsOfOneStorage) {
   constexpr std::int32_t kCount = 40, kRows = 8, kColumns = 16;
   constexpr std::int32_t kSize = kRows * kColumns;

@@ -217,7 +217,8 @@ class SetsTheWeights : public TrainerCallback {
     weight_.fill(0);
     weight_.span<float>()[0] = static_cast<float>(values_[static_cast<std::size_t>(epoch)]);
   }
-  // Of a run of so many epochs in `folder`, continued where the folder holds a checkpoint.
+  // The best epoch of a run of so many epochs in `folder`, continued where the folder holds a
+  // checkpoint.
   std::int64_t best_epoch(Module& model, const std::filesystem::path& folder, std::int64_t epochs) {
     Sgd optimizer(model.named_parameters(), {});
     TrainerOptions options;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostWork = 200'000;  // products and values of one run
 
-// Of the multiplications and values, an upper bound, or more than kMostWork.
+// An upper bound of the multiplications and values, or more than kMostWork.
 std::int64_t work_of(const Graph& graph) {
   std::int64_t work = 0;
   const auto add = [&](std::int64_t a, std::int64_t b) {

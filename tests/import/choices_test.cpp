@@ -76,7 +76,7 @@ TEST(Choices, EveryComparison) {
   }
 }
 
-// Of values and constants in any order of dimensions.
+// Values and constants may have their dimensions in any order.
 TEST(Choices, FollowTheLayout) {
   ModelMaker m(images(2));
   const std::string y = m.node("Conv", {"x", m.weight("c", {2, 2, 1, 1})});

@@ -53,7 +53,7 @@ class ModelMaker {
     model_.initializers[name] = std::move(constant);
     return name;
   }
-  // Of no dimensions.
+  // The name of a whole number without dimensions.
   std::string number_of(std::int64_t value) {
     const std::string name = integers({value});
     model_.initializers[name].shape = {};

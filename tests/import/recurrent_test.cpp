@@ -33,7 +33,7 @@ std::string bidirectional(ModelMaker& m, const std::string& name, const std::str
   return name;
 }
 
-// The same by the operation, from the initializers.
+// The outputs of the LSTM computed by the operation, from the initializers.
 Variable expected(const OnnxModel& model, const std::string& name, const Variable& x, bool cells) {
   std::vector<Variable> directions;
   for (const std::int64_t d : {0, 1}) {

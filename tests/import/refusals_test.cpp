@@ -21,7 +21,7 @@ using Make = std::function<std::string(ModelMaker&)>;
 
 constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
 
-// Of a model of rows [N, 3], or of samples of another shape.
+// Why a model of rows [N, 3], or of samples of another shape, is refused.
 std::string refusal(const Make& make, Shape sample = {3}) {
   std::vector<OnnxDim> dims{{std::nullopt}};
   for (const std::int64_t dim : sample) dims.push_back({dim});

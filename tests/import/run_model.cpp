@@ -20,7 +20,8 @@ Variable mean_square(Module& module, const Variable& x) {
   return mean(y * y);
 }
 
-// Of weights that are slightly other than the file's: some networks of ONNX's have all alike.
+// A step of the gradient, from weights slightly other than the file's: some networks of ONNX's have
+// all alike.
 struct Step {
   double square;  // of the gradient
   bool falls;     // the loss

@@ -63,7 +63,7 @@ class MultiplesCheck {
     ++(sure ? sure_ : unsure_);
     if (sure) expect_the_code(x, quick);
   }
-  // Of the values since the last call.
+  // The part that was sure of the values since the last call.
   double take_sure_part() {
     const double part = static_cast<double>(sure_) / static_cast<double>(sure_ + unsure_);
     sure_ = unsure_ = 0;

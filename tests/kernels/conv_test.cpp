@@ -157,7 +157,8 @@ class Conv : public ::testing::TestWithParam<std::tuple<CpuProducts, Case>> {
     test::expect_sums(grad_w, expected);
   }
 
-  // Of codes, whose values need no rounding; the mask lets two of three weights pass.
+  // Checks the weight gradient of codes, whose values need no rounding; the mask lets two of three
+  // weights pass.
   template <typename Code>
   void check_backward_weight_of_codes() const {
     const Conv2dShape s = shape();

@@ -154,7 +154,8 @@ TEST(TensorCoreProducts, OfRoundedFloatsAndTheirGradients) {
   }
 }
 
-// Of codes and of gradients in bf16 or float; parts of the pixels where `part_bytes` are few.
+// Checks gradients of products of codes, given gradients in bf16 or float; parts of the pixels
+// where `part_bytes` are few.
 template <typename Code>
 void check_code_gradients(const Conv2dShape& s, bool with_mask, std::int64_t part_bytes) {
   const std::vector<Code> x = random_codes<Code>(s.input_size(), 0, 100, 1);

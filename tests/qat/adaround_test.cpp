@@ -72,7 +72,7 @@ Tensor correlated(const Shape& shape, std::uint64_t seed) {
   return x;
 }
 
-// Of ten weights with two codes each, one of the best tenth of all 1024 roundings.
+// Ten weights have two codes each: one of the best tenth of all 1024 roundings is found.
 TEST(AdaRound, FindsOneOfTheBestRoundings) {
   Rng rng(3);
   const auto network = sequential({{"fc", linear(10, 1, rng)}});

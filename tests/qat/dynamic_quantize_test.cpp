@@ -343,7 +343,7 @@ TEST(DynamicQuantize, PlansSayWhoQuantizes) {
   }
 }
 
-// Of the model's input as of another layer's output; sums of groups are shorter.
+// The limit holds for the model's input as for another layer's output; sums of groups are shorter.
 TEST(DynamicQuantize, RowsWhoseSumsInt32CannotHoldAreErrors) {
   const auto prepared = [](std::int64_t features, const QConfig& quantized) {
     Rng rng(3);

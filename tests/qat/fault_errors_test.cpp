@@ -76,7 +76,7 @@ TEST(FaultErrors, ANanInAWeightNamesTheWeightsQuantizer) {
             "evaluation: 1 non-finite values reached the quantizer fc2.weight_quantizer");
 }
 
-// Of whatever gradients: of a pass whose backward() nobody called.
+// The gradients may be any: nobody called backward() of the pass.
 TEST(FaultErrors, AStepChangesNothingAfterANan) {
   const ModulePtr<> model = trained();
   Sgd optimizer(*model);

@@ -17,7 +17,7 @@ namespace {
 
 using testing::random_tensor;
 
-// Of every observer, having observed.
+// A quantizer with each of five observers, having observed.
 std::shared_ptr<Sequential> quantizers() {
   Sequential::Children children;
   for (const char* observer : {"min_max", "moving_average", "mse", "histogram", "percentile"}) {

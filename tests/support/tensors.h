@@ -37,7 +37,7 @@ inline Tensor spread_tensor(Shape shape) {
   return t;
 }
 
-// Of parameters, buffers or modules.
+// The names of parameters, buffers or modules.
 template <typename Named>
 std::vector<std::string> names_of(const std::vector<Named>& all) {
   std::vector<std::string> list;

@@ -117,7 +117,7 @@ class RawInflate {
   z_stream stream_ = {};
 };
 
-// Of a whole range.
+// The CRC-32 of a whole range.
 std::uint64_t checksum_of(const ByteRange& range) {
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
   uLong sum = crc32(0, nullptr, 0);

@@ -21,7 +21,7 @@ struct Augmentation {
   bool vertical_flip = false;     // mirror top to bottom with probability 1/2
   bool resized_crop = false;      // a random part instead of the centre, of a source that draws()
 
-  // Of bytes, before random_crop and the flips.
+  // Changes of bytes, before random_crop and the flips.
   bool colour_jitter = false;    // factors and turns of the four, in random order
   bool rotation = false;         // by an angle of at most `rotation_degrees`
   bool trivial_augment = false;  // one of 14 changes of random strength (arXiv:2103.10158, wide)
@@ -35,8 +35,8 @@ struct Augmentation {
   std::array<double, 2> erasing_area = {0.02, 0.33};  // of the image
   std::array<double, 2> erasing_ratio = {0.3, 3.3};   // height / width
 
-  // Of a batch: each sample is mixed with the one before it, and so are their targets. Of both, one
-  // in each batch.
+  // Changes of a batch: each sample is mixed with the one before it, and so are their targets. With
+  // both on, each batch gets one of them.
   bool mixup = false;                          // weighted sum (arXiv:1710.09412)
   bool cutmix = false;                         // a rectangle of the other (arXiv:1905.04899)
   double mixup_alpha = 0.2, cutmix_alpha = 1;  // shares are drawn from Beta(alpha, alpha)

@@ -39,7 +39,8 @@ std::string in_lower_case(std::string text);
 // for another format, one that this build lacks, a damaged or truncated file, an animation, and
 // more than kMaxImagePixels. `channels` is 1 or 3.
 Image decode_image(std::string_view bytes, std::int64_t channels, const std::string& name);
-// Of a regular file; `digest`, where it is not null, becomes the SHA-256 of its bytes.
+// The image in a regular file, decoded as above; `digest`, where it is not null, becomes the
+// SHA-256 of its bytes.
 Image read_image(const std::string& path, std::int64_t channels, std::string* digest = nullptr);
 
 // The image as a PNG file. Throws InputError in a build without libpng.

@@ -114,7 +114,8 @@ int orientation_of(const jpeg_decompress_struct& image) {
   return 1;
 }
 
-// Of inks on white paper: each colour is what its ink leaves, times what black leaves.
+// The RGB bytes of inks on white paper: each colour is what its ink leaves, times what black
+// leaves.
 std::vector<std::uint8_t> painted(const std::vector<std::uint8_t>& cmyk, bool inverted) {
   std::vector<std::uint8_t> rgb;
   rgb.reserve(cmyk.size() / 4 * 3);

@@ -123,7 +123,8 @@ class ImageSamples : public SampleSource {
   }
 
  private:
-  // Of the first that can be read: reading says what is wrong with the others.
+  // The shape of the first image that can be read, of at most kMostTried: reading says what is
+  // wrong with the others.
   Shape shape_of_first() const {
     constexpr std::int64_t kMostTried = 16;
     const std::int64_t channels = transforms_.channels();

@@ -21,8 +21,8 @@ struct ImageTransforms {
   std::optional<std::array<std::int64_t, 2>> centre_crop = {};  // [height, width]
   Interpolation interpolation = Interpolation::kBilinear;
   bool grey = false;  // 1 channel
-  // Of the random part that is taken in place of all of the above, and resized to the same size:
-  // the least and the largest share of the image's area, and width / height.
+  // Limits of the random part that is taken in place of all of the above, and resized to the same
+  // size: the least and the largest share of the image's area, and width / height.
   std::vector<double> random_area = {0.08, 1.0};
   std::vector<double> random_ratio = {3.0 / 4.0, 4.0 / 3.0};
 

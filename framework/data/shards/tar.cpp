@@ -22,7 +22,7 @@ class Header {
     return std::all_of(block_.begin(), block_.end(), [](char c) { return c == '\0'; });
   }
 
-  // Of all bytes, its own taken as spaces.
+  // Whether the checksum is that of all bytes, its own taken as spaces.
   bool has_right_checksum() const {
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < block_.size(); ++i) {

@@ -36,8 +36,8 @@ class CsvReader {
 
   // The next record; false at the end.
   bool next(CsvRecord& record);
-  // The same without errors: what is no record is taken for a line, of which at() says what is
-  // wrong with it. The fields are not to be used.
+  // The next record, without errors: what is no record is taken for a line, of which at() says what
+  // is wrong with it. The fields are not to be used.
   bool next_or_line(CsvRecord& record);
   // A record that either gave, read again from [begin, end). `line` is for messages. Thread-safe.
   CsvRecord at(std::uint64_t begin, std::uint64_t end, std::int64_t line) const;

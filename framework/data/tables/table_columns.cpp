@@ -17,7 +17,7 @@
 namespace steelyard {
 namespace {
 
-// Of fields that should be numbers.
+// Advice about fields that should be numbers.
 constexpr const char* kAdvice =
     " (data.table.categories names columns of words, data.table.missing what stands for a missing "
     "value)";

@@ -21,7 +21,7 @@ typename Primitive::primitive_desc describe(const Arguments&... arguments) {
   }
 }
 
-// The same for the backward pass of what `forward` describes.
+// Describes the backward pass of what `forward` describes.
 template <typename Primitive, typename Forward, typename... Arguments>
 typename Primitive::primitive_desc describe_backward(const Forward& forward,
                                                      const Arguments&... arguments) {

@@ -49,7 +49,7 @@ Socket connected(const Socket& listener) {
 Socket stranger(const Socket& listener, const std::string& bytes) {
   Socket socket = connected(listener);
   EXPECT_TRUE(socket);
-  // Of many bytes, those that the system takes: nobody reads them.
+  // The system takes as many of the bytes as it can: nobody reads them.
   if (!bytes.empty()) send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   return socket;
 }

@@ -318,7 +318,7 @@ TEST(SvgChart, BarsStandBehindEachOther) {
   EXPECT_THAT(bar_chart({"empty", "ms", {}, {}}), HasSubstr("</svg>"));
 }
 
-// Of a small quantized network, on random images.
+// Times steps of a small quantized network, on random images.
 StepTiming timed_steps(std::int64_t steps) {
   Registries registries;
   registries.datasets.add("random", "nowhere", [](const DatasetRequest&) {
@@ -356,7 +356,7 @@ TEST(StepTimes, AreThoseOfALayersKernels) {
   EXPECT_GT(timing.rates.multiply_adds, 0);
   EXPECT_GT(timing.batches.making, 0);
   EXPECT_GE(timing.batches.waited, 2 * timing.data_seconds) << "of four steps, the median twice";
-  // Of two steps, the median may be the longer one.
+  // The median of two steps may be the longer one.
   EXPECT_GT(timing.batches.seconds, timing.batches.waited + timing.seconds * 0.99);
   EXPECT_THAT(to_string(timing), HasSubstr("the steps waited "));
   EXPECT_GT(timing.rates.integer_multiply_adds, 0);

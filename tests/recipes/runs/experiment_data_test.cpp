@@ -73,7 +73,7 @@ class ExperimentData : public ::testing::Test {
       return DatasetSplits{priced(24), priced(5)};
     });
   }
-  // Of prices, by the loss mse.
+  // A regression of prices, by the loss mse.
   Recipe regression(std::vector<std::string> overrides = {}) const {
     overrides.insert(overrides.begin(), {"train.loss=mse", "model.classes=2"});
     return parse_recipe(with(kSmallRecipe, "dataset: fashion_mnist",

@@ -17,7 +17,7 @@ enum class Order { kForward, kReverse, kRandom };
 
 struct Options {
   Order order = Order::kForward;
-  // Of kRandom: every launch draws the same orders from the same seed.
+  // The seed of kRandom: every launch draws the same orders from the same seed.
   std::uint32_t seed = 1;
   // Fills fresh device memory, unwritten shared memory, the bytes around it and the results of
   // shuffles from lanes that took no part. 0xFF gives NaN, -1 and the largest unsigned integers.
@@ -28,7 +28,7 @@ struct Options {
   // device could be. Work that another stream should have waited for comes too late, and memory of
   // the host that a copy still needs is read too late.
   bool deferred = false;
-  // Of the device's memory.
+  // The bytes of the device's memory.
   std::size_t memory_limit = std::size_t{1} << 36;
   // The device is lost after so many kernels and copies: every call fails from then on.
   std::int64_t work_until_lost = std::numeric_limits<std::int64_t>::max();
