@@ -37,6 +37,7 @@
 // Quantization.
 #include "steelyard/qat/calibrate.h"
 #include "steelyard/qat/faults.h"
+#include "steelyard/qat/latent_units.h"
 #include "steelyard/qat/learned_scale.h"
 #include "steelyard/qat/prepare.h"
 #include "steelyard/qat/schedule.h"

@@ -1,10 +1,14 @@
 #include "steelyard/qat/latent_units.h"
 
+#include <map>
+#include <string>
+
 #include "steelyard/qat/learned_scale.h"
 #include "steelyard/qat/prepare.h"
 
 namespace steelyard::qat {
-std::map<std::string, StepUnit> latent_units(Module& model) {
+
+StepUnits latent_units(Module& model) {
   std::map<std::string, StepUnit> units;
   for (const NamedQuantizer& entry : named_quantizers(model)) {
     for (const NamedBuffer& buffer : entry.quantizer->named_buffers()) {
@@ -16,7 +20,10 @@ std::map<std::string, StepUnit> latent_units(Module& model) {
       units[join_path(entry.name, kLearnedOffset)] = {buffer.tensor, kScalesOfAStep * intervals};
     }
   }
-  return units;
+  return [units = std::move(units)](const NamedParameter& p) {
+    const auto unit = units.find(p.name);
+    return unit == units.end() ? StepUnit() : unit->second;
+  };
 }
 
 }  // namespace steelyard::qat

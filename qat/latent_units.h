@@ -2,9 +2,6 @@
 // began with (docs/numerics.md has the rule and what was measured).
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "steelyard/framework/module.h"
 #include "steelyard/framework/optimizer.h"
 
@@ -14,8 +11,8 @@ namespace steelyard::qat {
 // slowly in a fine-tuning of a few hundred steps (docs/numerics.md).
 inline constexpr double kScalesOfAStep = 10;
 
-// What the steps of every latent in the model are relative to, by the parameter's name. The sizes
-// are the quantizers' own first scales, which are set where learning begins.
-std::map<std::string, StepUnit> latent_units(Module& model);
+// What an optimizer's steps of the model's latents are relative to (SgdOptions::step_units,
+// AdamWOptions::step_units): the quantizers' own first scales, which are set where learning begins.
+StepUnits latent_units(Module& model);
 
 }  // namespace steelyard::qat

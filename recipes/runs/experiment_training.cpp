@@ -13,8 +13,6 @@
 namespace steelyard {
 namespace {
 
-using LatentUnits = std::map<std::string, StepUnit>;
-
 // The latents that quantizers have set since the last call, because learning began.
 std::vector<std::string> begun_latents(Module& model) {
   std::vector<std::string> names;
@@ -43,11 +41,7 @@ std::unique_ptr<Optimizer> Experiment::make_optimizer() {
   const LrFactor lr_factor = [scale_lr](const NamedParameter& p) {
     return qat::is_latent(p.name) ? scale_lr.value_or(1) : 1;
   };
-  const auto units = scale_lr ? LatentUnits() : qat::latent_units(*model_);
-  const StepUnits step_units = [units](const NamedParameter& p) {
-    const auto unit = units.find(p.name);
-    return unit == units.end() ? StepUnit() : unit->second;
-  };
+  const StepUnits step_units = scale_lr ? StepUnits() : qat::latent_units(*model_);
   std::vector<NamedParameter> parameters = model_->named_parameters();
   std::erase_if(parameters, [](const NamedParameter& p) { return !p.variable.requires_grad(); });
   const auto make = [&]<typename T, typename Options>(Options options, T*) {

@@ -40,27 +40,26 @@ TEST(LatentUnits, AreTheFirstScalesOfAllLatents) {
   for (const NamedParameter& p : model->named_parameters()) {
     if (!is_latent(p.name)) continue;
     ++latents;
-    ASSERT_TRUE(units.contains(p.name)) << p.name;
-    EXPECT_EQ(units.at(p.name).size.shape(), p.variable.shape());
-    EXPECT_EQ(units.at(p.name).count, p.name.ends_with(kLearnedOffset) ? 150 : 10) << p.name;
+    ASSERT_TRUE(units(p).size.defined()) << p.name;
+    EXPECT_EQ(units(p).size.shape(), p.variable.shape());
+    EXPECT_EQ(units(p).count, p.name.ends_with(kLearnedOffset) ? 150 : 10) << p.name;
   }
   EXPECT_EQ(latents, 5U);  // weights; scale and offset of the input and of the output
   // They are the quantizers' own: set when learning begins.
   ForwardContext training{.training = true};
   model->forward(Variable(testing::random_tensor({8, 5}, 3, DType::kF32)), training);
   const std::string name = "fc.weight_quantizer.learned_scale";
-  EXPECT_EQ(testing::values(units.at(name).size), testing::values(value_of(*model, name)));
-  EXPECT_LT(testing::values(units.at(name).size)[0], 0.5);
+  const Tensor size = units({name, {}}).size;
+  EXPECT_EQ(testing::values(size), testing::values(value_of(*model, name)));
+  EXPECT_LT(testing::values(size)[0], 0.5);
+  EXPECT_FALSE(units({"fc.weight", {}}).size.defined());
 }
 
 // Scales near 1e-4 beside a learning rate of 1e-3: Adam's own step would be ten of them.
 TEST(LatentUnits, MakeStepsOfAdamRelativeToScales) {
   const auto model = learned_layer();
   const auto units = latent_units(*model);
-  AdamW adamw(*model, {.weight_decay = 0, .step_units = [&](const NamedParameter& p) {
-                         const auto unit = units.find(p.name);
-                         return unit == units.end() ? StepUnit() : unit->second;
-                       }});
+  AdamW adamw(*model, {.weight_decay = 0, .step_units = units});
   ForwardContext training{.training = true};
   const Tensor x = testing::random_tensor({8, 5}, 3, DType::kF32);
   for (float& value : x.span<float>()) value *= 1e-3F;
@@ -72,7 +71,7 @@ TEST(LatentUnits, MakeStepsOfAdamRelativeToScales) {
   };
   step();
   const std::string name = "input_quantizer.learned_scale";
-  const double first = testing::values(units.at(name).size)[0];
+  const double first = testing::values(units({name, {}}).size)[0];
   EXPECT_LT(first, 1e-3);
   for (int i = 0; i < 20; ++i) {
     const double before = testing::values(value_of(*model, name))[0];
