@@ -96,6 +96,25 @@ class LeafUses {
   std::unordered_map<const GradNode*, std::int64_t> left_;
 };
 
+// The gradients of leaves, which become again what they were before unless the new ones are kept.
+class LeafGradients {
+ public:
+  LeafGradients() = default;
+  LeafGradients(const LeafGradients&) = delete;
+  LeafGradients& operator=(const LeafGradients&) = delete;
+  ~LeafGradients() {
+    for (auto& [leaf, grad] : before_) leaf->grad = std::move(grad);
+  }
+  Tensor& of(GradNode& leaf) {
+    before_.try_emplace(&leaf, leaf.grad);
+    return leaf.grad;
+  }
+  void keep() { before_.clear(); }
+
+ private:
+  std::unordered_map<GradNode*, Tensor> before_;
+};
+
 // Those of the nodes on the tape, each once.
 std::vector<std::shared_ptr<FaultCheck>> checks_of(
     const std::vector<std::shared_ptr<Function>>& tape, const GradNode& output) {
@@ -140,7 +159,13 @@ void Variable::throw_undefined(const char* caller) {
 const Tensor& Variable::value() const {
   if (!impl_) throw_undefined("value");
   if (impl_->compute) {
-    impl_->value = impl_->compute();
+    Tensor value = impl_->compute();
+    if (!value.defined() || value.shape() != impl_->node->shape) {
+      throw std::logic_error(
+          "[variable] expected a deferred value of shape " + shape_string(impl_->node->shape) +
+          ", got " + (value.defined() ? shape_string(value.shape()) : "an undefined tensor"));
+    }
+    impl_->value = std::move(value);
     impl_->compute = nullptr;
   }
   return impl_->value;
@@ -153,10 +178,27 @@ void Variable::set_value(Tensor value) {
   if (!value.defined()) {
     throw std::invalid_argument("[variable] expected a tensor, got an undefined one");
   }
+  if (impl_->node->requires_grad && !is_floating(value.dtype())) {
+    throw_not_floating("set_value where gradients are wanted", value.dtype());
+  }
+  if (const Tensor& grad = impl_->node->grad;
+      grad.defined() && (grad.shape() != value.shape() || grad.dtype() != value.dtype())) {
+    impl_->node->grad = Tensor();
+  }
   impl_->node->shape = value.shape();
   impl_->node->dtype = value.dtype();
   impl_->value = std::move(value);
   impl_->compute = nullptr;
+}
+
+void Variable::set_grad(Tensor grad) {
+  GradNode& own = *node("set_grad");
+  if (grad.defined() && (grad.shape() != own.shape || grad.dtype() != own.dtype)) {
+    throw std::invalid_argument("[variable] expected a gradient " + shape_string(own.shape) +
+                                " of " + dtype_name(own.dtype) + ", got " +
+                                shape_string(grad.shape()) + " of " + dtype_name(grad.dtype()));
+  }
+  own.grad = std::move(grad);
 }
 
 std::int64_t Variable::dim(std::int64_t i) const {
@@ -202,8 +244,9 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
   // Gradients of intermediate values live here, each until its producer has consumed it. The first
   // one may alias what a function returned.
   std::unordered_map<const GradNode*, Tensor> pending;
+  LeafGradients leaves;
   const auto accumulate = [&](GradNode& node, const Tensor& grad) {
-    Tensor& sum = node.producer ? pending[&node] : node.grad;
+    Tensor& sum = node.producer ? pending[&node] : leaves.of(node);
     if (sum.defined()) {
       sum = add_tensors(sum, grad);
     } else {
@@ -214,6 +257,7 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
   GradNode& last = *output.node();
   accumulate(last, last.producer ? grad_output : grad_output.clone());
   if (!last.producer) {
+    leaves.keep();
     if (ready) ready(last);
     return;
   }
@@ -259,6 +303,7 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
     grads.clear();  // a leaf's gradient may now be its only handle
     uses.done(function);
   }
+  leaves.keep();
   for (const auto& check : checks) check->after_backward();
 }
 
@@ -317,6 +362,7 @@ bool should_record(const std::vector<Variable>& inputs) {
 
 Variable record(Variable output, std::shared_ptr<Function> function,
                 const std::vector<Variable>& inputs) {
+  if (!function) throw std::invalid_argument("[record] expected a function, got null");
   function->set_inputs(inputs);
   output.set_requires_grad(true);
   trace_operation(function, inputs, output);

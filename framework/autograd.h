@@ -52,7 +52,9 @@ class Variable {
 
   bool defined() const { return impl_ != nullptr; }
   const Tensor& value() const;
-  // Replaces a leaf's value (a parameter set by a checkpoint); shape and dtype may change.
+  // Replaces a leaf's value (a parameter set by a checkpoint); shape and dtype may change, and a
+  // gradient that then no longer fits is cleared. Throws std::invalid_argument for an undefined
+  // tensor, and for integers where gradients are wanted.
   void set_value(Tensor value);
   const Shape& shape() const { return node("shape")->shape; }
   std::int64_t dim(std::int64_t i) const;
@@ -62,7 +64,9 @@ class Variable {
   void set_requires_grad(bool requires_grad);
   // The accumulated gradient of a leaf; undefined before the first backward.
   const Tensor& grad() const { return node("grad")->grad; }
-  void set_grad(Tensor grad) { node("set_grad")->grad = std::move(grad); }
+  // Throws std::invalid_argument unless the tensor is undefined or has the variable's shape and
+  // dtype.
+  void set_grad(Tensor grad);
   void clear_grad() { node("clear_grad")->grad = Tensor(); }
   const std::shared_ptr<GradNode>& node() const { return node("node"); }
 

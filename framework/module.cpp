@@ -14,6 +14,13 @@ void require_input(const Module& module, const Variable& x) {
                               "] expected an input, got an undefined variable");
 }
 
+// What a module at that path gave, which is a value.
+Variable required_output(const Module& module, const std::string& name, Variable y) {
+  if (y.defined()) return y;
+  throw std::logic_error("[" + module.type_name() + "] " + (name.empty() ? "" : name + ": ") +
+                         "forward gave an undefined variable");
+}
+
 }  // namespace
 
 Slot::Slot(std::string name, std::shared_ptr<Module> module) : name_(std::move(name)) {
@@ -29,7 +36,7 @@ Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
   require_input(*module_, x);
   const TapeScope scope(name_);
   try {
-    return module_->forward(x, context);
+    return required_output(*module_, name_, module_->forward(x, context));
   } catch (const std::out_of_range& error) {  // an index that no table has: of which module
     if (name_.empty()) throw;
     throw std::out_of_range(name_ + ": " + error.what());
@@ -51,7 +58,7 @@ std::string join_path(const std::string& prefix, const std::string& name) {
 
 Variable Module::operator()(const Variable& x, ForwardContext& context) {
   require_input(*this, x);
-  return forward(x, context);
+  return required_output(*this, "", forward(x, context));
 }
 
 Slot& Module::slot(std::string_view path) {

@@ -68,9 +68,11 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   virtual Variable forward(const Variable& x, ForwardContext& context) = 0;
-  // forward() with a context of this call alone: module.forward(x, {.training = true}).
+  // forward() with a context of this call alone. It is hidden where a class declares its own
+  // forward: a layer of known type is called as module(x, {.training = true}).
   Variable forward(const Variable& x, ForwardContext&& context) { return forward(x, context); }
-  // forward(). Throws std::invalid_argument where x is undefined.
+  // forward(). Throws std::invalid_argument where x is undefined, and std::logic_error where
+  // forward() gives an undefined variable.
   Variable operator()(const Variable& x, ForwardContext& context);
   Variable operator()(const Variable& x, ForwardContext&& context) { return (*this)(x, context); }
   // The type's name in recipes and plans: "Conv2d".

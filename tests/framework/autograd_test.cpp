@@ -150,6 +150,51 @@ TEST(Autograd, Errors) {
   EXPECT_THROW(y.set_requires_grad(false), std::logic_error);
 }
 
+TEST(Autograd, AGradientFitsItsVariable) {
+  Variable x = leaf(Tensor::from<double>({1, 2}, {2}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { x.set_grad(Tensor::zeros({3}, DType::kF64)); }),
+            "[variable] expected a gradient [2] of f64, got [3] of f64");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { x.set_grad(Tensor::zeros({2})); }),
+            "[variable] expected a gradient [2] of f64, got [2] of f32");
+  x.set_grad(Tensor::full({2}, 5, DType::kF64));
+  x.set_value(Tensor::from<double>({3, 4}, {2}));
+  EXPECT_THAT(values(x.grad()), ElementsAre(5, 5));
+  x.set_value(Tensor::from<double>({1, 2, 3, 4}, {4}));
+  EXPECT_FALSE(x.grad().defined()) << "the old one does not fit";
+  add(x, x).backward(Tensor::full({4}, 1, DType::kF64));
+  EXPECT_THAT(values(x.grad()), ElementsAre(2, 2, 2, 2));
+  EXPECT_THROW(x.set_value(Tensor::zeros({2}, DType::kI64)), std::invalid_argument);
+}
+
+// A function whose backward throws.
+class Fails : public Function {
+ public:
+  std::string name() const override { return "fails"; }
+  std::vector<Tensor> backward(const Tensor&) const override { throw std::runtime_error("no"); }
+};
+
+TEST(Autograd, ABackwardThatThrowsLeavesGradientsAsTheyWere) {
+  const Variable x = leaf(Tensor::from<double>({1, 2}, {2}));
+  const Variable w = leaf(Tensor::from<double>({3, 4}, {2}));
+  Variable held = w;
+  held.set_grad(Tensor::full({2}, 7, DType::kF64));
+  const Variable broken = record(Variable(x.value().clone()), std::make_shared<Fails>(), {x});
+  const Tensor one = Tensor::full({2}, 1, DType::kF64);
+  for (const Variable& y : {add(broken, add(w, w)), add(add(w, w), broken)}) {
+    EXPECT_THROW(y.backward(one), std::runtime_error);
+    EXPECT_THAT(values(w.grad()), ElementsAre(7, 7));
+    EXPECT_FALSE(x.grad().defined());
+  }
+  EXPECT_THROW(record(Variable(one), nullptr, {x}), std::invalid_argument);
+}
+
+TEST(Autograd, ADeferredValueHasItsShape) {
+  const Variable y = Variable::deferred(
+      {2}, DType::kF32, [] { return Tensor::zeros({3}); }, nullptr);
+  EXPECT_EQ(message_of<std::logic_error>([&] { y.value(); }),
+            "[variable] expected a deferred value of shape [2], got [3]");
+}
+
 TEST(Autograd, SavedBytesCountDistinctStorageOnce) {
   const Variable x = Variable(Tensor::zeros({4, 8}), true);
   const Variable w = Variable(Tensor::zeros({16, 8}), true);

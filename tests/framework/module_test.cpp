@@ -160,6 +160,21 @@ TEST(Module, ACallMayHaveAContextOfItsOwn) {
   EXPECT_EQ(module->forward(x, training).value().item(), 1);
 }
 
+class GivesNothing : public Module {
+ public:
+  Variable forward(const Variable&, ForwardContext&) override { return {}; }
+  std::string type_name() const override { return "GivesNothing"; }
+};
+
+TEST(Module, AnUndefinedOutputIsToldWhereItIsGiven) {
+  const auto module = make_module<GivesNothing>();
+  const Variable x(Tensor::zeros({1}));
+  EXPECT_EQ(testing::message_of<std::logic_error>([&] { module(x, {}); }),
+            "[GivesNothing] forward gave an undefined variable");
+  EXPECT_EQ(testing::message_of<std::logic_error>([&] { Slot("fc", module)(x, {}); }),
+            "[GivesNothing] fc: forward gave an undefined variable");
+}
+
 TEST(Module, JoinPath) {
   EXPECT_EQ(join_path("a", "b"), "a.b");
   EXPECT_EQ(join_path("", "b"), "b");
