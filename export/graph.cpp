@@ -45,24 +45,6 @@ void validate_extents(const Node& node) {
   }
 }
 
-// Each operand has one place, which is a value's or a constant's.
-void validate_operands(const Node& node) {
-  const OpInfo& info = op_info(node.op);
-  const std::size_t operands = node.inputs.size() + node.constants.size();
-  const bool right = info.inputs == 0
-                         ? !node.inputs.empty()
-                         : operands <= info.inputs && operands + info.optional >= info.inputs;
-  expect(right && !node.inputs.empty(), node, "wrong number of inputs");
-  expect(node.constants.empty() || info.takes_constants, node, "has no constants");
-  std::size_t after = 0;
-  for (const Constant& constant : node.constants) {
-    expect(constant.place >= after && constant.place < operands && constant.value.defined() &&
-               constant.value.dtype() == DType::kF32,
-           node, "its constants are f32 operands in order");
-    after = constant.place + 1;
-  }
-}
-
 void validate(const Preprocessing& preprocessing, const Shape& input) {
   const auto& [mean, stddev] = preprocessing.normalization;
   const bool fits =

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/ops/support.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
 
@@ -12,6 +13,24 @@ namespace {
 void require_inputs(const Tensor& inputs) {
   if (inputs.defined()) return;
   throw std::invalid_argument("[interpreter] expected inputs, got an undefined tensor");
+}
+
+// A node may be any, its values may be of another graph.
+void require_values(const Graph& graph, const Node& node, const std::vector<Tensor>& values) {
+  if (values.size() != graph.values.size()) {
+    throw std::invalid_argument("[interpreter] expected the " +
+                                std::to_string(graph.values.size()) + " values of the graph, got " +
+                                std::to_string(values.size()));
+  }
+  validate_operands(node);
+  if (node.output >= values.size()) {
+    fail(node, "expected one of " + std::to_string(values.size()) + " values as output, got " +
+                   std::to_string(node.output));
+  }
+  for (const std::size_t input : node.inputs) {
+    if (input < values.size() && values[input].defined()) continue;
+    fail(node, "expected inputs that have a tensor, got value " + std::to_string(input));
+  }
 }
 
 }  // namespace
@@ -84,6 +103,7 @@ void Interpreter::execute(std::vector<Tensor>& values, bool keep, bool fault_err
 }
 
 Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values) const {
+  require_values(graph_, node, values);
   const Value& output = graph_.values[node.output];
   Shape shape = output.shape;
   shape.insert(shape.begin(), values[node.inputs[0]].dim(0));

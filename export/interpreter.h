@@ -32,7 +32,7 @@ class Interpreter {
   // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32; NaN too.
   std::vector<Tensor> run_all(const Tensor& inputs) const;
   // The output of one node of the graph, from `values` for its inputs: as run_all() gives them, of
-  // one batch.
+  // one batch. Throws std::invalid_argument where the node's inputs have no values among them.
   Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
 
  private:

@@ -1,6 +1,7 @@
 #include "steelyard/export/op_info.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "steelyard/export/ops/rows.h"  // IWYU pragma: keep: by the macro
 
@@ -16,7 +17,13 @@ const std::vector<OpInfo>& op_table() {
   return kTable;
 }
 
-const OpInfo& op_info(Op op) { return op_table().at(static_cast<std::size_t>(op)); }
+const OpInfo& op_info(Op op) {
+  const std::vector<OpInfo>& table = op_table();
+  const auto number = static_cast<std::size_t>(op);
+  if (number < table.size()) return table[number];
+  throw std::invalid_argument("[graph] expected one of " + std::to_string(table.size()) +
+                              " operations, got number " + std::to_string(number));
+}
 
 const OpInfo* find_op(std::string_view name) {
   for (const OpInfo& info : op_table()) {

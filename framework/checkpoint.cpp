@@ -8,6 +8,7 @@
 
 #include "steelyard/framework/error.h"
 #include "steelyard/framework/sha256.h"
+#include "steelyard/framework/state_check.h"
 #include "steelyard/framework/suggest.h"
 
 namespace steelyard {
@@ -158,6 +159,27 @@ class Disagreements {
   std::map<std::string, std::vector<std::string>> lists_;
 };
 
+// `given`: the tensors that are about to be loaded, by their names in the module.
+void check_states(Module& module, const std::map<std::string, Tensor>& given,
+                  const std::string& source_name) {
+  for (const NamedModule& entry : module.named_modules()) {
+    const auto* check = dynamic_cast<const StateCheck*>(entry.module);
+    if (check == nullptr) continue;
+    std::map<std::string, Tensor> state;
+    for (const NamedTensor& own : module_state(*entry.module)) {
+      const auto found = given.find(join_path(entry.name, own.name));
+      if (found != given.end()) {
+        state.emplace(own.name, found->second.to(Device{}).to(own.tensor.dtype()));
+      }
+    }
+    try {
+      check->check_state(state);
+    } catch (const std::invalid_argument& error) {
+      throw InputError(printable(source_name) + ": " + join_path(entry.name, error.what()));
+    }
+  }
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
@@ -216,6 +238,7 @@ void load_into(Module& module, const std::vector<NamedTensor>& tensors,
   }
   Disagreements disagreements;
   std::vector<std::pair<Tensor, Tensor>> copies;  // destination, source
+  std::map<std::string, Tensor> fitting;
   for (const NamedTensor& state : module_state(module)) {
     const auto found = given.find(state.name);
     if (found == given.end()) {
@@ -234,6 +257,7 @@ void load_into(Module& module, const std::vector<NamedTensor>& tensors,
                                            std::string(dtype_name(source.dtype())));
     } else {
       copies.emplace_back(state.tensor, source);
+      fitting.emplace(state.name, source);
     }
   }
   std::vector<std::string> unexpected;
@@ -242,6 +266,7 @@ void load_into(Module& module, const std::vector<NamedTensor>& tensors,
     unexpected.push_back(name);
   }
   disagreements.throw_if_any(source_name, unexpected);
+  check_states(module, fitting, source_name);
   for (const auto& [destination, source] : copies) {
     destination.copy_from(source.dtype() == destination.dtype() ? source
                                                                 : source.to(destination.dtype()));

@@ -41,7 +41,8 @@ std::vector<NamedTensor> module_state(const Module& module);
 // Copies parameters and buffers by name into the module's tensors, in place; floating dtypes
 // convert to the parameter's, others must agree. Names with '/' are training state and skipped;
 // "num_batches_tracked" may be absent, as in old PyTorch files. When names or shapes disagree, one
-// InputError that starts with `source_name` lists everything and the module stays as it was.
+// InputError that starts with `source_name` lists everything, and values that a module never has
+// (framework/state_check.h) are one, too: then the module stays as it was.
 void load_into(Module& module, const std::vector<NamedTensor>& tensors,
                const std::string& source_name);
 

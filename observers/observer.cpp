@@ -1,5 +1,6 @@
 #include "steelyard/observers/observer.h"
 
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 
@@ -9,6 +10,35 @@
 #include "steelyard/kernels/reduce/reduce.h"
 
 namespace steelyard::observers {
+namespace {
+
+void require_channels(const Observer& observer, std::int64_t channels, const Extremes& ends) {
+  const bool fits = ends.lo.defined() && ends.hi.defined() && ends.lo.size() == channels &&
+                    ends.hi.size() == channels && ends.lo.dtype() == ends.hi.dtype();
+  if (fits) return;
+  const auto text = [](const Tensor& end) {
+    return end.defined() ? std::string(dtype_name(end.dtype())) + " " + shape_string(end.shape())
+                         : std::string("an undefined tensor");
+  };
+  throw std::invalid_argument("[" + observer.name() + "] expected ranges of " +
+                              std::to_string(channels) + " channels in one dtype, got " +
+                              text(ends.lo) + " to " + text(ends.hi));
+}
+
+// A range of nothing may have any ends but NaN.
+template <typename T>
+void require_finite(const Observer& observer, const Extremes& ends) {
+  for (std::int64_t c = 0; c < ends.lo.size(); ++c) {
+    const T lo = ends.lo.data<T>()[c];
+    const T hi = ends.hi.data<T>()[c];
+    if (lo > hi || (std::isfinite(lo) && std::isfinite(hi))) continue;
+    throw std::invalid_argument("[" + observer.name() + "] expected a finite range, got [" +
+                                std::to_string(lo) + ", " + std::to_string(hi) + "] of channel " +
+                                std::to_string(c));
+  }
+}
+
+}  // namespace
 
 Extremes extremes_of(const kernels::ChannelLayout& layout, const Tensor& values,
                      const Tensor& non_finite) {
@@ -68,8 +98,11 @@ std::vector<Range> Observer::ranges() const {
 void Observer::write_qparams(const QScheme& scheme, const QParamTensors& to,
                              const Tensor& zero_range) const {
   const Extremes ends = range();
+  require_channels(*this, to.scale.size(), ends);
   visit_floating(ends.lo.dtype(), "observer", [&](auto zero) {
     using T = decltype(zero);
+    // Looking at those on a GPU would wait for it.
+    if (ends.lo.device() == Device{}) require_finite<T>(*this, ends);
     run(ends.lo.device(),
         kernels::QparamsOfRanges<T>{.n = ends.lo.size(),
                                     .range = scheme.code_range(),

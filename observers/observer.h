@@ -64,12 +64,14 @@ class Observer : public StepStatistics {
   // True if the influence of past steps decays by itself, and should do so on weights too. Other
   // observers are reset in each step if the whole tensor is visible there (weights).
   virtual bool forgets() const { return false; }
-  // The range that each channel needs, f32 or f64, where the state is; never waits for a GPU.
+  // The range that each channel needs, both ends f32 or f64, where the state is; never waits for a
+  // GPU.
   virtual Extremes range() const = 0;
   // The ranges of the channels as numbers; waits for a GPU.
   std::vector<Range> ranges() const;
   // Scale and zero point of every channel's range, as choose_qparams(), in place. zero_range (u8
-  // [channels]): 1 where the range was [0, 0] or empty.
+  // [channels]): 1 where the range was [0, 0] or empty. Throws std::invalid_argument for ranges of
+  // other channels and, on the CPU, for those that are not finite.
   void write_qparams(const QScheme& scheme, const QParamTensors& to,
                      const Tensor& zero_range) const;
   // The width of the quantizer's codes, called before observe(): for observers whose range depends

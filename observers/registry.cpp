@@ -105,6 +105,16 @@ void require_within_limits(const ObserverRow& row, const ObserverOptions& option
   }
 }
 
+std::unique_ptr<Observer> made_by(const ObserverRow& row, const ObserverOptions& options,
+                                  const QScheme& scheme, std::int64_t channels) {
+  std::unique_ptr<Observer> observer;
+  if (row.make) observer = row.make(options, scheme, channels);
+  if (observer != nullptr) return observer;
+  throw std::invalid_argument("[observer] the observer '" +
+                              (row.name.empty() ? options.type : std::string(row.name)) +
+                              "' gave none");
+}
+
 }  // namespace
 
 const std::vector<ObserverRow>& observer_rows() {
@@ -114,12 +124,12 @@ const std::vector<ObserverRow>& observer_rows() {
 
 std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QScheme& scheme,
                                         std::int64_t channels) {
-  if (options.own) return options.own->make(options, scheme, channels);
+  if (options.own) return made_by(*options.own, options, scheme, channels);
   std::string known;
   for (const ObserverRow& row : observer_rows()) {
     if (options.type == row.name) {
       require_within_limits(row, options);
-      return row.make(options, scheme, channels);
+      return made_by(row, options, scheme, channels);
     }
     known.append(known.empty() ? "" : ", ").append(row.name);
   }

@@ -47,8 +47,8 @@ struct ObserverRow {
 const std::vector<ObserverRow>& observer_rows();
 
 // By options.own where it is given, else by the table. Throws std::invalid_argument listing the
-// names when options.type is not one of them, or when an option of that observer is out of its
-// limits.
+// names when options.type is not one of them, when an option of that observer is out of its limits,
+// or when a row of one's own makes none.
 std::unique_ptr<Observer> make_observer(const ObserverOptions& options, const QScheme& scheme,
                                         std::int64_t channels);
 

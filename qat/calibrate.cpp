@@ -20,6 +20,7 @@ void require_no_faults(const QuantizerSwitches& switches, std::int64_t batch) {
 void measure(Module& model, QuantizerSwitches& switches, std::int64_t batches,
              const std::function<Tensor(std::int64_t)>& inputs, CalibrationWeights weights,
              WeightScales scales) {
+  if (!inputs) throw std::invalid_argument("[calibrate] expected a function of inputs, got none");
   const NoGradGuard no_grad;
   const Device device = device_of(model);
   const auto pass = [&](std::int64_t batch) {

@@ -6,6 +6,7 @@
 #include "steelyard/framework/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
+#include "steelyard/qat/saved_state.h"
 #include "steelyard/qat/straight_through.h"
 #include "steelyard/qat/wide_codes.h"
 
@@ -51,9 +52,15 @@ std::string FakeQuantize::description() const {
   return "FakeQuantize(" + observers::to_string(config_.scheme) + ", " + observer_->name() + ")";
 }
 
+void FakeQuantize::check_state(const std::map<std::string, Tensor>& state) const {
+  check_quantizer_state(*this, state);
+}
+
 void FakeQuantize::copy_state_to(FakeQuantize& copy) const {
   move_to(copy, device());
-  load_into(copy, module_state(*this), "clone");
+  const std::vector<NamedTensor> state = module_state(*this);
+  const std::vector<NamedTensor> copied = module_state(copy);
+  for (std::size_t i = 0; i < copied.size(); ++i) copied[i].tensor.copy_from(state[i].tensor);
   const auto parameters = named_parameters();
   const auto copies = copy.named_parameters();
   for (std::size_t i = 0; i < copies.size(); ++i) {

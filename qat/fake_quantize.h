@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "steelyard/framework/module.h"
+#include "steelyard/framework/state_check.h"
 #include "steelyard/kernels/layout.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/observers/observer.h"
@@ -34,10 +36,11 @@ struct RangeObservation {
 // the scale, the zero point and the observer's state are buffers, so that a checkpoint holds them.
 // The switches stay on the host, which decides by them what runs; everything else lies where the
 // module was moved to, and no pass waits for it.
-class FakeQuantize : public Module {
+class FakeQuantize : public Module, public StateCheck {
  public:
   std::string type_name() const override { return "FakeQuantize"; }
   std::string description() const override;
+  void check_state(const std::map<std::string, Tensor>& state) const override;
   // A quantizer with the same state on the same device that shares no storage with this one. Its
   // fault counters are 0, and it has no listener.
   virtual std::shared_ptr<FakeQuantize> clone() const = 0;

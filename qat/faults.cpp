@@ -35,6 +35,10 @@ Switches switches_in(const Module& model) {
 
 std::optional<std::string> take_fault(const std::vector<NamedQuantizer>& quantizers) {
   for (const NamedQuantizer& entry : quantizers) {
+    if (entry.quantizer == nullptr) {
+      throw std::invalid_argument("[take_fault] expected a quantizer, got null for '" + entry.name +
+                                  "'");
+    }
     const Faults faults = entry.quantizer->take_faults();
     if (faults.non_finite > 0) {
       return std::to_string(faults.non_finite) + " non-finite values reached the quantizer " +

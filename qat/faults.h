@@ -13,6 +13,7 @@ namespace steelyard::qat {
 
 // The first quantizer with a fault since the last call: one sentence that names it, or for a bias
 // the layer and channel. Those before it start anew. Waits for a GPU.
+// Throws std::invalid_argument for a null quantizer.
 std::optional<std::string> take_fault(const std::vector<NamedQuantizer>& quantizers);
 
 // Whether a model that prepare() made throws TrainingDiverged, with take_fault()'s sentence, where

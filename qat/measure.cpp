@@ -1,6 +1,7 @@
 #include "steelyard/qat/measure.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -17,7 +18,7 @@ namespace {
 class Counter {
  public:
   // Counts of both signs: twice as many bins as one sign has.
-  explicit Counter(std::int64_t bins) : counts_(static_cast<std::size_t>(2 * bins)) {}
+  explicit Counter(std::int64_t bins) : counts_(static_cast<std::size_t>(2 * checked(bins))) {}
 
   void add(std::span<const float> values) {
     const auto layout =
@@ -45,6 +46,12 @@ class Counter {
   }
 
  private:
+  static std::int64_t checked(std::int64_t bins) {
+    if (bins > 0 && std::has_single_bit(static_cast<std::uint64_t>(bins))) return bins;
+    throw std::invalid_argument("[measure] expected a power of two of bins, got " +
+                                std::to_string(bins));
+  }
+
   std::vector<std::int64_t> counts_;
   std::int32_t exponent_ = 0;
   float lo_ = std::numeric_limits<float>::infinity();
@@ -68,7 +75,7 @@ std::vector<float> in_codes(const FakeQuantize& quantizer, std::span<const float
 class Gatherer {
  public:
   Gatherer(MeasuredTensor& tensor, std::int64_t bins) : tensor_(tensor) {
-    if (bins > 0) counter_ = std::make_unique<Counter>(bins);
+    if (bins != 0) counter_ = std::make_unique<Counter>(bins);
     if (tensor.quantizer->observed()) tensor.error.emplace();
     tensor.in_codes = tensor.error && tensor.quantizer->channels() > 1;
   }

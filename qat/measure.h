@@ -48,8 +48,8 @@ struct ValueHistogram {
   double hi = 0;
 };
 
-// The histogram of f32 values, exact to the bin, with at most 2 * `bins` bins. `bins`: a power of
-// two.
+// The histogram of f32 values, exact to the bin, with at most 2 * `bins` bins. Throws
+// std::invalid_argument unless `bins` is a power of two.
 ValueHistogram histogram_of(std::span<const float> values, std::int64_t bins);
 
 // One quantizer with the tensor that it stands for.

@@ -45,6 +45,18 @@ std::string weighted_types(const QuantizedForms& own_forms) {
   return text;
 }
 
+void require_float(Module& model) {
+  for (const NamedModule& entry : model.named_modules()) {
+    const bool prepared = dynamic_cast<const QatModel*>(entry.module) != nullptr ||
+                          dynamic_cast<const QuantizedLayer*>(entry.module) != nullptr;
+    if (!prepared) continue;
+    const std::string name = entry.name.empty() ? "it" : entry.name;
+    throw std::invalid_argument(
+        "[prepare] expected a model in float, got one that is prepared already: " + name +
+        " is a " + entry.module->type_name());
+  }
+}
+
 class Preparer {
  public:
   Preparer(const QuantizeConfig& config, const QuantizedForms& own_forms)
@@ -52,7 +64,12 @@ class Preparer {
         targets_(config),
         bn_fold_(config.bn_fold),
         profile_(config.profile) {
-    for (const QuantizeGroup& group : config.groups) {
+    for (std::size_t g = 0; g < config.groups.size(); ++g) {
+      const QuantizeGroup& group = config.groups[g];
+      if (group.targets.empty()) {
+        throw InputError("quantize.groups." + std::to_string(g) +
+                         ".targets: expected a type, a path or a pattern, got none");
+      }
       validate(group.config, profile_);
       if (group.config.activations && !is_dynamic(group.config) && !joins_) {
         joins_ = group.config.activations;
@@ -62,7 +79,25 @@ class Preparer {
 
   PreparedModel run(std::shared_ptr<Module> model) {
     auto root = std::make_shared<QatModel>(std::move(model));
-    nodes_ = module_graph(root->model(), own_forms_, targets_);
+    try {
+      convert(*root);
+    } catch (...) {
+      put_back();
+      throw;
+    }
+    root->watch_parameters();
+    return {root, std::move(plan_)};
+  }
+
+ private:
+  // A slot with what was in it.
+  struct Replaced {
+    Slot* slot;
+    std::shared_ptr<Module> former;
+  };
+
+  void convert(QatModel& root) {
+    nodes_ = module_graph(root.model(), own_forms_, targets_);
     for (const ModuleNode& node : nodes_) modules_.push_back(node.slot->module().get());
     flows_.resize(nodes_.size());
     placed_.resize(nodes_.size(), false);
@@ -71,15 +106,23 @@ class Preparer {
     }
     targets_.finish(weighted_types(own_forms_));
     if (input_) {
-      root->quantize_input(*input_);
+      root.quantize_input(*input_);
       plan_.rows.insert(plan_.rows.begin(),
                         plan_row(kInputName, "output", *input_, "the model's input"));
     }
-    root->watch_parameters();
-    return {root, std::move(plan_)};
   }
 
- private:
+  void replace(Slot& slot, std::shared_ptr<Module> module) {
+    replaced_.push_back({&slot, slot.module()});
+    slot.replace(std::move(module));
+  }
+
+  void put_back() {
+    for (; !replaced_.empty(); replaced_.pop_back()) {
+      replaced_.back().slot->replace(std::move(replaced_.back().former));
+    }
+  }
+
   // A node with the following nodes that are fused into it.
   struct Chain {
     std::size_t head = 0;
@@ -217,16 +260,18 @@ class Preparer {
       throw std::invalid_argument("[prepare] the quantized form of " + node.form->type +
                                   " is expected to be a QuantizedLayer");
     }
-    node.slot->replace(layer);
+    replace(*node.slot, layer);
     if (drops_norm) {
-      chain.norm->slot->replace(std::make_shared<Identity>());
+      replace(*chain.norm->slot, std::make_shared<Identity>());
     } else if (norm != nullptr) {
       // The norm stays in its slot; the layer before it computes it.
       const auto folded = std::make_shared<FoldedNorm>(norm, bn_fold_);
-      chain.norm->slot->replace(folded);
+      replace(*chain.norm->slot, folded);
       layer->take_norm(folded);
     }
-    if (chain.activation != nullptr) chain.activation->slot->replace(std::make_shared<Identity>());
+    if (chain.activation != nullptr) {
+      replace(*chain.activation->slot, std::make_shared<Identity>());
+    }
     return layer;
   }
 
@@ -370,7 +415,7 @@ class Preparer {
     if (const std::string reason = too_wide(*node.form, in); !reason.empty()) {
       return keep_in_float({.head = i, .last = i}, reason);
     }
-    node.slot->replace(node.form->make(**node.slot, {}));
+    replace(*node.slot, node.form->make(**node.slot, {}));
     const bool shared = in.kind == Flow::Kind::kQuantized || in.kind == Flow::Kind::kModelInput;
     plan_.rows.push_back(plan_row(node.path, "output", shared ? "as " + in.source : "float", "-",
                                   shared ? "" : "its input is in float"));
@@ -427,7 +472,7 @@ class Preparer {
     std::string note = node.form->note;
     if (chain.activation != nullptr) {
       note += " after " + chain.activation->path;
-      chain.activation->slot->replace(std::make_shared<Identity>());
+      replace(*chain.activation->slot, std::make_shared<Identity>());
     }
     swap_own_output(chain, fused, note);
   }
@@ -440,7 +485,7 @@ class Preparer {
     request.output = *joins_;
     if (node.form->output) node.form->output(request.output);
     request.activation = activation;
-    node.slot->replace(node.form->make(**node.slot, request));
+    replace(*node.slot, node.form->make(**node.slot, request));
     plan_.rows.push_back(plan_row(node.path, "output", request.output, note));
     finish(chain, {Flow::Kind::kQuantized, node.path, request.output});
   }
@@ -490,6 +535,7 @@ class Preparer {
   std::vector<const Module*> modules_;  // of the nodes, before any was swapped
   std::vector<Flow> flows_;             // of the nodes' outputs
   std::vector<bool> placed_;            // fused into an earlier node
+  std::vector<Replaced> replaced_;      // in their order
   Plan plan_;
 };
 
@@ -498,6 +544,7 @@ class Preparer {
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
                       const QuantizedForms& own_forms) {
   if (!model) throw std::invalid_argument("[prepare] expected a model, got null");
+  require_float(*model);
   return Preparer(config, own_forms).run(std::move(model));
 }
 

@@ -27,9 +27,10 @@ struct PreparedModel {
 // part of one graph; inside other containers each chosen child is swapped by itself and quantizes
 // inputs that arrive without codes. Of values that are not finite the result throws
 // TrainingDiverged: in evaluation, backward() and Optimizer::step() (set_fault_errors(),
-// qat/faults.h). Throws InputError when a target or ignore entry matches nothing
-// or only what has no quantized form, when groups before it take all layers of a group, or when a
-// chosen layer is in two places; std::invalid_argument on a config that validate() refuses.
+// qat/faults.h). Throws InputError when a target or ignore entry matches nothing or only what has
+// no quantized form, when a group has no targets or groups before it take all of its layers, or
+// when a chosen layer is in two places; std::invalid_argument on a config that validate() refuses
+// and on a model that is prepared already. After an exception `model` is as it was.
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
                       const QuantizedForms& own_forms = {});
 

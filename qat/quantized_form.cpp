@@ -22,8 +22,14 @@ namespace steelyard::qat {
 namespace {
 
 const QuantizedForm* find_in(const QuantizedForms& forms, const Module& module) {
-  const auto found = std::find_if(forms.begin(), forms.end(),
-                                  [&](const QuantizedForm& form) { return form.matches(module); });
+  const auto found = std::find_if(forms.begin(), forms.end(), [&](const QuantizedForm& form) {
+    if (!form.matches || !form.make) {
+      throw std::invalid_argument("[quantized_form] " + form.type +
+                                  ": expected the functions matches and make, got no " +
+                                  (form.matches ? "make" : "matches"));
+    }
+    return form.matches(module);
+  });
   return found == forms.end() ? nullptr : &*found;
 }
 

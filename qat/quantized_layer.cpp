@@ -1,6 +1,7 @@
 #include "steelyard/qat/quantized_layer.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "steelyard/framework/on_device.h"
@@ -74,6 +75,14 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
       activation_(activation),
       integer_groups_(config.activations.has_value()) {
   validate(config);
+  if (product_ == nullptr) {
+    throw std::invalid_argument("[quantized_layer] expected a product, got null");
+  }
+  if (!weight.defined() || weight.rank() < 2) {
+    throw std::invalid_argument(
+        "[quantized_layer] expected a weight of two dimensions or more, got " +
+        (weight.defined() ? shape_string(weight.shape()) : "an undefined tensor"));
+  }
   weight_ = register_parameter(prefix + "weight", weight);
   if (bias.defined()) bias_ = register_parameter(prefix + "bias", bias);
   outputs_ = weight_by_output_channel().dim(0);

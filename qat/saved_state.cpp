@@ -66,20 +66,34 @@ void check_tensor(const Tensor& tensor, const std::string& name) {
   }
 }
 
+[[noreturn]] void refuse(const std::string& tensor, const std::string& why) {
+  throw std::invalid_argument(tensor + " is no quantizer's state: " + why);
+}
+
 // The width, and scales and zero points on its grid.
-void check_grid(const FakeQuantize& quantizer, const TensorsByName& state) {
+void check_grid(const FakeQuantize& quantizer, const TensorsByName& state,
+                const std::string& suffix) {
   for (const char* name : {"switches", "scale", "zero_point"}) {
     if (!state.contains(name)) return;
   }
-  const auto scheme = quantizer.scheme_in(state.at("switches"));
+  const Tensor& switches = state.at("switches");
+  const auto scheme = quantizer.scheme_in(switches);
   if (!scheme) {
-    throw std::invalid_argument("expected a width of 2 to " +
-                                std::to_string(quantizer.most_bits()) + " bits");
+    refuse("switches" + suffix,
+           "expected a width of 2 to " + std::to_string(quantizer.most_bits()) + " bits, got " +
+               std::to_string(switches.span<std::uint8_t>().back()));  // the last one
   }
   const auto scales = state.at("scale").span<float>();
   const auto zero_points = state.at("zero_point").span<std::int32_t>();
+  const kernels::CodeRange codes = scheme->code_range();
   for (std::size_t c = 0; c < scales.size(); ++c) {
-    observers::validate({scales[c], zero_points[c]}, *scheme, "channel " + std::to_string(c));
+    try {
+      observers::validate({scales[c], zero_points[c]}, *scheme, "channel " + std::to_string(c));
+    } catch (const std::invalid_argument& error) {
+      const std::int32_t z = zero_points[c];
+      const bool fits = scheme->symmetric ? z == 0 : codes.qmin <= z && z <= codes.qmax;
+      refuse((fits ? "scale" : "zero_point") + suffix, error.what());
+    }
   }
 }
 
@@ -101,22 +115,28 @@ TensorsByName state_in(const TensorsByName& saved, const NamedQuantizer& entry,
 
 }  // namespace
 
+void check_quantizer_state(const FakeQuantize& quantizer, const TensorsByName& state,
+                           const std::string& suffix) {
+  check_grid(quantizer, state, suffix);
+  for (const auto& [name, tensor] : state) {
+    try {
+      check_tensor(tensor, name);
+    } catch (const std::invalid_argument& error) {
+      refuse(name + suffix, error.what());
+    }
+  }
+}
+
 void require_quantizer_state(Module& model, const Checkpoint& checkpoint,
                              const std::string& source) {
   TensorsByName saved;
   for (const NamedTensor& t : checkpoint.tensors) saved.emplace(t.name, t.tensor);
   for (const NamedQuantizer& entry : named_quantizers(model)) {
     for (const char* suffix : {"", "/trained"}) {  // the second: of framework/weight_average.h
-      std::string name = entry.name;
       try {
-        const TensorsByName state = state_in(saved, entry, suffix);
-        check_grid(*entry.quantizer, state);
-        for (const auto& [own_name, tensor] : state) {
-          name = join_path(entry.name, own_name) + suffix;
-          check_tensor(tensor, own_name);
-        }
+        check_quantizer_state(*entry.quantizer, state_in(saved, entry, suffix), suffix);
       } catch (const std::invalid_argument& error) {
-        throw InputError(source + ": " + name + " is no quantizer's state: " + error.what());
+        throw InputError(source + ": " + join_path(entry.name, error.what()));
       }
     }
   }

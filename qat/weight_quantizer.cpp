@@ -115,6 +115,7 @@ kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
   op.source = follows_latents() ? kernels::ScaleSource::kLatent : kernels::ScaleSource::kGiven;
   op.rule = range_rule();
   op.counted = observer_counts(context);
+  op.evaluates = !context.training;
   op.keeps = context.training || op.counted;
   if (bias != nullptr) {
     const bool follows = observes(context) || learns(context);

@@ -12,6 +12,23 @@ void fail(const Node& node, const std::string& what) {
   throw std::invalid_argument(about(node, what));
 }
 
+void validate_operands(const Node& node) {
+  const OpInfo& info = op_info(node.op);
+  const std::size_t operands = node.inputs.size() + node.constants.size();
+  const bool right = info.inputs == 0
+                         ? !node.inputs.empty()
+                         : operands <= info.inputs && operands + info.optional >= info.inputs;
+  expect(right && !node.inputs.empty(), node, "wrong number of inputs");
+  expect(node.constants.empty() || info.takes_constants, node, "has no constants");
+  std::size_t after = 0;
+  for (const Constant& constant : node.constants) {
+    expect(constant.place >= after && constant.place < operands && constant.value.defined() &&
+               constant.value.dtype() == DType::kF32,
+           node, "its constants are f32 operands in order");
+    after = constant.place + 1;
+  }
+}
+
 void require_bytes(const Graph& graph, const Node& node) {
   for (const std::size_t value : {node.inputs[0], node.output}) {
     const auto& q = graph.values[value].quantization;

@@ -17,6 +17,9 @@ inline void expect(bool holds, const Node& node, const std::string& what) {
   if (!holds) fail(node, what);
 }
 
+// Throws unless each operand of the node has one place, which is a value's or a constant's.
+void validate_operands(const Node& node);
+
 // Throws where the node's input or output has codes of more than 8 bits.
 void require_bytes(const Graph& graph, const Node& node);
 

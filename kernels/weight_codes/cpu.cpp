@@ -40,6 +40,15 @@ void follow_rows(const QuantizeWeights& k, const ChannelLayout& layout, std::int
   }
 }
 
+// Of all weights in one pass, which training does not have: there only NaN are counted, with codes.
+void count_non_finite(const QuantizeWeights& k, std::int64_t size) {
+  float lo = 0;
+  float hi = 0;
+  std::int64_t non_finite = 0;
+  run(MinMax<float>{ChannelLayout::per_tensor(size), k.weight, &lo, &hi, &non_finite});
+  count(non_finite, k.quantizer.non_finite);
+}
+
 void quantize_biases(const QuantizeWeights& k, const LargestSum& largest_sum) {
   for (std::int64_t row = 0; row < k.op.rows; ++row) {
     const std::int64_t c = k.op.scales > 1 ? row : 0;
@@ -61,7 +70,11 @@ static void compute(const QuantizeWeights& k) {
   const ChannelLayout layout{1, op.scales, op.scales == 0 ? 0 : size / op.scales};
   const LargestSum largest_sum(k);
   follow_rows(k, layout, largest_sum.of_any(k));
-  const bool counted = op.source == ScaleSource::kExtremes || op.counted;
+  bool counted = op.source == ScaleSource::kExtremes || op.counted;
+  if (op.evaluates && !counted) {
+    count_non_finite(k, size);
+    counted = true;
+  }
   run(Quantize<float, std::int8_t>{.layout = layout,
                                    .range = op.rule.codes,
                                    .x = k.weight,

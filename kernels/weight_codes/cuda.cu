@@ -1,6 +1,8 @@
 // A block has a few rows of weights: it finds their scales, then their codes.
 #include <algorithm>
 #include <bit>
+#include <cfloat>
+#include <cmath>
 #include <numeric>
 
 #include "steelyard/kernels/cuda/block_sum.h"
@@ -104,7 +106,8 @@ __device__ void choose_scale(const QuantizeWeights& given, const Place& at,
   if (keeps && to.pass_zero_point != nullptr) to.pass_zero_point[c] = grid.zero_point;
 }
 
-// The codes of up to eight weights from number i on; returns how many are NaN.
+// The codes of up to eight weights from number i on; returns how many are NaN, in evaluation how
+// many are not finite.
 __device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int size,
                            std::int64_t first, bool adds_up, const BlockMemory& memory) {
   const WeightQuantization& op = given.op;
@@ -116,7 +119,8 @@ __device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int siz
   std::int64_t left = (of + 1) * op.row_size - i;  // of this row
   unsigned inside = 0;
   unsigned sum = 0;
-  int nan = 0;
+  int faults = 0;
+  const float most = op.evaluates ? FLT_MAX : INFINITY;
   for (int k = 0; k < size; ++k) {
     if (left == 0) {
       if (adds_up) atomicAdd(memory.sums + (of - first), sum);
@@ -133,12 +137,12 @@ __device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int siz
     const std::int32_t operand = integer - zero_point;
     sum += static_cast<unsigned>(operand < 0 ? -operand : operand);
     inside |= (code_is_inside(code, grid) ? 1U : 0U) << k;
-    nan += x[k] != x[k] ? 1 : 0;
+    faults += fabsf(x[k]) <= most ? 0 : 1;
   }
   if (adds_up) atomicAdd(memory.sums + (of - first), sum);
   cuda::store_span(codes, size, to.codes + i);
   if (to.mask != nullptr) to.mask[i / kEight] = static_cast<std::uint8_t>(inside);
-  return nan;
+  return faults;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -154,14 +158,14 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
   __syncthreads();
   const std::int64_t end = (at.first + rows < op.rows ? at.first + rows : op.rows) * op.row_size;
-  std::int64_t nan = 0;
+  std::int64_t faults = 0;
   for (std::int64_t i = at.first * op.row_size + threadIdx.x * kEight; i < end;
        i += kThreads * kEight) {
     const int size = end - i < kEight ? static_cast<int>(end - i) : kEight;
-    nan += write_codes(given, i, size, at.first, adds_up, memory);
+    faults += write_codes(given, i, size, at.first, adds_up, memory);
   }
   if (op.source != ScaleSource::kExtremes && !op.counted) {
-    count(nan, given.quantizer.non_finite);
+    count(faults, given.quantizer.non_finite);
   }
   if (adds_up) __syncthreads();
   if (!leads || given.bias.x_scale == nullptr) return;

@@ -35,6 +35,7 @@ struct WeightQuantization {
   BiasFit fit = BiasFit::kNothing;
   bool keeps = true;       // the quantizer keeps what the bias or a latent makes of its scales
   bool counted = false;    // an observer has counted the weights that are not finite
+  bool evaluates = false;  // infinite weights are counted as NaN are
   CodeRange x_codes = {};  // of the layer's input; they count where there is a bias
 };
 

@@ -173,6 +173,7 @@ void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_in
 BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
   try {
     BuiltModule built{factory(spec, rng), {}};
+    if (built.module == nullptr) throw std::invalid_argument("its factory gave no module");
     built.output_shape = shape_after(*built.module, spec.input_shape());
     return built;
   } catch (const InputError&) {

@@ -1,6 +1,7 @@
 // The interpreter against training's forward, on every tensor of small networks.
 #include "steelyard/export/interpreter.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -139,6 +140,35 @@ TEST(Interpreter, RefusesOtherInputs) {
 }
 
 // As docs/cpp.md says; ThreadSanitizer reads it too (the preset tsan).
+TEST(Interpreter, RunsANodeOfItsGraphOnItsValues) {
+  Graph graph;
+  graph.values = {{.name = "x", .shape = {2}}, {.name = "y", .shape = {2}}};
+  graph.output = 1;
+  graph.nodes = {{.op = Op::kFlatten, .name = "n", .inputs = {0}, .output = 1}};
+  const Interpreter interpreter(graph);
+  const std::vector<Tensor> values{Tensor::zeros({1, 2}), Tensor()};
+  const auto refusal = [&](const Node& node, const std::vector<Tensor>& of) {
+    return testing::message_of<std::invalid_argument>([&] { interpreter.run_node(node, of); });
+  };
+  const Node& node = graph.nodes[0];
+  EXPECT_EQ(interpreter.run_node(node, values).shape(), (Shape{1, 2}));
+  EXPECT_EQ(refusal(node, {}), "[interpreter] expected the 2 values of the graph, got 0");
+  EXPECT_EQ(refusal(node, {2, Tensor()}),
+            "[graph] n (flatten): expected inputs that have a tensor, got value 0");
+  const auto changed = [&](auto change) {
+    Node other = node;
+    change(other);
+    return refusal(other, values);
+  };
+  EXPECT_EQ(changed([](Node& n) { n.inputs = {7}; }),
+            "[graph] n (flatten): expected inputs that have a tensor, got value 7");
+  EXPECT_EQ(changed([](Node& n) { n.inputs = {}; }), "[graph] n (flatten): wrong number of inputs");
+  EXPECT_EQ(changed([](Node& n) { n.output = 7; }),
+            "[graph] n (flatten): expected one of 2 values as output, got 7");
+  EXPECT_THAT(changed([](Node& n) { n.op = static_cast<Op>(9999); }),
+              ::testing::StartsWith("[graph] expected one of "));
+}
+
 TEST(Interpreter, SeveralThreadsMayRunIt) {
   Rng rng(2);
   const auto float_model = testing::every_layer(rng);

@@ -17,6 +17,7 @@
 #include "steelyard/observers/registry.h"
 #include "tests/observers/crafted.h"
 #include "tests/observers/show.h"
+#include "tests/support/gradcheck.h"
 
 namespace steelyard::observers {
 namespace {
@@ -259,6 +260,42 @@ INSTANTIATE_TEST_SUITE_P(Crafted, LeastError,
                                   std::to_string(std::get<1>(p.param)) +
                                   (std::get<2>(p.param) ? "_symmetric" : "_affine");
                          });
+
+// Of two channels whatever it is made for.
+class TwoChannels : public MinMaxObserver {
+ public:
+  explicit TwoChannels(double lo) : MinMaxObserver(2) { range().lo.fill(lo), range().hi.fill(1); }
+  std::string name() const override { return "two_channels"; }
+};
+
+TEST(OwnObserver, HasAFiniteRangeForEachChannel) {
+  const auto write = [](const Observer& observer, std::int64_t channels) {
+    observer.write_qparams(kAffine8,
+                           {Tensor::zeros({channels}), Tensor::zeros({channels}, DType::kI32)},
+                           Tensor::zeros({channels}, DType::kU8));
+  };
+  const auto refusal = [&](double lo, std::int64_t channels) {
+    return testing::message_of<std::invalid_argument>([&] { write(TwoChannels(lo), channels); });
+  };
+  EXPECT_NO_THROW(write(TwoChannels(-1), 2));
+  EXPECT_NO_THROW(write(TwoChannels(kInf), 2)) << "a range of nothing";
+  EXPECT_EQ(refusal(-1, 3),
+            "[two_channels] expected ranges of 3 channels in one dtype, got f32 [2] to f32 [2]");
+  EXPECT_EQ(refusal(kNan, 2),
+            "[two_channels] expected a finite range, got [nan, 1.000000] of channel 0");
+  EXPECT_EQ(refusal(-kInf, 2),
+            "[two_channels] expected a finite range, got [-inf, 1.000000] of channel 0");
+}
+
+TEST(OwnObserver, IsMade) {
+  const auto refusal = [](const ObserverRow& row) {
+    const ObserverOptions options{.type = "mine", .own = std::make_shared<ObserverRow>(row)};
+    return testing::message_of<std::invalid_argument>([&] { make_observer(options, kAffine8, 1); });
+  };
+  EXPECT_EQ(refusal({.make = [](const auto&...) { return std::unique_ptr<Observer>(); }}),
+            "[observer] the observer 'mine' gave none");
+  EXPECT_EQ(refusal({}), "[observer] the observer 'mine' gave none");
+}
 
 }  // namespace
 }  // namespace steelyard::observers

@@ -77,6 +77,11 @@ TEST(Calibrate, InputAndWeightRangesAreThoseOfTheDataAndTheWeights) {
 }
 
 // The first batch of an average, and of what is averaged, weighs no more than the others.
+TEST(Calibrate, NeedsInputs) {
+  const auto model = prepared_model().model;
+  EXPECT_THROW(calibrate(*model, 1, nullptr), std::invalid_argument);
+}
+
 TEST(Calibrate, BatchesWeighTheSameInAverages) {
   constexpr std::int64_t kMany = 32;
   const auto growing = [](std::int64_t i) {

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/error.h"
+#include "steelyard/layers/sequential.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
@@ -114,6 +116,41 @@ TEST(FakeQuantize, AnAverageThatWasNotCountedGoesOnWithItsConstant) {
   loaded.forward(next, training);
   EXPECT_EQ(counted.host_scale()[0], 2.0F);
   EXPECT_EQ(loaded.host_scale()[0], 1.5F);
+}
+
+// load_into() asks each quantizer, before anything is copied.
+TEST(FakeQuantize, IsNotLoadedWithWhatNoQuantizerHas) {
+  ForwardContext training{.training = true};
+  const auto trained = std::make_shared<ActivationQuantizer>(kActivations);
+  trained->forward(Variable(Tensor::from({0.0F, 255.0F}, {2})), training);
+  Sequential model(Sequential::NamedChildren{{"x", trained}});
+  const auto refusal = [&](const std::string& name, std::int64_t place, double value) {
+    std::vector<NamedTensor> state;
+    for (const NamedTensor& t : module_state(model)) {
+      state.push_back({t.name, t.tensor.clone()});
+      if (t.name != name) continue;
+      std::vector<double> values = testing::values(t.tensor);
+      values[static_cast<std::size_t>(place)] = value;
+      state.back().tensor.copy_from(Tensor::from(values, t.tensor.shape()).to(t.tensor.dtype()));
+    }
+    const std::vector<float> before = trained->host_scale();
+    const std::string message =
+        testing::message_of<InputError>([&] { load_into(model, state, "c"); });
+    EXPECT_EQ(trained->host_scale(), before);
+    return message;
+  };
+  EXPECT_EQ(refusal("x.switches", 4, 77),
+            "c: x.switches is no quantizer's state: expected a width of 2 to 8 bits, got 77");
+  EXPECT_EQ(refusal("x.zero_point", 0, 100000),
+            "c: x.zero_point is no quantizer's state: [channel 0] expected a zero point in [0, "
+            "255], got 100000");
+  for (const double scale : {-1.0, 0.0, std::nan("")}) {
+    EXPECT_TRUE(
+        refusal("x.scale", 0, scale)
+            .starts_with("c: x.scale is no quantizer's state: [channel 0] expected a scale"));
+  }
+  ActivationQuantizer fresh(kActivations);
+  EXPECT_NO_THROW(load_into(fresh, module_state(ActivationQuantizer(kActivations)), "unobserved"));
 }
 
 // Observers that look at rounding errors, too.

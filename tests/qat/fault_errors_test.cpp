@@ -76,6 +76,23 @@ TEST(FaultErrors, ANanInAWeightNamesTheWeightsQuantizer) {
             "evaluation: 1 non-finite values reached the quantizer fc2.weight_quantizer");
 }
 
+TEST(FaultErrors, AnInfiniteWeightIsAFaultInEvaluation) {
+  for (const float infinite : {1.0F, -1.0F}) {
+    const ModulePtr<> model = trained();
+    model->named_parameters()[2].variable.value().data<float>()[3] =
+        infinite * std::numeric_limits<float>::infinity();
+    EXPECT_EQ(message_of<TrainingDiverged>([&] { model(batch(), {}); }),
+              "evaluation: 1 non-finite values reached the quantizer fc2.weight_quantizer");
+  }
+}
+
+TEST(FaultErrors, ThereIsNoneOfANullQuantizer) {
+  EXPECT_EQ(message_of<std::invalid_argument>([] {
+              take_fault({{"a", nullptr}});
+            }),
+            "[take_fault] expected a quantizer, got null for 'a'");
+}
+
 // The gradients may be any: nobody called backward() of the pass.
 TEST(FaultErrors, AStepChangesNothingAfterANan) {
   const ModulePtr<> model = trained();

@@ -153,6 +153,12 @@ const MeasuredTensor& named(const std::vector<MeasuredTensor>& all, std::string_
   throw std::out_of_range(std::string(name));
 }
 
+TEST(Histogram, HasAPowerOfTwoOfBins) {
+  for (const std::int64_t bins : {-4, 0, 3}) {
+    EXPECT_THROW(histogram_of(std::vector<float>{1}, bins), std::invalid_argument) << bins;
+  }
+}
+
 TEST(MeasureTensors, EveryQuantizerOnTheValuesThatReachIt) {
   const auto model = quantized_model(BatchNormFold::kFrozen);
   calibrate(*model, 2, image_batch);

@@ -227,6 +227,68 @@ TEST(Prepare, RowsWhoseSumsInt32CannotHoldAreErrors) {
   EXPECT_NO_THROW(prepare(net(66312), config)) << "products in float";
 }
 
+std::vector<Module*> modules_of(Module& model) {
+  std::vector<Module*> modules;
+  for (const NamedModule& entry : model.named_modules()) modules.push_back(entry.module);
+  return modules;
+}
+
+TEST(Prepare, AModelIsAsItWasAfterAnError) {
+  for (const BatchNormFold fold : {BatchNormFold::kFrozen, BatchNormFold::kBatchCorrected}) {
+    const auto net = small_net();
+    const std::vector<Module*> before = modules_of(*net);
+    QuantizeConfig config = config_for({"Conv2d"});
+    config.bn_fold = fold;
+    config.groups.push_back({{"fc"}, default_w8a8()});
+    QuantizedForms failing{form_of<Linear>(
+        "Linear", FormKind::kWeighted,
+        [](const Linear&, const FormRequest&) -> std::shared_ptr<Module> { return nullptr; })};
+    EXPECT_THROW(prepare(net, config, failing), std::invalid_argument);
+    EXPECT_EQ(modules_of(*net), before);
+    config.ignore = {"nothing"};
+    EXPECT_THROW(prepare(net, config), InputError);
+    EXPECT_EQ(modules_of(*net), before);
+    config.ignore.clear();
+    EXPECT_NO_THROW(prepare(net, config));
+    EXPECT_NE(modules_of(*net), before);
+  }
+  Rng rng(1);
+  EXPECT_THROW(prepare(std::make_shared<Linear>(LinearOptions{66312, 1, false}, rng),
+                       config_for({"Linear"})),
+               InputError)
+      << "a slot that is gone with the error";
+}
+
+TEST(Prepare, AModelIsPreparedOnce) {
+  const auto net = small_net();
+  const PreparedModel prepared = prepare(net, config_for({"Linear"}));
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { prepare(net, config_for({"Linear"})); }),
+            "[prepare] expected a model in float, got one that is prepared already: fc is a "
+            "QatLinear");
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([&] { prepare(prepared.model, config_for({"Conv2d"})); }),
+      "[prepare] expected a model in float, got one that is prepared already: it is a "
+      "QatModel");
+}
+
+TEST(Prepare, AGroupHasTargets) {
+  QuantizeConfig config = config_for({"Linear"});
+  config.groups.push_back({{}, default_w8a8()});
+  EXPECT_EQ(message_of<InputError>([&] { prepare(small_net(), config); }),
+            "quantize.groups.1.targets: expected a type, a path or a pattern, got none");
+}
+
+TEST(Prepare, AFormHasItsFunctions) {
+  const auto refusal = [](const QuantizedForm& form) {
+    return message_of<std::invalid_argument>(
+        [&] { prepare(small_net(), config_for({"Linear"}), {form}); });
+  };
+  EXPECT_EQ(refusal({.type = "Own"}),
+            "[quantized_form] Own: expected the functions matches and make, got no matches");
+  EXPECT_EQ(refusal({.type = "Own", .matches = [](const Module&) { return false; }}),
+            "[quantized_form] Own: expected the functions matches and make, got no make");
+}
+
 TEST(Prepare, ALayerInTwoPlacesIsAnError) {
   const auto net = [] {
     Rng rng(1);

@@ -393,5 +393,26 @@ TEST(QuantizedLayers, KeepNoCodesOfAParameter) {
   EXPECT_LE(saved_bytes(y, parameters), in * out / 8 + 2 * values);
 }
 
+// A layer of a program's own.
+class LayerOf : public QuantizedLayer {
+ public:
+  LayerOf(std::shared_ptr<const Product> product, const Tensor& weight)
+      : QuantizedLayer(std::move(product), weight, Tensor(), Activation::kNone, default_w8a8()) {}
+  std::string type_name() const override { return "LayerOf"; }
+};
+
+TEST(QuantizedLayer, NeedsAProductAndAWeightOfOutputsAndInputs) {
+  const auto refusal = [](const std::shared_ptr<const Product>& product, const Tensor& weight) {
+    return testing::message_of<std::invalid_argument>([&] { LayerOf(product, weight); });
+  };
+  EXPECT_EQ(refusal(nullptr, Tensor::zeros({2, 3})),
+            "[quantized_layer] expected a product, got null");
+  EXPECT_EQ(refusal(linear_product(), Tensor::zeros({3})),
+            "[quantized_layer] expected a weight of two dimensions or more, got [3]");
+  EXPECT_EQ(
+      refusal(linear_product(), Tensor()),
+      "[quantized_layer] expected a weight of two dimensions or more, got an undefined tensor");
+}
+
 }  // namespace
 }  // namespace steelyard::qat

@@ -409,6 +409,14 @@ TEST(ModelRegistry, TakesModulesFromOutside) {
   EXPECT_THAT(recipe_schema(moved), HasSubstr("\"perceptron\""));
 }
 
+TEST(ModelRegistry, ALayersFactoryGivesAModule) {
+  Registries registries;
+  registries.models.add_layer("None", "a user's layer", {},
+                              [](const LayerSpec&, Rng&) { return std::shared_ptr<Module>(); });
+  EXPECT_THAT(rejection([&] { build("{layers: [{type: None}]}", {4}, 4, registries); }),
+              HasSubstr("None on an input of [4]: its factory gave no module"));
+}
+
 TEST(ModelRegistry, RefusesATypeTwice) {
   ModelRegistry registry = builtin_models();
   EXPECT_THROW(registry.add_layer("ReLU", "", {}, nullptr), std::invalid_argument);
