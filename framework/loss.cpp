@@ -120,7 +120,15 @@ Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& t
   ops::require_defined("loss", "outputs", outputs);
   ops::require_defined("loss", "targets", targets);
   require_dtype(loss, targets);
-  return loss_info(loss).compute(loss, rows_of(loss, outputs), targets, part);
+  const LossInfo& info = loss_info(loss);
+  if (!info.compute) throw std::invalid_argument("[loss] " + loss_name(loss) + " has no function");
+  Variable value = info.compute(loss, rows_of(loss, outputs), targets, part);
+  if (!value.defined() || shape_size(value.shape()) != 1) {
+    throw std::logic_error(
+        "[loss] " + loss_name(loss) + ": expected one number, got " +
+        (value.defined() ? shape_string(value.shape()) : "an undefined variable"));
+  }
+  return value;
 }
 
 Variable rows_of(const Loss& loss, const Variable& outputs) {

@@ -1,6 +1,7 @@
 #include "steelyard/framework/optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 #include "steelyard/framework/fault_check.h"
@@ -93,6 +94,10 @@ void Optimizer::step(double lr) {
 }
 
 void Optimizer::prepare(double lr) {
+  if (!(lr >= 0) || std::isinf(lr)) {
+    throw std::invalid_argument("[optimizer] expected a learning rate of 0 or more, got " +
+                                std::to_string(lr));
+  }
   const std::int64_t each = host_factors_.dim(1);
   double* factors = host_factors_.data<double>();
   for (std::size_t i = 0; i < parameters_.size(); ++i, factors += each) {

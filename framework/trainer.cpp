@@ -47,6 +47,7 @@ void restore_state(const std::vector<NamedBuffer>& state, const std::vector<Name
 std::vector<StepWork*> step_work_of(const std::vector<TrainerCallback*>& callbacks) {
   std::vector<StepWork*> work;
   for (TrainerCallback* callback : callbacks) {
+    if (callback == nullptr) throw std::invalid_argument("[trainer] a callback is null");
     if (StepWork* own = callback->step_work()) work.push_back(own);
   }
   return work;

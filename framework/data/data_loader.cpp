@@ -154,6 +154,10 @@ std::span<const std::int64_t> samples_of_batch(const Dataset& dataset, const Loa
 }
 
 Batch empty_batch(const Dataset& dataset, std::int64_t rows, std::int64_t index) {
+  if (dataset.dtype() != DType::kU8 && dataset.dtype() != DType::kF32) {  // rows of other bytes
+    throw InputError("[data_loader] expected inputs u8 or f32, got " +
+                     std::string(dtype_name(dataset.dtype())));
+  }
   Shape inputs = dataset.sample_shape();
   inputs.insert(inputs.begin(), rows);
   Shape targets = dataset.targets.shape();

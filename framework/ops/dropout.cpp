@@ -22,10 +22,15 @@ class DropoutFunction : public Function {
   double p_;
 };
 
+void require_probability(double p) {
+  if (!(p >= 0.0 && p < 1.0)) ops::fail("dropout", "p in [0, 1)", ops::number_text(p));
+}
+
 }  // namespace
 
 Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
-  if (!(p >= 0.0 && p < 1.0)) ops::fail("dropout", "p in [0, 1)", ops::number_text(p));
+  require_probability(p);
+  if (n < 0) ops::fail("dropout", "0 elements or more", std::to_string(n));
   const std::int64_t bytes = (n + kGroup - 1) / kGroup;
   Tensor mask = Tensor::empty({bytes}, DType::kU8, device);
   const Rng::Blocks blocks = rng.take_blocks(2 * static_cast<std::uint64_t>(bytes), device);
@@ -42,6 +47,12 @@ Tensor dropout_mask(std::int64_t n, double p, Rng& rng, Device device) {
 Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
   ops::require_defined("dropout", "a tensor", x);
   ops::require_defined("dropout", "a mask", mask);
+  require_probability(p);
+  const std::int64_t bytes = (x.size() + kGroup - 1) / kGroup;
+  if (mask.dtype() != DType::kU8 || mask.size() != bytes) {
+    ops::fail("dropout", "a mask of " + std::to_string(bytes) + " bytes",
+              shape_string(mask.shape()) + " of " + dtype_name(mask.dtype()));
+  }
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_floating(x.dtype(), "dropout", [&](auto zero) {
     using T = decltype(zero);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -329,6 +330,27 @@ TEST(DataLoader, TellsWhatBatchesHaveCost) {
   EXPECT_GT(loader.seconds().waited, 0.15);
   EXPECT_GT(loader.seconds().making, 0.05);
   EXPECT_LT(loader.seconds().making, loader.seconds().waited);
+}
+
+TEST(DataLoader, ReadsBytesAndFloatsOnly) {
+  for (const DType dtype : {DType::kF64, DType::kI64, DType::kF16}) {
+    const Dataset dataset{Tensor::zeros({4, 3}, dtype), Tensor::zeros({4}, DType::kI64), 2};
+    DataLoader loader(dataset, {.batch_size = 2, .normalization = {}, .augment = {}}, 0);
+    loader.start(0);
+    for (const auto& read :
+         {std::function([&] {
+            make_batch(dataset, {.batch_size = 2, .normalization = {}, .augment = {}}, 0, 0);
+          }),
+          std::function([&] { loader.next(); })}) {
+      try {
+        read();
+        ADD_FAILURE() << dtype_name(dtype);
+      } catch (const InputError& error) {
+        EXPECT_EQ(std::string(error.what()),
+                  "[data_loader] expected inputs u8 or f32, got " + std::string(dtype_name(dtype)));
+      }
+    }
+  }
 }
 
 TEST(DataLoader, KeepsUpWithTraining) {

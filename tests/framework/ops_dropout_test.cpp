@@ -86,6 +86,10 @@ TEST(Dropout, Errors) {
   EXPECT_THROW(dropout(x, 1.0, rng), std::invalid_argument);
   EXPECT_THROW(dropout(x, -0.1, rng), std::invalid_argument);
   EXPECT_THROW(dropout(x, std::nan(""), rng), std::invalid_argument);
+  EXPECT_THROW(dropout_mask(-3, 0.5, rng), std::invalid_argument);
+  const Tensor mask = dropout_mask(100, 0.5, rng);
+  EXPECT_THROW(apply_dropout(Tensor::zeros({105}), mask, 0.5), std::invalid_argument);
+  EXPECT_THROW(apply_dropout(Tensor::zeros({100}), mask, 1), std::invalid_argument);
 }
 
 }  // namespace

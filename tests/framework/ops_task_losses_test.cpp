@@ -248,5 +248,24 @@ TEST(Losses, SayWhatTargetsTheyNeed) {
             "the loss mine needs a mark for each class, the dataset has class labels");
 }
 
+TEST(OwnLoss, GivesOneNumber) {
+  Loss own;
+  own.type = Loss::Type::kOwn;
+  const auto message_with = [&](const Variable& value) {
+    own.own = std::make_shared<const LossInfo>(
+        LossInfo{.targets = TargetKind::kValues,
+                 .compute = [value](const Loss&, const Variable&, const Tensor&,
+                                    const LossPart&) { return value; },
+                 .name = "mine"});
+    return testing::message_of<std::logic_error>([&] {
+      compute_loss(own, Variable(Tensor::zeros({2, 3})), Tensor::zeros({2, 3}));
+    });
+  };
+  EXPECT_EQ(message_with(Variable(Tensor::zeros({2, 3}))),
+            "[loss] mine: expected one number, got [2, 3]");
+  EXPECT_EQ(message_with(Variable()),
+            "[loss] mine: expected one number, got an undefined variable");
+}
+
 }  // namespace
 }  // namespace steelyard

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -289,8 +290,7 @@ TEST(Optimizer, NeedsGradientsAndParametersOfTheirFirstShape) {
   const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
   Sgd sgd(all, {.momentum = 0.5});
   Variable w = all[0].variable;
-  w.set_grad(Tensor::zeros({1}));
-  EXPECT_THROW(sgd.step(0.1), std::invalid_argument);
+  EXPECT_THROW(w.set_grad(Tensor::zeros({1})), std::invalid_argument);
   w.set_value(Tensor::zeros({3}));
   w.set_grad(Tensor::zeros({3}));
   EXPECT_THROW(sgd.step(0.1), std::invalid_argument);
@@ -305,6 +305,13 @@ TEST(Optimizer, Errors) {
   EXPECT_THROW(AdamW(all, {.eps = 0.0}), std::invalid_argument);
   EXPECT_THROW(Sgd({{"half", Variable(Tensor::zeros({2}, DType::kF16))}}, {}),
                std::invalid_argument);
+  Sgd sgd(all, {});
+  AdamW adamw(all, {});
+  for (const double lr : {-0.5, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_THROW(sgd.step(lr), std::invalid_argument) << lr;
+    EXPECT_THROW(adamw.step(lr), std::invalid_argument) << lr;
+  }
+  EXPECT_NO_THROW(sgd.step(0));
 }
 
 }  // namespace
