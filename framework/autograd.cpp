@@ -195,8 +195,9 @@ void Variable::set_grad(Tensor grad) {
   GradNode& own = *node("set_grad");
   if (grad.defined() && (grad.shape() != own.shape || grad.dtype() != own.dtype)) {
     throw std::invalid_argument("[variable] expected a gradient " + shape_string(own.shape) +
-                                " of " + dtype_name(own.dtype) + ", got " +
-                                shape_string(grad.shape()) + " of " + dtype_name(grad.dtype()));
+                                " of " + std::string(dtype_name(own.dtype)) + ", got " +
+                                shape_string(grad.shape()) + " of " +
+                                std::string(dtype_name(grad.dtype())));
   }
   own.grad = std::move(grad);
 }

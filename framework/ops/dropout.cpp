@@ -51,7 +51,7 @@ Tensor apply_dropout(const Tensor& x, const Tensor& mask, double p) {
   const std::int64_t bytes = (x.size() + kGroup - 1) / kGroup;
   if (mask.dtype() != DType::kU8 || mask.size() != bytes) {
     ops::fail("dropout", "a mask of " + std::to_string(bytes) + " bytes",
-              shape_string(mask.shape()) + " of " + dtype_name(mask.dtype()));
+              shape_string(mask.shape()) + " of " + std::string(dtype_name(mask.dtype())));
   }
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   visit_floating(x.dtype(), "dropout", [&](auto zero) {

@@ -142,9 +142,14 @@ TEST(Interpreter, RefusesOtherInputs) {
 // As docs/cpp.md says; ThreadSanitizer reads it too (the preset tsan).
 TEST(Interpreter, RunsANodeOfItsGraphOnItsValues) {
   Graph graph;
-  graph.values = {{.name = "x", .shape = {2}}, {.name = "y", .shape = {2}}};
+  graph.values = {{"x", {2}, {}}, {"y", {2}, {}}};
   graph.output = 1;
-  graph.nodes = {{.op = Op::kFlatten, .name = "n", .inputs = {0}, .output = 1}};
+  Node flatten;
+  flatten.op = Op::kFlatten;
+  flatten.name = "n";
+  flatten.inputs = {0};
+  flatten.output = 1;
+  graph.nodes = {flatten};
   const Interpreter interpreter(graph);
   const std::vector<Tensor> values{Tensor::zeros({1, 2}), Tensor()};
   const auto refusal = [&](const Node& node, const std::vector<Tensor>& of) {

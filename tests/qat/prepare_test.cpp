@@ -283,9 +283,12 @@ TEST(Prepare, AFormHasItsFunctions) {
     return message_of<std::invalid_argument>(
         [&] { prepare(small_net(), config_for({"Linear"}), {form}); });
   };
-  EXPECT_EQ(refusal({.type = "Own"}),
+  QuantizedForm own;
+  own.type = "Own";
+  EXPECT_EQ(refusal(own),
             "[quantized_form] Own: expected the functions matches and make, got no matches");
-  EXPECT_EQ(refusal({.type = "Own", .matches = [](const Module&) { return false; }}),
+  own.matches = [](const Module&) { return false; };
+  EXPECT_EQ(refusal(own),
             "[quantized_form] Own: expected the functions matches and make, got no make");
 }
 
