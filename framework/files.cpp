@@ -209,6 +209,7 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
+  if (path.empty()) throw InputError("expected the path of a file to write, got an empty path");
   struct stat info = {};
   if (::stat(path.c_str(), &info) == 0) require_regular(path, info);
   folder_ = open_folder_of(path);

@@ -62,8 +62,8 @@ std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes
 // new file is there. Without commit() the temporary is removed; one that a killed process left is
 // removed by the next that writes this file, if it is the same user's. Throws InputError when the
 // temporary cannot be created, when another process of this user is writing the file, and when
-// `path` is no regular file, which it would replace; std::runtime_error when the disk is full or
-// writing fails.
+// `path` is empty or no regular file, which it would replace; std::runtime_error when the disk is
+// full or writing fails.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& path);

@@ -20,6 +20,13 @@ std::vector<kernels::ValueTensor<T>> gradients_of(const std::vector<NamedParamet
   return gradients;
 }
 
+void require_gradient_dtype(const NamedParameter& p) {
+  const Tensor& grad = p.variable.grad();
+  if (!grad.defined() || grad.dtype() == DType::kF32 || grad.dtype() == DType::kF64) return;
+  throw std::invalid_argument("[clip_grad_norm] expected a gradient f32 or f64 of '" + p.name +
+                              "', got " + std::string(dtype_name(grad.dtype())));
+}
+
 Device device_of_gradients(const std::vector<NamedParameter>& parameters) {
   for (const NamedParameter& p : parameters) {
     if (p.variable.grad().defined()) return p.variable.grad().device();
@@ -35,6 +42,7 @@ Tensor clip_grad_norm(const std::vector<NamedParameter>& parameters, double max_
                                 std::to_string(max_norm));
   }
   const std::vector<NamedParameter> each = distinct(parameters);
+  for (const NamedParameter& p : each) require_gradient_dtype(p);
   const Device device = device_of_gradients(each);
   const auto floats = gradients_of<float>(each);
   const auto doubles = gradients_of<double>(each);

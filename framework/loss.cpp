@@ -128,6 +128,11 @@ Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& t
         "[loss] " + loss_name(loss) + ": expected one number, got " +
         (value.defined() ? shape_string(value.shape()) : "an undefined variable"));
   }
+  if (value.dtype() != outputs.dtype()) {
+    throw std::logic_error("[loss] " + loss_name(loss) + ": expected " +
+                           std::string(dtype_name(outputs.dtype())) + " as of the outputs, got " +
+                           std::string(dtype_name(value.dtype())));
+  }
   return value;
 }
 

@@ -49,7 +49,8 @@ struct LossInfo {
   // What it compares outputs with; also says how they are read: of classes, marks and texts they
   // are logits.
   TargetKind targets = TargetKind::kClass;
-  // A recorded scalar: the mean over rows. Mixed samples have probabilities f32 [N, C] as targets.
+  // A recorded scalar of the outputs' dtype: the mean over rows. Mixed samples have probabilities
+  // f32 [N, C] as targets.
   std::function<Variable(const Loss& loss, const Variable& outputs, const Tensor& targets,
                          const LossPart& part)>
       compute = {};
@@ -69,7 +70,8 @@ std::string loss_name(const Loss& loss);
 void validate_loss(const Loss& loss, const Dataset& dataset);
 
 // The loss of one batch of outputs as a recorded scalar; validates the targets. Cross-entropy takes
-// probabilities f32 [N, C] too, which mixed samples have.
+// probabilities f32 [N, C] too, which mixed samples have. Throws std::logic_error that names the
+// loss where its function is missing or gives anything but one number of the outputs' dtype.
 Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
                       const LossPart& part = {});
 

@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/fault_check.h"
 #include "steelyard/framework/on_device.h"
+#include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
 
 namespace steelyard {
@@ -95,8 +96,7 @@ void Optimizer::step(double lr) {
 
 void Optimizer::prepare(double lr) {
   if (!(lr >= 0) || std::isinf(lr)) {
-    throw std::invalid_argument("[optimizer] expected a learning rate of 0 or more, got " +
-                                std::to_string(lr));
+    ops::fail(type_name().c_str(), "a finite learning rate of 0 or more", ops::number_text(lr));
   }
   const std::int64_t each = host_factors_.dim(1);
   double* factors = host_factors_.data<double>();
@@ -119,6 +119,12 @@ void Optimizer::apply() {
               "expected '" + parameters_[i].name + "' and its gradient " +
                   shape_string(shapes_[i]) + ", got " + shape_string(v.shape()) + " and " +
                   shape_string(v.grad().shape()));
+      if (v.grad().dtype() != dtype) {
+        ops::fail(
+            "optimizer",
+            "a gradient " + std::string(dtype_name(dtype)) + " of '" + parameters_[i].name + "'",
+            std::string(dtype_name(v.grad().dtype())));
+      }
       chosen.push_back(i);
     }
     if (!chosen.empty()) update(dtype, chosen);

@@ -45,7 +45,8 @@ class Optimizer {
   virtual std::string type_name() const = 0;
 
   // One update with learning rate `lr`: prepare(lr), then apply(). Throws TrainingDiverged instead
-  // where a model of the parameters has counted faults (GradNode::check).
+  // where a model of the parameters has counted faults (GradNode::check), std::invalid_argument on
+  // a rate that is negative or not finite and on a gradient unlike its parameter.
   void step(double lr);
   // The halves of a step. The first counts the updates and sends what depends on them and on the
   // rate to the parameters' device; the second reads it there and is all that a CUDA graph has to

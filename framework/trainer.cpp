@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <stdexcept>
 
 #include <fmt/core.h>
 
@@ -53,6 +55,24 @@ std::vector<StepWork*> step_work_of(const std::vector<TrainerCallback*>& callbac
   return work;
 }
 
+// One made before prepare() holds the variables that the model had then.
+void require_own_parameters(const std::vector<NamedParameter>& model, const Optimizer& optimizer) {
+  std::set<const GradNode*> own;
+  bool trains = false;
+  for (const NamedParameter& p : model) {
+    own.insert(p.variable.node().get());
+    trains = trains || p.variable.requires_grad();
+  }
+  const auto& held = optimizer.parameters();
+  const bool fits = std::any_of(held.begin(), held.end(), [&](const NamedParameter& p) {
+    return own.contains(p.variable.node().get());
+  });
+  if (fits || !trains) return;
+  throw std::invalid_argument(
+      "[trainer] expected an optimizer of the model's parameters, got one that has none of them: "
+      "make it after prepare() and whatever else replaces modules");
+}
+
 }  // namespace
 
 Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
@@ -73,6 +93,8 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       clock_(ranks_, device_.kind == Device::Kind::kCpu ? &loader_ : nullptr),
       zeros_loss_(training_loss_of_zero_outputs(options.loss, options.distillation, train)),
       collapse_(zeros_loss_, validation) {
+  require_own_parameters(parameters_, optimizer);
+  if (validation.size() > 0) require_input_dtype(validation, "validation");
   if (options.average) average_.emplace(model, *options.average);
 }
 

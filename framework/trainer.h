@@ -79,7 +79,9 @@ struct TrainResult {
 // checkpoint is saved.
 class Trainer {
  public:
-  // The model, optimizer and callbacks outlive the trainer; `validation` may be empty.
+  // The model, optimizer and callbacks outlive the trainer; `validation` may be empty. Throws
+  // std::invalid_argument on a callback that is null and where the optimizer has no parameter of a
+  // model that has parameters to train, InputError on inputs that are not u8 or f32.
   Trainer(Module& model, Optimizer& optimizer, const Dataset& train, const Dataset& validation,
           const LoaderOptions& loader_options, const TrainerOptions& options,
           std::vector<TrainerCallback*> callbacks);

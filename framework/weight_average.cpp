@@ -86,21 +86,33 @@ void WeightAverage::move_averages(DType dtype, const std::vector<std::size_t>& c
 }
 
 void WeightAverage::enter() {
+  if (entered_) {
+    throw std::logic_error(
+        "[weight_average] expected the trained model, got the averaged one: enter() twice "
+        "without leave()");
+  }
   const std::int64_t* updates = updates_.data<std::int64_t>();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     if (stale_ && updates[i] == 0) entry.aside.copy_from(entry.in_model);
     swap_elements(entry.in_model, entry.aside);
   }
+  entered_ = true;
   if (stale_ && options_.refresh) options_.refresh();
   stale_ = false;
 }
 
 // From the last to the first: a module in two slots has two entries of one tensor.
 void WeightAverage::leave() {
+  if (!entered_) {
+    throw std::logic_error(
+        "[weight_average] expected the averaged model, got the trained one: leave() without "
+        "enter()");
+  }
   for (std::size_t i = entries_.size(); i-- > 0;) {
     swap_elements(entries_[i].in_model, entries_[i].aside);
   }
+  entered_ = false;
 }
 
 std::vector<NamedTensor> WeightAverage::averaged() {

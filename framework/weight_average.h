@@ -37,9 +37,12 @@ class WeightAverage {
   void update();
 
   // Exchanges the trained tensors with the averaged ones in the model, and back: what is changed
-  // in between is part of the averaged model.
+  // in between is part of the averaged model. Throw std::logic_error where the averaged tensors are
+  // in the model already, or are not.
   void enter();
   void leave();
+  // Whether the averaged tensors are in the model.
+  bool entered() const { return entered_; }
 
   // The averaged model by the model's own names, while it is not in the model.
   std::vector<NamedTensor> averaged();
@@ -66,7 +69,8 @@ class WeightAverage {
   Tensor updates_;       // i64 [entries], 0 where an average has not begun; on the CPU
   Tensor host_weights_;  // f64 [entries]: of the value in the next average
   Tensor weights_;       // the same where the model is
-  bool stale_ = true;    // the averaged model lacks what follows from the last update
+  bool entered_ = false;
+  bool stale_ = true;  // the averaged model lacks what follows from the last update
 };
 
 // The averaged model is in place while one lives; null: nothing happens.
@@ -76,7 +80,7 @@ class AveragedScope {
     if (average_ != nullptr) average_->enter();
   }
   ~AveragedScope() {
-    if (average_ != nullptr) average_->leave();
+    if (average_ != nullptr && average_->entered()) average_->leave();
   }
   AveragedScope(const AveragedScope&) = delete;
   AveragedScope& operator=(const AveragedScope&) = delete;

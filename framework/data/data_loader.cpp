@@ -154,10 +154,7 @@ std::span<const std::int64_t> samples_of_batch(const Dataset& dataset, const Loa
 }
 
 Batch empty_batch(const Dataset& dataset, std::int64_t rows, std::int64_t index) {
-  if (dataset.dtype() != DType::kU8 && dataset.dtype() != DType::kF32) {  // rows of other bytes
-    throw InputError("[data_loader] expected inputs u8 or f32, got " +
-                     std::string(dtype_name(dataset.dtype())));
-  }
+  require_input_dtype(dataset, "dataset");  // rows of another one are more bytes, or fewer
   Shape inputs = dataset.sample_shape();
   inputs.insert(inputs.begin(), rows);
   Shape targets = dataset.targets.shape();
@@ -233,6 +230,7 @@ void validate_options(const Dataset& dataset, const LoaderOptions& options) {
   require(options.batch_size > 0,
           "expected batch_size above 0, got " + std::to_string(options.batch_size));
   require(dataset.size() > 0, "expected a dataset with samples");
+  require_input_dtype(dataset, "dataset");
   if (dataset.targets.defined()) require_target_for_each(dataset, "dataset");
   const Shape shape = dataset.sample_shape();
   const auto channels = static_cast<std::size_t>(shape.back());

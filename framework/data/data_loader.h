@@ -39,12 +39,13 @@ std::int64_t batches_per_epoch(const Dataset& dataset, const LoaderOptions& opti
 std::vector<std::int64_t> epoch_order(const Dataset& dataset, const LoaderOptions& options,
                                       std::int64_t epoch);
 
-// Throws InputError unless the options fit the dataset: batch size above 0, one mean and stddev per
-// channel, augmentation of images only, padding smaller than the image.
+// Throws InputError unless inputs are u8 or f32 and the options fit the dataset: batch size above
+// 0, one mean and stddev per channel, augmentation of images only, padding smaller than the image.
 void validate_options(const Dataset& dataset, const LoaderOptions& options);
 
 // One batch; throws std::out_of_range for a batch that the epoch does not have, InputError for an
-// input that is not finite. The form with `order` = epoch_order(...) saves computing it again.
+// input that is not finite and for inputs that are not u8 or f32. The form with `order` =
+// epoch_order(...) saves computing it again.
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options, std::int64_t epoch,
                  std::int64_t index);
 Batch make_batch(const Dataset& dataset, const LoaderOptions& options,

@@ -298,6 +298,12 @@ void require_target_for_each(const Dataset& dataset, const std::string& source) 
                    " samples, got shape " + (y.defined() ? shape_string(y.shape()) : "[]"));
 }
 
+void require_input_dtype(const Dataset& dataset, const std::string& source) {
+  const DType dtype = dataset.dtype();
+  if (dtype == DType::kU8 || dtype == DType::kF32) return;
+  throw InputError(source + ": expected inputs u8 or f32, got " + std::string(dtype_name(dtype)));
+}
+
 void validate_dataset(const Dataset& dataset, const std::string& source) {
   const auto require = [&source](bool condition, const std::string& what) {
     if (!condition) throw InputError(source + ": " + what);
@@ -305,8 +311,7 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
   const Tensor& y = dataset.targets;
   require((dataset.source || dataset.inputs.defined()) && y.defined(),
           "expected inputs and targets");
-  require(dataset.dtype() == DType::kU8 || dataset.dtype() == DType::kF32,
-          "expected inputs u8 or f32, got " + std::string(dtype_name(dataset.dtype())));
+  require_input_dtype(dataset, source);
   Shape shape;
   if (dataset.source) {
     shape = dataset.sample_shape();
@@ -408,6 +413,7 @@ Normalization compute_normalization(const Dataset& dataset) {
   if (!(held || dataset.source) || dataset.size() == 0) {
     throw std::invalid_argument("[compute_normalization] expected inputs with channels");
   }
+  require_input_dtype(dataset, "dataset");
   const std::shared_ptr<const SampleSource> source = samples_of(dataset);
   return source->dtype() == DType::kF32 ? normalization_of_floats(*source)
                                         : normalization_of_bytes(*source);

@@ -64,6 +64,9 @@ enum class DatasetParts { kAll, kTest };
 
 // Throws InputError that starts with `source` unless there are as many targets as samples.
 void require_target_for_each(const Dataset& dataset, const std::string& source);
+// Throws InputError that starts with `source` unless inputs are u8 or f32, the dtypes that are
+// read.
+void require_input_dtype(const Dataset& dataset, const std::string& source);
 // Throws InputError that starts with `source` unless shapes, dtypes and label ranges are as
 // described above and every f32 is finite.
 void validate_dataset(const Dataset& dataset, const std::string& source);
@@ -104,7 +107,8 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
                                              std::uint64_t stream);
 
 // Population mean and standard deviation over every sample and pixel, in double. A constant channel
-// gets stddev 1. Reads the samples of a source once (u8) or twice (f32).
+// gets stddev 1. Reads the samples of a source once (u8) or twice (f32). Throws InputError on
+// inputs of another dtype.
 Normalization compute_normalization(const Dataset& dataset);
 // Mean and standard deviation of targets that are numbers, per column (their last dimension), which
 // are in memory.

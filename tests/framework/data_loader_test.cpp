@@ -335,19 +335,23 @@ TEST(DataLoader, TellsWhatBatchesHaveCost) {
 TEST(DataLoader, ReadsBytesAndFloatsOnly) {
   for (const DType dtype : {DType::kF64, DType::kI64, DType::kF16}) {
     const Dataset dataset{Tensor::zeros({4, 3}, dtype), Tensor::zeros({4}, DType::kI64), 2};
-    DataLoader loader(dataset, {.batch_size = 2, .normalization = {}, .augment = {}}, 0);
-    loader.start(0);
-    for (const auto& read :
-         {std::function([&] {
-            make_batch(dataset, {.batch_size = 2, .normalization = {}, .augment = {}}, 0, 0);
-          }),
-          std::function([&] { loader.next(); })}) {
+    const LoaderOptions options{.batch_size = 2, .normalization = {}, .augment = {}};
+    Dataset streamed = dataset;
+    streamed.source = samples_of(dataset);
+    streamed.inputs = {};
+    const std::vector<std::int64_t> order{0, 1, 2, 3};
+    for (const auto& read : {std::function([&] { make_batch(dataset, options, 0, 0); }),
+                             std::function([&] { make_batch(dataset, options, order, 0, 0); }),
+                             std::function([&] { make_batch(streamed, options, order, 0, 0); }),
+                             std::function([&] { compute_normalization(dataset); }),
+                             std::function([&] { DataLoader(dataset, options); }),
+                             std::function([&] { DataLoader(streamed, options, 0); })}) {
       try {
         read();
         ADD_FAILURE() << dtype_name(dtype);
       } catch (const InputError& error) {
         EXPECT_EQ(std::string(error.what()),
-                  "[data_loader] expected inputs u8 or f32, got " + std::string(dtype_name(dtype)));
+                  "dataset: expected inputs u8 or f32, got " + std::string(dtype_name(dtype)));
       }
     }
   }

@@ -171,6 +171,9 @@ TEST(ValidateDataset, NamesWhatIsWrong) {
   EXPECT_NE(error(d).find("expected inputs [N, ...] with a value or more in a sample, got [4]"),
             std::string::npos);
   d = numbered(4);
+  d.inputs = Tensor::zeros({4, 2}, DType::kF64);
+  EXPECT_EQ(error(d), "here: expected inputs u8 or f32, got f64");
+  d = numbered(4);
   d.classes = 0;
   EXPECT_NE(error(d).find("expected targets f32 for regression, got i64"), std::string::npos);
 }

@@ -50,6 +50,11 @@ TEST(Files, ReadsWhatWasWritten) {
   EXPECT_EQ(read_file(folder / "f", 0), "");
 }
 
+TEST(Files, RefusesToWriteAnEmptyPath) {
+  EXPECT_EQ(message_of<InputError>([] { write_file_atomic("", "bytes"); }),
+            "expected the path of a file to write, got an empty path");
+}
+
 TEST(Files, RefusesLongerFiles) {
   const TemporaryFolder folder;
   write_bytes(folder / "f", "123456");

@@ -265,6 +265,14 @@ TEST(OwnLoss, GivesOneNumber) {
             "[loss] mine: expected one number, got [2, 3]");
   EXPECT_EQ(message_with(Variable()),
             "[loss] mine: expected one number, got an undefined variable");
+  EXPECT_EQ(message_with(Variable(Tensor::zeros({}, DType::kF64))),
+            "[loss] mine: expected f32 as of the outputs, got f64");
+  own.own =
+      std::make_shared<const LossInfo>(LossInfo{.targets = TargetKind::kValues, .name = "mine"});
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] {
+              compute_loss(own, Variable(Tensor::zeros({2, 3})), Tensor::zeros({2, 3}));
+            }),
+            "[loss] mine has no function");
 }
 
 }  // namespace

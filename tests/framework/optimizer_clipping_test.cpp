@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/gradient_clipping.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard {
@@ -67,6 +68,15 @@ TEST(ClipGradNorm, NeedsAPositiveLimit) {
   EXPECT_THROW(clip_grad_norm({}, 0.0), std::invalid_argument);
   EXPECT_THROW(clip_grad_norm({}, std::numeric_limits<double>::quiet_NaN()), std::invalid_argument);
   EXPECT_EQ(clip_grad_norm({}, 1.0).item(), 0.0);
+}
+
+TEST(ClipGradNorm, RefusesGradientsThatAreNoFloats) {
+  auto all = three_four();
+  all.push_back({"d", Variable(Tensor::zeros({2}, DType::kI32))});
+  EXPECT_DOUBLE_EQ(clip_grad_norm(all, 6.0).item(), 5.0);
+  all[3].variable.set_grad(Tensor::full({2}, 7.0, DType::kI32));
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] { clip_grad_norm(all, 1.0); }),
+            "[clip_grad_norm] expected a gradient f32 or f64 of 'd', got i32");
 }
 
 TEST(FirstNonFiniteGradient, NamesTheParameter) {

@@ -296,6 +296,15 @@ TEST(Optimizer, NeedsGradientsAndParametersOfTheirFirstShape) {
   EXPECT_THROW(sgd.step(0.1), std::invalid_argument);
 }
 
+// set_grad() refuses such a gradient; the node takes any.
+TEST(Optimizer, NamesTheParameterOfAGradientOfAnotherDtype) {
+  const std::vector<NamedParameter> all{parameter("a.w", {2}, 1)};  // f64
+  all[0].variable.node()->grad = Tensor::zeros({2});
+  Sgd sgd(all, {});
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] { sgd.step(0.1); }),
+            "[optimizer] expected a gradient f64 of 'a.w', got f32");
+}
+
 TEST(Optimizer, Errors) {
   const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
   EXPECT_THROW(Sgd(all, {.momentum = 1.0}), std::invalid_argument);
@@ -308,8 +317,11 @@ TEST(Optimizer, Errors) {
   Sgd sgd(all, {});
   AdamW adamw(all, {});
   for (const double lr : {-0.5, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    EXPECT_THROW(sgd.step(lr), std::invalid_argument) << lr;
-    EXPECT_THROW(adamw.step(lr), std::invalid_argument) << lr;
+    for (Optimizer* optimizer : {static_cast<Optimizer*>(&sgd), static_cast<Optimizer*>(&adamw)}) {
+      const std::string message =
+          testing::message_of<std::invalid_argument>([&] { optimizer->step(lr); });
+      EXPECT_TRUE(message.starts_with("[" + optimizer->type_name() + "] expected a finite")) << lr;
+    }
   }
   EXPECT_NO_THROW(sgd.step(0));
 }

@@ -1,5 +1,6 @@
 #include "steelyard/framework/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,6 +87,49 @@ TEST(Trainer, ClipsTheGradientOfALayerInTwoPlacesOnce) {
     for (const float g : variable.grad().span<float>()) squares += double{g} * double{g};
   }
   EXPECT_NEAR(std::sqrt(squares), 0.25, 1e-5);
+}
+
+// Makes a trainer of `model` and runs nothing.
+void make_trainer(Module& model, Optimizer& optimizer, const Dataset& train,
+                  const Dataset& validation, std::vector<TrainerCallback*> callbacks = {}) {
+  Trainer(model, optimizer, train, validation,
+          {.batch_size = 2, .normalization = {}, .augment = {}}, {}, std::move(callbacks));
+}
+
+// One made before prepare() holds variables that the model no longer has.
+TEST(Trainer, RefusesAnOptimizerWithoutTheModelsParameters) {
+  StaysFinite model, other;
+  Sgd own(model.named_parameters(), {}), foreign(other.named_parameters(), {}), empty({}, {});
+  EXPECT_NO_THROW(make_trainer(model, own, four_samples(), four_samples()));
+  for (Optimizer* wrong : {&foreign, &empty}) {
+    const std::string message = message_of<std::invalid_argument>(
+        [&] { make_trainer(model, *wrong, four_samples(), four_samples()); });
+    EXPECT_TRUE(message.starts_with("[trainer] expected an optimizer of the model's parameters"))
+        << message;
+  }
+  for (NamedParameter& p : model.named_parameters()) p.variable.set_requires_grad(false);
+  EXPECT_NO_THROW(make_trainer(model, empty, four_samples(), four_samples()));
+}
+
+TEST(Trainer, RefusesACallbackThatIsNull) {
+  StaysFinite model;
+  Sgd optimizer(model.named_parameters(), {});
+  EXPECT_EQ(message_of<std::invalid_argument>(
+                [&] { make_trainer(model, optimizer, four_samples(), four_samples(), {nullptr}); }),
+            "[trainer] a callback is null");
+}
+
+TEST(Trainer, RefusesInputsOfAnotherDtypeBeforeItTrains) {
+  StaysFinite model;
+  Sgd optimizer(model.named_parameters(), {});
+  Dataset doubles = four_samples();
+  doubles.inputs = doubles.inputs.to(DType::kF64);
+  const auto message_with = [&](const Dataset& train, const Dataset& validation) {
+    return message_of<InputError>([&] { make_trainer(model, optimizer, train, validation); });
+  };
+  EXPECT_EQ(message_with(doubles, {}), "dataset: expected inputs u8 or f32, got f64");
+  EXPECT_EQ(message_with(four_samples(), doubles),
+            "validation: expected inputs u8 or f32, got f64");
 }
 
 class BeforeAnyFile : public TrainerCallback {

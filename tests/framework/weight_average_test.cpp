@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "tests/support/gradcheck.h"
@@ -156,6 +157,27 @@ TEST(WeightAverage, ExchangesTheModelAndKeepsWhatIsChangedInTheAveragedOne) {
   EXPECT_THAT(averaged(average, "running_mean"), ElementsAre(100.0));
   EXPECT_THAT(averaged(average, "codes"), ElementsAre(7));
   EXPECT_EQ(refreshed, 1) << "nothing was updated since";
+}
+
+TEST(WeightAverage, IsEnteredAndLeftInTurn) {
+  Model model;
+  WeightAverage average(model, options(0.5));
+  EXPECT_THROW(average.leave(), std::logic_error);
+  give_gradient(model.weight);
+  average.update();
+  model.weight.value().fill(3.0);
+  average.update();
+  {
+    const AveragedScope scope(&average);
+    EXPECT_TRUE(average.entered());
+    const std::vector<double> averaged = values(model.weight.value());
+    EXPECT_THROW(average.enter(), std::logic_error);
+    EXPECT_EQ(values(model.weight.value()), averaged) << "nothing was exchanged";
+    average.leave();
+    EXPECT_FALSE(average.entered());
+  }
+  EXPECT_EQ(values(model.weight.value()), std::vector<double>(3, 3.0));
+  EXPECT_THROW(average.leave(), std::logic_error);
 }
 
 TEST(WeightAverage, Errors) {
