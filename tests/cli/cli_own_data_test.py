@@ -287,7 +287,7 @@ class Tasks(OwnData):
         for change, message in ((["train.class_weights=[1, 2]"], "train.class_weights: expected one for each of the 3 classes, got 2"),
                                 (["train.class_weights=[1, 0, 1]"], "expected a number above 0"),
                                 (["train.loss=mse", "train.best=loss"], "label_smoothing needs the loss cross_entropy"),
-                                (["train.best=cer"], "best expected a metric of the loss cross_entropy, got cer")):
+                                (["train.best=cer"], "error: --set train.best: expected a metric of the loss cross_entropy, got cer")):
             more = [part for value in change for part in ("--set", value)]
             self.fail_with(2, message, arguments=["validate", recipe, *more])
 
