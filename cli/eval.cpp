@@ -94,7 +94,8 @@ ExitCode evaluate_as_rank(const EvalArguments& options, const Registries& regist
     fmt::print("{}\n", printable_json(json.dump(2, ' ', false, Json::error_handler_t::replace)));
   } else {
     fmt::print("{}: {} test samples, loss {:.4f}{}\n", shown(run.checkpoint),
-               experiment.test().size(), metrics.loss, metrics_text(metrics));
+               experiment.test().size(), metrics.loss,
+               metrics_text(without_certain_ones(metrics, experiment.test().classes)));
   }
   if (!std::isfinite(metrics.loss)) {
     throw TrainingDiverged(run.checkpoint.string() + ": the test loss is not finite");

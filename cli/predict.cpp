@@ -300,7 +300,7 @@ class Prediction {
     std::size_t row = 0;
     for (std::size_t i = 0; i < chunk.faults.size(); ++i) {
       const std::int64_t sample = first + static_cast<std::int64_t>(i);
-      const std::string name = named_ ? source_->name(sample) : std::to_string(sample);
+      const std::string name = named_ ? source_->raw_name(sample) : std::to_string(sample);
       if (chunk.faults[i].empty()) {
         printer_.print(name, rows.span<float>().subspan(row++ * width, width));
       } else {

@@ -62,6 +62,24 @@ std::string json_text(const std::string& text) {
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+// JSON is UTF-8, the name of a file need not be: a byte that is not becomes the private character
+// U+EF00 plus its value.
+std::string json_name(std::string_view name) {
+  std::string text;
+  while (!name.empty()) {
+    const std::size_t length = utf8_length(name);
+    if (length > 0) {
+      text += name.substr(0, length);
+    } else {
+      const auto byte = static_cast<unsigned char>(name[0]);
+      text +=
+          {'\xEE', static_cast<char>(0xBC | byte >> 6), static_cast<char>(0x80 | (byte & 0x3F))};
+    }
+    name.remove_prefix(std::max<std::size_t>(1, length));
+  }
+  return json_text(text);
+}
+
 }  // namespace
 
 std::string PredictionPrinter::class_name(std::size_t index) const {
@@ -109,7 +127,7 @@ void PredictionPrinter::print_labels(const std::string& sample,
                                      const std::vector<std::size_t>& said,
                                      std::span<const float> chances) {
   if (format_ == PredictionFormat::kJson) {
-    fmt::print("{}{{\"sample\": {}, \"labels\": [", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
+    fmt::print("{}{{\"sample\": {}, \"labels\": [", rows_ == 0 ? "[\n" : ",\n", json_name(sample));
     for (const std::size_t i : said) {
       fmt::print("{}{}", i == said[0] ? "" : ", ", json_text(class_name(i)));
     }
@@ -144,7 +162,7 @@ void PredictionPrinter::print_characters(const std::string& sample, std::span<co
     text += class_name(static_cast<std::size_t>(character));
   }
   if (format_ == PredictionFormat::kJson) {
-    fmt::print("{}{{\"sample\": {}, \"text\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_text(sample),
+    fmt::print("{}{{\"sample\": {}, \"text\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_name(sample),
                json_text(text));
   } else if (format_ == PredictionFormat::kCsv) {
     fmt::print("{},{}{}\n", csv_field(sample), csv_field(text), with_errors_ ? "," : "");
@@ -178,7 +196,7 @@ void PredictionPrinter::begin(std::size_t values) {
 
 void PredictionPrinter::print_error(const std::string& sample, const std::string& error) {
   if (format_ == PredictionFormat::kJson) {
-    fmt::print("{}{{\"sample\": {}, \"error\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_text(sample),
+    fmt::print("{}{{\"sample\": {}, \"error\": {}}}", rows_ == 0 ? "[\n" : ",\n", json_name(sample),
                json_text(error));
   } else if (format_ == PredictionFormat::kCsv) {
     fmt::print("{}{},{}\n", csv_field(sample), std::string(csv_columns().size(), ','),
@@ -219,7 +237,7 @@ void PredictionPrinter::print_csv(const std::string& sample, std::size_t best,
 
 void PredictionPrinter::print_json(const std::string& sample, std::size_t best,
                                    std::span<const float> values) {
-  fmt::print("{}{{\"sample\": {}", rows_ == 0 ? "[\n" : ",\n", json_text(sample));
+  fmt::print("{}{{\"sample\": {}", rows_ == 0 ? "[\n" : ",\n", json_name(sample));
   if (classifies()) {
     fmt::print(", \"class\": {}, \"probability\": {}, ", json_text(class_name(best)), values[best]);
     print_json_named("probabilities", values);

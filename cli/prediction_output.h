@@ -48,7 +48,7 @@ class PredictionPrinter {
 
   // Once, before all rows, which have so many outputs.
   void begin(std::size_t values);
-  // The sample by its name, or its number as a text.
+  // The sample by its raw_name(), or its number as a text.
   void print(const std::string& sample, std::span<const float> outputs);
   // What is wrong with a sample that has no outputs.
   void print_error(const std::string& sample, const std::string& error);

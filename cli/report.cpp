@@ -1,10 +1,12 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/runs/run_folder.h"
@@ -18,6 +20,19 @@ struct ReportArguments {
   std::string out;
 };
 
+// A page of this command may be replaced, and an empty file; anything else may be somebody's work.
+void require_replaceable(const std::filesystem::path& out) {
+  if (!path_exists(out)) return;
+  const InputFile file(out);
+  constexpr std::uint64_t kBeginningBytes = 1 << 16;
+  std::string beginning(std::min(file.size(), kBeginningBytes), '\0');
+  file.read(0, beginning.data(), beginning.size());
+  if (beginning.empty() || is_report_page(beginning)) return;
+  throw InputError(shown(out) +
+                   ": is no page that `steelyard report` wrote, and is not replaced: give another "
+                   "--out, or remove it");
+}
+
 ExitCode report(const ReportArguments& options, const Registries& registries) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
@@ -25,10 +40,14 @@ ExitCode report(const ReportArguments& options, const Registries& registries) {
   // Check before measuring that this is a run and that the page can be written.
   recipe_of_run(options.run, registries);
   { const AtomicFile writable(out); }  // an interrupt while measuring leaves nothing of it
+  require_replaceable(out);
   const RunReport made = make_report(options.run, registries, options.report);
   write_file_atomic(out, report_page(made));
   for (const MissingPart& part : made.missing) {
     fmt::print("missing: {}: {}\n", part.what, printable(part.why, 1000));
+  }
+  for (const std::string& epoch : collapsed_epochs(made)) {
+    fmt::print("warning: {}\n", printable(epoch, 1000));
   }
   for (const qat::DoubtfulRange& range : made.doubtful) {
     fmt::print("warning: range of {}\n", printable(to_string(range), 1000));

@@ -28,6 +28,13 @@ std::string device_text(const Experiment& experiment, Device device) {
 
 constexpr std::int64_t kBatchesOfRanges = 4;
 
+// What may help against ranges that fit badly.
+std::string advice_on_ranges(const QuantizeSpec& quantize) {
+  if (quantize.algorithm == qat::Learning::kNothing) return "another observer may help";
+  if (quantize.scale_lr) return "leaving out quantize.algorithm.scale_lr may help";
+  return "a smaller train.optimizer.lr or more epochs may help";
+}
+
 // One line about the ranges that fit the training samples badly, or "".
 std::string warning_of_ranges(Experiment& experiment) {
   if (!experiment.plan()) return "";
@@ -40,9 +47,8 @@ std::string warning_of_ranges(Experiment& experiment) {
   for (const qat::DoubtfulRange& range : doubtful) {
     text += (text.empty() ? "" : "; ") + to_string(range);
   }
-  const bool learned = experiment.recipe().quantize->algorithm != qat::Learning::kNothing;
-  return "warning: ranges that look wrong: " + text + " (another " +
-         (learned ? "quantize.algorithm.scale_lr" : "observer") + " may help: docs/reports.md)\n";
+  return "warning: ranges that look wrong: " + text + " (" +
+         advice_on_ranges(*experiment.recipe().quantize) + ": docs/reports.md)\n";
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "steelyard/framework/replicas.h"
 #include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/language/yaml_document.h"
 #include "steelyard/recipes/searches/mixed_precision.h"
 
 namespace steelyard::cli {
@@ -177,9 +178,33 @@ void show_progress(std::int64_t done, std::int64_t all) {
   std::fflush(stderr);
 }
 
+// What --out holds already, of a large file the beginning.
+std::string held_by(const std::filesystem::path& out) {
+  if (!path_exists(out)) return "";
+  const InputFile file(out);
+  std::string text(std::min<std::uint64_t>(file.size(), kMaxYamlBytes + 1), '\0');
+  file.read(0, text.data(), text.size());
+  return text;
+}
+
+[[noreturn]] void refuse_to_replace(const std::filesystem::path& out) {
+  throw InputError(shown(out) +
+                   ": holds something else than this recipe, and is not replaced: give another "
+                   "--out, or remove it");
+}
+
+// Writes the recipe unless a file is there that holds something else, such as a recipe with edits.
+void write_recipe(const std::filesystem::path& out, const std::string& recipe) {
+  const std::string held = held_by(out);
+  if (!held.empty() && held != recipe) refuse_to_replace(out);
+  write_file_atomic(out, recipe);
+}
+
 // Checks before minutes of measuring.
 void require_results(const SensitivityArguments& options, const Registries& registries) {
   require_writable("--out", options.out);
+  const std::string held = held_by(options.out);
+  if (!held.empty() && !held.starts_with(kWidthsTitle)) refuse_to_replace(options.out);
   require_float_start(recipe_of_run(options.run, registries));
 }
 
@@ -188,16 +213,18 @@ Json choose(const SensitivityArguments& options, const Sensitivity& measured,
             const Registries& registries) {
   const WidthPlan plan = choose_widths(measured, budget_of(options), options.activation_bits);
   const Recipe run = recipe_of_run(options.run, registries);
-  const auto write = [&](const std::vector<std::string>& overrides) {
-    write_file_atomic(options.out,
-                      mixed_precision_recipe(run, measured, plan, overrides, registries));
+  const auto recipe_with = [&](const std::vector<std::string>& overrides) {
+    return mixed_precision_recipe(run, measured, plan, overrides, registries);
   };
-  write({});  // kept when an override is refused
+  std::string recipe = recipe_with({});  // written when an override is refused
+  std::string refused;
   try {
-    if (!options.overrides.empty()) write(options.overrides);
+    if (!options.overrides.empty()) recipe = recipe_with(options.overrides);
   } catch (const InputError& error) {
-    throw InputError(options.out + ": written without --set: " + error.what());
+    refused = error.what();
   }
+  write_recipe(options.out, recipe);
+  if (!refused.empty()) throw InputError(options.out + ": written without --set: " + refused);
   if (!options.json) print_plan(plan, options.out);
   return to_json(plan, options.out);
 }

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/kernels/transpose/transpose.h"
 
@@ -27,6 +28,7 @@ namespace {
 constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
 constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
+constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
 // Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, the order
 // of an output image, and for each of several inputs the first of its values in a sample and its
@@ -42,7 +44,10 @@ import onnxruntime
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
 options.add_session_config_entry("session.x64quantprecision", sys.argv[3])
-session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+try:
+    session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+except Exception as error:
+    sys.exit("cannot load: " + " ".join(str(error).split()))
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
 ports = session.get_inputs()
 whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64}
@@ -280,8 +285,14 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   for (const InputPort& part : ports.inputs) command.push_back(part_text(part));
   if (!run_program(command, input, output, errors)) {
     constexpr std::size_t kMaxTextBytes = 600;
+    const std::string text = exception_text(errors.message());
+    if (text.starts_with(kCannotLoad)) {
+      throw InputError(
+          printable(model.string()) + ": ONNX Runtime " + runtime.version +
+          " cannot load it: " + printable(text.substr(kCannotLoad.size()), kMaxTextBytes));
+    }
     throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + printable(model.string()) +
-                             ": " + printable(exception_text(errors.message()), kMaxTextBytes));
+                             ": " + printable(text, kMaxTextBytes));
   }
   const std::int64_t batch = inputs.dim(0);
   const auto floats = static_cast<std::int64_t>(output.size() / sizeof(float));

@@ -43,8 +43,9 @@ struct OnnxPorts {
 };
 
 // The output in f32 for preprocessed inputs f32 [N, ...], images with channels last, a row for each
-// sample: of images the elements of [H, W, C]. The Python process ends with this
-// one, however it ends. Throws std::runtime_error with what Python said when it fails.
+// sample: of images the elements of [H, W, C]. The Python process ends with this one, however it
+// ends. Throws InputError for a file that ONNX Runtime cannot load, std::runtime_error with what
+// Python said when it fails otherwise.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session = Session::kExact,
                 const OnnxPorts& ports = {});

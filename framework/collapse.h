@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/data/dataset.h"
@@ -11,6 +12,9 @@
 #include "steelyard/framework/trainer_callback.h"
 
 namespace steelyard {
+
+// What the message of TrainingCollapsed ends in.
+inline constexpr std::string_view kStoppedByCollapse = " (on_collapse: stop)";
 
 // The run lost what it had learned, in the epoch that the message names. The epoch is saved, and
 // the run can go on from there.

@@ -14,10 +14,13 @@ double share(std::int64_t part, std::int64_t all) {
   return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
 }
 
+constexpr std::int64_t kTopClasses = 5;
+
 double top5(const Predictions& predictions, const Dataset& dataset) {
   const auto ranks = predictions.ranks.span<std::int64_t>();
-  return 100 * share(std::count_if(ranks.begin(), ranks.end(), [](auto r) { return r < 5; }),
-                     dataset.size());
+  return 100 *
+         share(std::count_if(ranks.begin(), ranks.end(), [](auto r) { return r < kTopClasses; }),
+               dataset.size());
 }
 
 // Over the classes; of class labels those that are neither there nor predicted are left out.
@@ -247,6 +250,13 @@ std::string metrics_text(const Metrics& metrics) {
   if (metrics.top1) text += ", " + metric_text({"top1", *metrics.top1});
   for (const Metric& metric : metrics.more) text += ", " + metric_text(metric);
   return text;
+}
+
+Metrics without_certain_ones(Metrics metrics, std::int64_t classes) {
+  if (classes <= kTopClasses) {
+    std::erase_if(metrics.more, [](const Metric& metric) { return metric.name == "top5"; });
+  }
+  return metrics;
 }
 
 std::optional<Metric> main_metric(const Metrics& metrics) {

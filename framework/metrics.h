@@ -66,6 +66,8 @@ std::string metric_number(const Metric& metric);
 std::string metric_text(const Metric& metric);
 // All of them after the loss: ", top-1 93.20 %, top-5 ...".
 std::string metrics_text(const Metrics& metrics);
+// Without what is certain for so many classes: the top-5 of at most five.
+Metrics without_certain_ones(Metrics metrics, std::int64_t classes);
 // The main metric apart from the loss: top-1, else the first; nothing if there is none.
 std::optional<Metric> main_metric(const Metrics& metrics);
 

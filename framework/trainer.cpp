@@ -251,7 +251,7 @@ void Trainer::finish_epoch() {
   }
   if (lost.empty() || !options_.stops_on_collapse) return;
   throw TrainingCollapsed(lost + (options_.run_dir.empty() ? "" : "; the epoch is saved") +
-                          " (on_collapse: stop)");
+                          std::string(kStoppedByCollapse));
 }
 
 std::string Trainer::what_was_lost(const EpochReport& report) {

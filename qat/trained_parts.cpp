@@ -20,7 +20,9 @@ TrainedParts::TrainedParts(Module& model, const std::vector<std::string>& target
     if (!entry.name.empty()) names.insert(entry.name);
   }
   for (std::size_t i = 0; i < targets.size(); ++i) {
-    const TargetPattern target(targets[i], i < places.size() ? places[i] + ": " + key : key);
+    std::string where = i < places.size() ? places[i] : key;
+    if (!where.ends_with(key)) where += ": " + key;  // an override's place is its key
+    const TargetPattern target(targets[i], where);
     bool matches = false, trains = false;
     for (const NamedModule& entry : modules) {
       if (entry.name.empty() || !target.matches(entry.name, entry.module->type_name())) continue;

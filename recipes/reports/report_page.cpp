@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::size_t kMostPoints = 240;  // of a curve over steps
 
+// Every page has both, in this order.
+constexpr const char* kBeginning =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+constexpr const char* kSubtitle = "<p class=\"soft\">Report of a Steelyard run, ";
+
 constexpr const char* kStyle = R"css(
 :root { color-scheme: light dark; --paper: #fff; --ink: #1d2329; --soft: #5c6771; --rule: #d9dee3;
   --grid: #e9edf0; --c1: #2c64a4; --c2: #b8541b; --c3: #3d7f4a; --c4: #85509b;
@@ -134,7 +139,7 @@ std::string explain(const RunReport& report, const std::string& fallback,
 
 std::string head(const RunReport& report) {
   std::string html = "<h1>" + html_escaped(report.name) + "</h1>\n";
-  html += "<p class=\"soft\">Report of a Steelyard run, ";
+  html += kSubtitle;
   html += report.quantized ? "quantization-aware" : "in float";
   html += ".</p>\n<dl>\n";
   for (const auto& [name, value] : report.facts) {
@@ -152,13 +157,17 @@ std::string missing_parts(const RunReport& report) {
   return html + "</ul></div>\n";
 }
 
-std::string doubtful_ranges(const RunReport& report) {
-  if (report.doubtful.empty()) return "";
-  std::string html = "<div class=\"missing\"><strong>Ranges that look wrong</strong><ul>\n";
-  for (const qat::DoubtfulRange& range : report.doubtful) {
-    html += "<li>" + html_escaped(to_string(range)) + "</li>\n";
-  }
+std::string warnings(const std::string& title, const std::vector<std::string>& texts) {
+  if (texts.empty()) return "";
+  std::string html = "<div class=\"missing\"><strong>" + html_escaped(title) + "</strong><ul>\n";
+  for (const std::string& text : texts) html += "<li>" + html_escaped(text) + "</li>\n";
   return html + "</ul></div>\n";
+}
+
+std::string doubtful_ranges(const RunReport& report) {
+  std::vector<std::string> texts;
+  for (const qat::DoubtfulRange& range : report.doubtful) texts.push_back(to_string(range));
+  return warnings("Ranges that look wrong", texts);
 }
 
 // Means over groups of so many steps that few enough points remain.
@@ -453,14 +462,19 @@ std::string recipe_text(const RunReport& report) {
 
 std::string report_page(const RunReport& report) {
   std::string html =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n" +
-      policy_and_style(kStyle + share_rules()) +
+      kBeginning + policy_and_style(kStyle + share_rules()) +
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       html_escaped(report.name) + "</title>\n</head>\n<body>\n";
-  html += head(report) + missing_parts(report) + doubtful_ranges(report) + accuracies(report) +
-          class_section(report.classes) + curves(report) + step_time(report) + sizes(report) +
-          layer_table(report) + histograms(report) + recipe_text(report);
+  html += head(report) + missing_parts(report) +
+          warnings("Epochs that lost what the run knew", collapsed_epochs(report)) +
+          doubtful_ranges(report) + accuracies(report) + class_section(report.classes) +
+          curves(report) + step_time(report) + sizes(report) + layer_table(report) +
+          histograms(report) + recipe_text(report);
   return html + "</body>\n</html>\n";
+}
+
+bool is_report_page(std::string_view beginning) {
+  return beginning.starts_with(kBeginning) && beginning.find(kSubtitle) != std::string_view::npos;
 }
 
 }  // namespace steelyard

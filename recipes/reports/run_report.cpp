@@ -206,7 +206,10 @@ class Reporter {
         history && !history->epochs.empty() ? history->epochs.back().epoch : 0;
     const std::string logged =
         fmt::format("{} of {} epochs logged", done, recipe_.train.trainer.epochs);
-    if (history && history->diverged) return "diverged, " + logged + ": " + history->diverged->what;
+    if (history && history->diverged) {
+      const Divergence& end = *history->diverged;
+      return (end.is_collapse() ? "collapsed, " : "diverged, ") + logged + ": " + end.what;
+    }
     if (!summary_) return "interrupted or running, " + logged;
     if (summary_->epochs == 0) return "finished without training";
     return fmt::format("finished, {} of {} epochs", summary_->epochs, recipe_.train.trainer.epochs);
@@ -388,7 +391,7 @@ class Reporter {
       const Evaluation evaluation =
           evaluate_predictions(model, test, experiment.normalization(), experiment.loss(),
                                recipe_.data.loader.batch_size, alone);
-      report_.accuracies.push_back({name, evaluation.metrics});
+      report_.accuracies.push_back({name, without_certain_ones(evaluation.metrics, test.classes)});
       report_.classes = report_classes(name, evaluation, test);
     };
     const std::string checkpoint = loaded_.checkpoint.filename().string();
@@ -488,6 +491,15 @@ class Reporter {
 RunReport make_report(const std::filesystem::path& run, const Registries& registries,
                       const ReportOptions& options) {
   return Reporter(run, registries, options).run();
+}
+
+std::vector<std::string> collapsed_epochs(const RunReport& report) {
+  std::vector<std::string> epochs;
+  if (!report.history) return epochs;
+  for (const EpochMetrics& epoch : report.history->epochs) {
+    if (!epoch.collapse.empty()) epochs.push_back(epoch.collapse);
+  }
+  return epochs;
 }
 
 }  // namespace steelyard

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,7 +86,12 @@ struct RunReport {
 RunReport make_report(const std::filesystem::path& run, const Registries& registries,
                       const ReportOptions& options);
 
+// What each epoch lost of what the run knew, of those that collapsed while the run went on.
+std::vector<std::string> collapsed_epochs(const RunReport& report);
+
 // One self-contained HTML page: no scripts, nothing loaded, the same bytes for the same report.
 std::string report_page(const RunReport& report);
+// Whether a file that begins so is such a page.
+bool is_report_page(std::string_view beginning);
 
 }  // namespace steelyard

@@ -24,16 +24,19 @@ bool lies_in(const std::filesystem::path& folder, const std::filesystem::path& c
 }
 
 // Throws InputError if the recipe in the folder describes another model than the one that was
-// trained. A checkpoint from elsewhere may be of another training.
+// trained. A checkpoint from elsewhere may be of another training, not of another model.
 void require_trained_by(const std::filesystem::path& folder, const Recipe& recipe,
                         const std::filesystem::path& checkpoint, RunRecord record) {
   const YamlNode in_folder = essential_recipe(recipe);
   take_more_epochs(record.recipe, in_folder);  // the run goes on to more
   auto differences = recipe_differences(in_folder, record.recipe);
-  if (!lies_in(folder, checkpoint)) {
-    std::erase_if(differences, [](const auto& d) { return !decides_on_the_model(d.key); });
-  }
+  const bool own = lies_in(folder, checkpoint);
+  if (!own) std::erase_if(differences, [](const auto& d) { return !decides_on_the_model(d.key); });
   if (differences.empty()) return;
+  if (!own) {
+    throw InputError(printable(checkpoint.string()) + ": is of another model than " +
+                     printable(folder.string()) + ": " + to_string(differences, "trained with"));
+  }
   throw InputError(printable((folder / run_files::kRecipe).string()) + ": is not the recipe that " +
                    printable(checkpoint.filename().string()) +
                    " was trained with: " + to_string(differences, "trained with"));

@@ -47,6 +47,7 @@ void add_line(MetricsHistory& history, const nlohmann::json& line) {
     EpochMetrics epoch{integer_of<std::int64_t>(line.at("epoch")), step,
                        line.at("train_loss").get<double>()};
     if (line.contains("validation")) epoch.validation = metrics_in(line.at("validation"));
+    epoch.collapse = line.value("collapse", "");
     if (line.contains("rank_seconds")) epoch.ranks = rank_seconds_in(line.at("rank_seconds"));
     history.epochs.push_back(epoch);
   } else if (type == "test") {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/collapse.h"
 #include "steelyard/framework/evaluate.h"
 #include "steelyard/framework/step_clock.h"
 
@@ -24,11 +25,14 @@ struct EpochMetrics {
   double train_loss = 0;
   std::optional<Metrics> validation = {};
   std::vector<StepSeconds> ranks = {};  // none in files of versions that had them of shards only
+  std::string collapse = {};            // what it lost of what the run knew, where the run went on
 };
 
 struct Divergence {
   std::int64_t step = 0;  // steps done
   std::string what;
+
+  bool is_collapse() const { return what.ends_with(kStoppedByCollapse); }
 };
 
 inline constexpr std::uint64_t kMaxMetricsBytes = std::uint64_t{1} << 30;  // of one file

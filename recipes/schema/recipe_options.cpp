@@ -63,7 +63,7 @@ void require_rows_for_shards(const OptionReader& from, const Recipe& recipe) {
   const std::int64_t shards = recipe.train.trainer.shards;
   if (shards <= recipe.data.loader.batch_size) return;
   fail_at(from.table("train").at("shards").place,
-          "shards expected at most the data.batch_size of " +
+          "train.shards: expected at most the data.batch_size of " +
               std::to_string(recipe.data.loader.batch_size) + ", got " + std::to_string(shards));
 }
 

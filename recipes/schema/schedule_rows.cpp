@@ -61,7 +61,7 @@ void require_epoch(const OptionReader& schedule, std::string_view table, std::st
   if (!schedule.has(table) || !schedule.table(table).has(key)) return;
   const std::int64_t epoch = schedule.table(table).integer(key);
   if (epoch < first || epoch >= epochs) {
-    fail_at(schedule.table(table).at(key).place, "schedule." + std::string(table) + " expected " +
+    fail_at(schedule.table(table).at(key).place, "schedule." + std::string(table) + ": expected " +
                                                      epochs_text(first, epochs) + ", got " +
                                                      std::to_string(epoch));
   }
@@ -73,7 +73,7 @@ void require_stage_epochs(const OptionReader& schedule, std::int64_t epochs) {
   for (const YamlNode& item : schedule.at("bits").items) {
     const std::int64_t until = OptionReader(item).integer("until");
     if (until < first || until >= epochs) {
-      fail_at(OptionReader(item).at("until").place, "schedule.bits expected " +
+      fail_at(OptionReader(item).at("until").place, "schedule.bits: expected " +
                                                         epochs_text(first, epochs) + ", got " +
                                                         std::to_string(until));
     }

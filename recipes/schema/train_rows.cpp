@@ -60,7 +60,8 @@ Table<TrainSpec> optimizer_table() {
       .check([](const OptionReader& from, TrainSpec& train) {
         const SgdOptions& options = train.optimizer.sgd;
         if (options.nesterov && options.momentum == 0) {
-          fail_at(from.at("nesterov").place, "nesterov expected a momentum above 0, got 0");
+          fail_at(from.at("nesterov").place,
+                  "train.optimizer.nesterov: expected a momentum above 0, got 0");
         }
       });
 }
@@ -190,15 +191,18 @@ void check_train(const OptionReader& from, TrainSpec& train) {
   const auto fail = [&](const char* key, const std::string& message) {
     fail_at(from.at(key).place, key + message);
   };
+  const auto expected = [&](const std::string& key, const std::string& value) {
+    fail_at(from.at(key).place, "train." + key + ": expected " + value);
+  };
   if (trainer.divergence_limit && *trainer.divergence_limit < 1) {
-    fail("divergence_limit",
-         " expected 0 or a number of at least 1, got " + from.text("divergence_limit"));
+    expected("divergence_limit",
+             "0 or a number of at least 1, got " + from.text("divergence_limit"));
   }
   if (trainer.keep_step_checkpoints && trainer.checkpoint_every_steps == 0) {
     fail("keep_step_checkpoints", " needs checkpoint_every_steps above 0");
   }
   if (!std::has_single_bit(static_cast<std::uint64_t>(trainer.shards))) {
-    fail("shards", " expected a power of two, got " + from.text("shards"));
+    expected("shards", "a power of two, got " + from.text("shards"));
   }
   const Loss& loss = trainer.loss;
   if (from.has("distill") && loss.type != Loss::Type::kCrossEntropy) {
@@ -217,7 +221,7 @@ void check_train(const OptionReader& from, TrainSpec& train) {
   needs(loss.zero_infinity, "zero_infinity", Loss::Type::kCtc);
   if (const std::string& best = trainer.best_metric; !best.empty()) {
     if (!has_metric(loss, *find_metric(best, loss))) {
-      fail("best", " expected a metric of the loss " + loss_name(loss) + ", got " + best);
+      expected("best", "a metric of the loss " + loss_name(loss) + ", got " + best);
     }
   }
 }

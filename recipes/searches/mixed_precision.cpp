@@ -165,11 +165,10 @@ void require_budget(const Sensitivity& layers, const WidthBudget& budget,
 // As YAML comments; names may hold anything that a recipe's text may.
 std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
   std::string text = fmt::format(
-      "# Widths chosen by steelyard sensitivity: the least sum of divergences, each of one "
-      "layer's\n"
+      "{}: the least sum of divergences, each of one layer's\n"
       "# weights quantized alone, on {} {} samples ({}).\n"
       "# {}; sum of divergences {:.3g}\n#\n",
-      sensitivity.samples, sensitivity.split,
+      kWidthsTitle, sensitivity.samples, sensitivity.split,
       sensitivity.baseline.top1 ? "nats" : "mean squared difference", to_string(plan),
       plan.divergence);
   std::size_t width = 5;

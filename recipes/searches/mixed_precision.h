@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "steelyard/recipes/searches/sensitivity.h"
@@ -57,6 +58,9 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
 // Throws InputError for a quantized run without init.checkpoint, for which
 // mixed_precision_recipe() can write nothing.
 void require_float_start(const Recipe& run);
+
+// What such a recipe begins with.
+inline constexpr std::string_view kWidthsTitle = "# Widths chosen by steelyard sensitivity";
 
 // The recipe that fine-tunes with these widths, resolved, with comments that say what was found:
 // the run's recipe, its groups divided by widths, and weights from the run's checkpoint. A float

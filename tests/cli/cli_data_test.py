@@ -239,8 +239,9 @@ class OtherRecipe(Recorded):
         other = self.trained("other", "--seed", "8", "--set", "data.batch_size=20")
         self.succeed("eval", run, "--checkpoint", os.path.join(other, "last.safetensors"))
         four = self.trained("four", "--set", "quantize.groups.0.weights.num_bits=4")
-        self.fail_with(2, "quantize.groups.0.weights.num_bits ('8', trained with '4')",
-                       arguments=["eval", run, "--checkpoint", os.path.join(four, "last.safetensors")])
+        last = os.path.join(four, "last.safetensors")
+        self.fail_with(2, f"error: {last}: is of another model than {run}: quantize.groups.0.weights.num_bits ('8', trained with '4')",
+                       arguments=["eval", run, "--checkpoint", last])
 
     def test_resuming_names_the_keys_that_differ(self):
         recipe = self.recipe(LAYERS + SHORT)
@@ -373,7 +374,7 @@ class Exploded(Recorded):
         # As it ended before there was a limit.
         self.train(recipe, "free", *wild, "--set", "train.divergence_limit=0")
         self.assertGreater(self.summary("free")["final"]["loss"], 1e10)
-        self.fail_with(2, "divergence_limit expected 0 or a number of at least 1", arguments=[
+        self.fail_with(2, "error: --set train.divergence_limit: expected 0 or a number of at least 1", arguments=[
             "validate", recipe, "--set", "train.divergence_limit=0.5"])
 
 

@@ -62,7 +62,7 @@ class Names(Case):
         new = self.write_table("=new\x1b.csv", [["x", "y"], *([i % 7, i] for i in range(40))])
         self.printed("predict", run, new)
         said = json.loads(self.printed("predict", run, new, "--format", "json"))
-        self.assertEqual(said[0]["sample"], r"=new\x1b.csv:2")
+        self.assertEqual(said[0]["sample"], "=new\x1b.csv:2")
         self.assertEqual(set(said[0]["probabilities"]), set(names))
         table = list(csv.reader(io.StringIO(self.printed("predict", run, new, "--format", "csv"))))
         self.assertEqual(set(table[0][3:-1]), set(CELLS.values()))

@@ -281,13 +281,13 @@ class Tasks(OwnData):
         self.assertEqual([sum(row) for row in found["confusion"]], [4, 4, 4])
         self.assertAlmostEqual(found["top1"], 100 * sum(found["confusion"][i][i] for i in range(3)) / 12)
         self.assertAlmostEqual(found["f1"], sum(entry["f1"] for entry in found["classes"]) / 3)
-        self.assertIn(f"top-1 {found['top1']:.2f} %, top-5 100.00 %, precision ", self.succeed("eval", "whole2"))
+        self.assertIn(f"top-1 {found['top1']:.2f} %, precision ", self.succeed("eval", "whole2"))
         final = self.summary("whole2")["final"]
         self.assertEqual(final["f1"], found["f1"])
         for change, message in ((["train.class_weights=[1, 2]"], "train.class_weights: expected one for each of the 3 classes, got 2"),
                                 (["train.class_weights=[1, 0, 1]"], "expected a number above 0"),
                                 (["train.loss=mse", "train.best=loss"], "label_smoothing needs the loss cross_entropy"),
-                                (["train.best=cer"], "best expected a metric of the loss cross_entropy, got cer")):
+                                (["train.best=cer"], "error: --set train.best: expected a metric of the loss cross_entropy, got cer")):
             more = [part for value in change for part in ("--set", value)]
             self.fail_with(2, message, arguments=["validate", recipe, *more])
 

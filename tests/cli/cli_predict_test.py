@@ -148,7 +148,8 @@ class PredictImages(Predictions):
         self.write(image[:len(image) // 2], "holiday", "1.png")
         self.write("GIF89a", "holiday", "5.gif")
         os.symlink("nowhere", self.path("holiday", "4.png"))
-        bad = {"holiday/1.png": "PNG", "holiday/4.png": "No such file", "holiday/5.gif": "GIF"}
+        os.symlink(".", self.path("holiday", "6-loop"))
+        bad = {"holiday/6-loop": "expected a regular file, got a folder", "holiday/1.png": "PNG", "holiday/4.png": "No such file", "holiday/5.gif": "GIF"}
         self.check_formats("run", "holiday", bad, [f"holiday/{i}.png" for i in (0, 2, 3)])
         noted = self.run_program("predict", "run", "holiday").stderr
         self.assertIn("note: holiday: left out 4 files that are no images by their names: .DS_Store, Thumbs.db, desktop.ini, readme.txt\n", noted)
@@ -156,6 +157,24 @@ class PredictImages(Predictions):
         text, counts = self.failed("run", os.path.join("holiday", "1.png"))
         self.assertEqual((text.count("\n"), counts), (1, (1, 1)))
         self.fail_with(2, "holiday/1.png: ", "PNG", arguments=["predict", "run", os.path.join("holiday", "1.png"), "--strict"])
+
+    def test_names_that_are_not_plain_text(self):
+        """JSON has the bytes of each name: with those of a real escape sequence, of one that is written out, and not of UTF-8."""
+        self.write_images()
+        self.train(self.own_recipe(IMAGES, CNN, SGD), "run")
+        with open(self.path("pictures", "test", "blue", "0.png"), "rb") as file:
+            image = file.read()
+        names = [b"\x1b[1m.png", rb"\x1b[1m.png", "caf\u00e9.png".encode(), b"caf\xe9.png", "\u009b.png".encode()]
+        os.makedirs(self.path("odd"))
+        for name in names:
+            with open(os.path.join(os.fsencode(self.path("odd")), name), "wb") as file:
+                file.write(image)
+        printed = self.succeed("predict", "run", "odd", "--format", "json")
+        self.assertNotRegex(printed, "[\x1b\u009b]")
+        def as_bytes(text):
+            return b"".join(bytes([ord(c) - 0xEF00]) if 0xEF80 <= ord(c) <= 0xEFFF else c.encode() for c in text)
+        self.assertEqual(sorted(as_bytes(entry["sample"]) for entry in json.loads(printed)), sorted(b"odd/" + name for name in names))
+        self.assertIn(r"odd/caf\xe9.png  ", self.succeed("predict", "run", "odd"))
 
     def test_the_first_image_of_a_model_without_transforms(self):
         """The model says how large images are, not the first one."""

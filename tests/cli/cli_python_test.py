@@ -31,6 +31,10 @@ class Python(Case):
             file.write("#!/bin/sh\necho >\"$0.ran\"\nexit 1\n")
         os.chmod(path, 0o755)
 
+    def write_module(self, path, text):
+        with open(path, "w") as file:
+            file.write(text)
+
     def verify_without_choice(self, program, run, path):
         environment = {**os.environ, "PATH": path}
         environment.pop("STEELYARD_PYTHON", None)
@@ -107,6 +111,26 @@ class Python(Case):
         os.chmod(self.path("python"), 0o755)
         self.fail_with(1, "ONNX Runtime 9.9: run/export/model.onnx: Bad: input  got 3 fix it",
                        arguments=["verify", run, "--python", self.path("python")])
+
+    def test_a_file_that_onnx_runtime_cannot_load(self):
+        run = self.exported_run()
+        path = self.path(run, "export", "model.onnx")
+        if not os.path.exists(path):
+            shutil.copy(self.path(run, "last.safetensors"), path)
+        os.makedirs(self.path("modules"))
+        for module, text in (("numpy", ""), ("onnxruntime", "__version__ = '9.9'\nclass SessionOptions:\n"
+                                             "    def add_session_config_entry(self, key, value): pass\n"
+                                             "def InferenceSession(*_, **__): raise RuntimeError('[ONNXRuntimeError] : 7 :\\n no model')\n")):
+            self.write_module(self.path("modules", module + ".py"), text)
+        python = self.path("python")
+        with open(python, "w") as file:  # -I ignores PYTHONPATH: this one does not pass it on
+            file.write(f'#!/bin/sh\nshift\nPYTHONPATH={self.path("modules")} exec {sys.executable} "$@"\n')
+        os.chmod(python, 0o755)
+        data = os.path.join(self.data, "test.safetensors")
+        for arguments in (["verify", run], ["predict", run, data, "--with", "onnx"]):
+            failed = self.fail_with(2, "error: run/export/model.onnx: ONNX Runtime 9.9 cannot load it: [ONNXRuntimeError] : 7 : no model\n",
+                                    arguments=[*arguments, "--python", python])
+            self.assertNotIn("RuntimeError: ", failed.stderr)
 
     def test_a_python_that_is_none(self):
         run = self.exported_run()

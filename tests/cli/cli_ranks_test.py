@@ -399,7 +399,7 @@ class Examples(Ranks):
 class Shards(Case):
     def test_refusals(self):
         for body, message in (
-                (ADAMW.replace("epochs: 6", "epochs: 6, shards: 3"), "expected a power of two, got 3"),
+                (ADAMW.replace("epochs: 6", "epochs: 6, shards: 3"), "train.shards: expected a power of two, got 3"),
                 (ADAMW.replace("epochs: 6", "epochs: 6, shards: 16"), "at most the data.batch_size of 10, got 16"),
                 (ADAMW.replace("epochs: 6", "epochs: 6, shards: 2") + QUANTIZE + "  ranges: current\n",
                  "quantize.ranges: current needs one shard, train.shards is 2"),

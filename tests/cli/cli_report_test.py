@@ -193,6 +193,12 @@ class Report(WithRuns):
         self.assertEqual(row[1:3], ["–", "–"])
         self.assertEqual(row[3], self.row(page, "quantized in training, last.safetensors")[3])
         self.assertNotIn("Top-1 accuracy", page.words())
+        # Learned scales that stay as they were: what helps depends on the recipe.
+        for more, advice in (([], "a smaller train.optimizer.lr or more epochs may help"),
+                             (["--set", "quantize.algorithm.scale_lr=1"], "leaving out quantize.algorithm.scale_lr may help")):
+            learned = self.succeed("train", "plain.yaml", "--run-dir", f"learned{len(more)}", "--set", "train.loss=mse", "--set", "data.augment=[]",
+                                   "--set", "train.optimizer.lr=1e-30", "--set", "quantize.algorithm.method=lsq", *more)
+            self.assertRegex(learned, rf"\nwarning: ranges that look wrong: .*\({advice}: docs/reports.md\)\n")
 
     def test_a_label_without_test_samples(self):
         for split, count in (("train", 100), ("test", 9)):
@@ -333,6 +339,17 @@ class Report(WithRuns):
     def test_faults(self):
         self.fail_with(2, "nowhere: expected a run's folder, there is none", arguments=["report", "nowhere"])
         self.fail_with(2, "nowhere/page.html", arguments=["report", "float", "--out", "nowhere/page.html"])
+        with open(self.path("mine.html"), "w") as file:
+            file.write("<!DOCTYPE html>\n<title>mine</title>\n")
+        for name in ("mine.html", "float.yaml"):
+            before = self.read(name)
+            self.fail_with(2, name + ": is no page that `steelyard report` wrote, and is not replaced: give another --out, or remove it",
+                           arguments=["report", "float", "--out", name])
+            self.assertEqual(self.read(name), before)
+        with open(self.path("empty.html"), "w"):
+            pass
+        for _ in range(2):
+            self.succeed("report", "float", "--out", "empty.html")
         self.assertEqual(self.run_program("report", "float", "--batches", "0").returncode, 2)
         self.assertEqual(self.run_program("report").returncode, 2)
 

@@ -131,10 +131,11 @@ class Sensitivity(WithRuns):
     def test_bytes_are_those_of_the_export(self):
         smallest = 72 // 4 + 576 // 4 + 512 // 4 + 8 * 20
         for budget in (smallest, 700):
-            chosen = self.measured("float", "--budget-bytes", str(budget), "--out", "m.yaml",
+            recipe = "m{}.yaml".format(budget)
+            chosen = self.measured("float", "--budget-bytes", str(budget), "--out", recipe,
                                    "--set", "train.epochs=1", "--set", "name=m{}".format(budget))["chosen"]
             self.assertLessEqual(chosen["bytes"], budget)
-            self.succeed("train", "m.yaml", "--run-dir", "m{}".format(budget))
+            self.succeed("train", recipe, "--run-dir", "m{}".format(budget))
             graph = self.succeed("inspect", "--graph", "m{}".format(budget))
             self.assertIn("\n{} bytes of parameters\n".format(chosen["bytes"]), graph)
         self.assertEqual(set(chosen["bits"].values()) - {8, 4, 3, 2}, set())
@@ -250,6 +251,24 @@ class Sensitivity(WithRuns):
         self.assertIn("NaN: outputs are not finite then\n", table)
         self.fail_with(2, "the budget of 2 bits a weight is too small: the smallest measured widths need 5 bits a weight",
                        arguments=["sensitivity", "root", "--bits", "8,2", "--budget-bits", "2", "--out", "m.yaml"])
+
+    def test_only_its_own_recipe_is_replaced(self):
+        search = ["sensitivity", "float", "--bits", "8,4", "--samples", "10", "--budget-bits", "6", "--set", "train.epochs=1", "--out", "m.yaml"]
+        self.succeed(*search)
+        before = self.read("m.yaml")
+        self.succeed(*search)
+        self.assertEqual(self.read("m.yaml"), before)
+        words = "m.yaml: holds something else than this recipe, and is not replaced: give another --out, or remove it"
+        for text, measures in ((before + "# mine\n", True), (before[:-1], True), ("x,y\n1,2\n", False)):
+            with open(self.path("m.yaml"), "w") as file:
+                file.write(text)
+            refused = self.fail_with(2, words, arguments=search)
+            self.assertEqual("weights alone" in refused.stdout, measures)
+            self.assertEqual(self.read("m.yaml"), text)
+        with open(self.path("m.yaml"), "w"):
+            pass
+        self.succeed(*search)
+        self.assertEqual(self.read("m.yaml"), before)
 
     def test_faults(self):
         budget = ["sensitivity", "float", "--out", "m.yaml"]

@@ -444,12 +444,16 @@ class Divergence(Case):
         epoch = int(re.match("failed: epoch (\\d+)", result.stderr)[1])
         self.assertEqual(self.metrics("run")[-2]["epoch"], epoch)
         self.assertGreater(epoch, 1)
+        self.succeed("report", "run", "--out", "page.html")
+        self.assertRegex(self.read("page.html"), rf"<dd>collapsed, {epoch} of 24 epochs logged: epoch {epoch}: ")
         # It goes on from there, as a run that was warned.
         warn = ["--set", "train.on_collapse=warn"]
         out = self.train(recipe, "run", "--resume", *warn)
         whole = self.train(recipe, "whole", *warn)
         self.assertIn(f"warning: epoch {epoch}: ", whole)
         self.assertIn("collapse", [line for line in self.metrics("whole") if line["type"] == "epoch"][epoch - 1])
+        self.assertIn(f"\nwarning: epoch {epoch}: ", "\n" + self.succeed("report", "whole"))
+        self.assertIn(f"Epochs that lost what the run knew</strong><ul>\n<li>epoch {epoch}: ", self.read("whole", "report.html"))
         for file in ("last", "best"):
             self.assertEqual(self.sha("run", file + ".safetensors"), self.sha("whole", file + ".safetensors"), out)
 

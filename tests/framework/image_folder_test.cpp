@@ -264,6 +264,11 @@ TEST_F(ImageFolder, UnreadableImagesMayBeListed) {
   for (const std::int64_t bad : {3, 4, 5}) {
     EXPECT_THROW(samples->read(bad, nullptr, pixels.data()), InputError);
   }
+  // A link to the folder itself.
+  std::filesystem::create_directory_symlink(".", dog / "loop");
+  found = find_images(dog, UnreadableImages::kList);
+  EXPECT_EQ(found.paths.size(), 7U);
+  EXPECT_EQ(found.paths.back(), (dog / "loop").string());
 }
 
 TEST_F(ImageFolder, ListedInATable) {

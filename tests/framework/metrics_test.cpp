@@ -150,6 +150,13 @@ Loss half_square() {
   return loss;
 }
 
+TEST(Metrics, TheTopFiveOfFiveClassesSayNothing) {
+  const Metrics metrics{.loss = 1, .top1 = 50.0, .more = {{"top5", 90}, {"f1", 40}}};
+  EXPECT_EQ(metrics_text(without_certain_ones(metrics, 5)), ", top-1 50.00 %, F1 40.00 %");
+  EXPECT_EQ(metrics_text(without_certain_ones(metrics, 6)),
+            ", top-1 50.00 %, top-5 90.00 %, F1 40.00 %");
+}
+
 TEST(Metrics, OfAProgramsLossAreThoseOfItsTargetsAndItsOwn) {
   const Dataset dataset{Tensor::from<float>({2, 0, 0, 2, 2, 0}, {3, 2}),
                         Tensor::from<std::int64_t>({0, 1, 1}, {3}), 2};

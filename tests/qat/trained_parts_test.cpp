@@ -63,6 +63,13 @@ TEST(TrainedParts, Errors) {
             "train.only: 'ReLU' names only modules without parameters");
   EXPECT_THAT(message_of<InputError>([] { parts({"re:("}); }),
               ::testing::HasSubstr("train.only: 're:(': bad regular expression"));
+  // An override's place is its key already.
+  for (const std::string place : {"r.yaml:8:3: train.only", "--set train.only"}) {
+    const std::string given = place.substr(0, place.rfind(": "));
+    EXPECT_THAT(message_of<InputError>(
+                    [&] { TrainedParts(*float_model(), {"fc3"}, {given}, "train.only"); }),
+                ::testing::StartsWith(place + ": 'fc3' matches no module"));
+  }
 }
 
 // The last layer alone: one product is recorded, and nothing but its parameters gets gradients.

@@ -47,6 +47,10 @@ class ImageFinder {
     const fs::path real = fs::canonical(folder, error);
     if (error) throw InputError(shown(folder) + ": " + error.message());
     if (!above_.insert(real).second) {
+      if (unreadable_ == UnreadableImages::kList) {
+        found_.paths.push_back(folder.string());
+        return;
+      }
       throw InputError(shown(folder) + ": links lead back to " + shown(real) +
                        ", which is above it");
     }

@@ -22,6 +22,9 @@ class ImageFiles : public ImageSource {
   std::int64_t size() const override { return std::ssize(paths_); }
   Image image(std::int64_t index, std::int64_t channels, std::string* digest) const override;
   std::string name(std::int64_t index) const override;
+  std::string raw_name(std::int64_t index) const override {
+    return paths_.at(static_cast<std::size_t>(index));
+  }
   std::string content_digest(std::int64_t index) const override;
 
  private:
@@ -39,7 +42,8 @@ struct OtherFiles {
   std::optional<std::string> note(const std::filesystem::path& folder) const;
 };
 
-// What to do with the path of an image that cannot be read: a link to nothing, another format.
+// What to do with the path of an image that cannot be read: a link to nothing or back to a folder
+// above it, another format.
 enum class UnreadableImages {
   kRefuse,  // an InputError: data would be lost
   kList     // among the others: reading it says what is wrong
@@ -50,8 +54,8 @@ struct FoundImages {
   OtherFiles others = {};
 };
 
-// Every image in the folder and the folders in it, sorted by its path. Throws InputError for
-// folders that links make endless, where there is no image, and as `unreadable` says.
+// Every image in the folder and the folders in it, sorted by its path. Throws InputError where
+// there is no image, and as `unreadable` says.
 FoundImages find_images(const std::filesystem::path& folder, UnreadableImages unreadable);
 
 // The folder `request.path` holds, for the train and the test set each, a folder of one folder for

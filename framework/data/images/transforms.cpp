@@ -100,6 +100,7 @@ class ImageSamples : public SampleSource {
   bool draws() const override { return transforms_.size().has_value(); }
   bool decodes() const override { return true; }
   std::string name(std::int64_t sample) const override { return images_->name(sample); }
+  std::string raw_name(std::int64_t sample) const override { return images_->raw_name(sample); }
   std::optional<Image> stored_image(std::int64_t sample) const override {
     return images_->image(sample, shape_[2]);
   }

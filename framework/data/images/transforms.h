@@ -48,6 +48,7 @@ class ImageSource {
   virtual Image image(std::int64_t index, std::int64_t channels,
                       std::string* digest = nullptr) const = 0;
   virtual std::string name(std::int64_t index) const = 0;
+  virtual std::string raw_name(std::int64_t index) const { return name(index); }
   // As SampleSource's.
   virtual std::string content_digest(std::int64_t index) const = 0;
 };

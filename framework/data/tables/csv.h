@@ -43,6 +43,7 @@ class CsvReader {
   CsvRecord at(std::uint64_t begin, std::uint64_t end, std::int64_t line) const;
   // Throws InputError that names the file and the line.
   [[noreturn]] void fail(std::int64_t line, const std::string& what) const;
+  const std::filesystem::path& path() const { return file_.path(); }
   std::string name() const { return printable(file_.path().string(), kMaxPathBytes); }
 
  private:

@@ -58,6 +58,9 @@ class TableSamples : public SampleSource {
   std::string name(std::int64_t sample) const override {
     return reader_.name() + ":" + std::to_string(row_at(sample).line);
   }
+  std::string raw_name(std::int64_t sample) const override {
+    return reader_.path().string() + ":" + std::to_string(row_at(sample).line);
+  }
 
   void read(std::int64_t sample, Rng* /*random*/, void* to) const override {
     const Row& place = row_at(sample);

@@ -165,7 +165,31 @@ TEST(MetricsHistory, ReadsBackWhatRunsWrite) {
   EXPECT_EQ(diverged.diverged->step, 7);
   EXPECT_EQ(diverged.diverged->what, "step 8: loss is nan");
   EXPECT_EQ(diverged.unreadable_lines, 0);
+  EXPECT_FALSE(diverged.diverged->is_collapse());
   EXPECT_THROW(read_metrics(folder / "none"), InputError);
+}
+
+TEST(MetricsHistory, TellsCollapsesFromDivergences) {
+  const testing::TemporaryFolder folder;
+  testing::write_bytes(
+      folder / "m.jsonl",
+      R"({"type":"epoch","step":9,"epoch":1,"train_loss":0.4,"collapse":"epoch 1: <lost>"})"
+      "\n"
+      R"({"type":"epoch","step":18,"epoch":2,"train_loss":0.2})"
+      "\n"
+      R"json({"type":"diverged","step":18,"what":"epoch 2: lost (on_collapse: stop)"})json"
+      "\n");
+  RunReport report;
+  report.history = read_metrics(folder / "m.jsonl");
+  EXPECT_EQ(report.history->unreadable_lines, 0);
+  EXPECT_TRUE(report.history->diverged->is_collapse());
+  EXPECT_EQ(collapsed_epochs(report), std::vector<std::string>{"epoch 1: <lost>"});
+  const std::string page = report_page(report);
+  EXPECT_THAT(page, HasSubstr("Epochs that lost what the run knew"));
+  EXPECT_THAT(page, HasSubstr("<li>epoch 1: &lt;lost&gt;</li>"));
+  EXPECT_TRUE(is_report_page(page));
+  EXPECT_FALSE(is_report_page(page.substr(1)));
+  EXPECT_FALSE(is_report_page(page.substr(0, 1000)));
 }
 
 TEST(ReportPage, SaysWhatStepsWaitedForTheirBatches) {
