@@ -157,7 +157,7 @@ std::string missing_parts(const RunReport& report) {
   return html + "</ul></div>\n";
 }
 
-std::string warnings(const std::string& title, const std::vector<std::string>& texts) {
+std::string warning_box(const std::string& title, const std::vector<std::string>& texts) {
   if (texts.empty()) return "";
   std::string html = "<div class=\"missing\"><strong>" + html_escaped(title) + "</strong><ul>\n";
   for (const std::string& text : texts) html += "<li>" + html_escaped(text) + "</li>\n";
@@ -167,7 +167,7 @@ std::string warnings(const std::string& title, const std::vector<std::string>& t
 std::string doubtful_ranges(const RunReport& report) {
   std::vector<std::string> texts;
   for (const qat::DoubtfulRange& range : report.doubtful) texts.push_back(to_string(range));
-  return warnings("Ranges that look wrong", texts);
+  return warning_box("Ranges that look wrong", texts);
 }
 
 // Means over groups of so many steps that few enough points remain.
@@ -466,7 +466,7 @@ std::string report_page(const RunReport& report) {
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
       html_escaped(report.name) + "</title>\n</head>\n<body>\n";
   html += head(report) + missing_parts(report) +
-          warnings("Epochs that lost what the run knew", collapsed_epochs(report)) +
+          warning_box("Epochs that lost what the run knew", collapsed_epochs(report)) +
           doubtful_ranges(report) + accuracies(report) + class_section(report.classes) +
           curves(report) + step_time(report) + sizes(report) + layer_table(report) +
           histograms(report) + recipe_text(report);
