@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "steelyard/export/onnx_runtime.h"
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/error.h"
@@ -62,6 +63,8 @@ std::string fault_of(const F& f) {
     return "";
   } catch (const std::out_of_range& error) {
     return error.what();
+  } catch (const deploy::OnnxFileError&) {
+    throw;  // of the model, not of a sample
   } catch (const InputError& error) {
     return error.what();
   }

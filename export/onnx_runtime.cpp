@@ -18,7 +18,6 @@
 #include <thread>
 #include <vector>
 
-#include "steelyard/framework/error.h"
 #include "steelyard/framework/files.h"
 #include "steelyard/kernels/transpose/transpose.h"
 
@@ -287,7 +286,7 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
     constexpr std::size_t kMaxTextBytes = 600;
     const std::string text = exception_text(errors.message());
     if (text.starts_with(kCannotLoad)) {
-      throw InputError(
+      throw OnnxFileError(
           printable(model.string()) + ": ONNX Runtime " + runtime.version +
           " cannot load it: " + printable(text.substr(kCannotLoad.size()), kMaxTextBytes));
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "steelyard/export/graph.h"
+#include "steelyard/framework/error.h"
 #include "steelyard/framework/tensor.h"
 
 namespace steelyard::deploy {
@@ -42,10 +43,15 @@ struct OnnxPorts {
   std::vector<InputPort> inputs = {};
 };
 
+// ONNX Runtime cannot load a file.
+class OnnxFileError : public InputError {
+ public:
+  using InputError::InputError;
+};
+
 // The output in f32 for preprocessed inputs f32 [N, ...], images with channels last, a row for each
 // sample: of images the elements of [H, W, C]. The Python process ends with this one, however it
-// ends. Throws InputError for a file that ONNX Runtime cannot load, std::runtime_error with what
-// Python said when it fails otherwise.
+// ends. Throws OnnxFileError, and std::runtime_error with what Python said when it fails otherwise.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session = Session::kExact,
                 const OnnxPorts& ports = {});
