@@ -116,7 +116,9 @@ std::shared_ptr<Module> lstm(const OptionsReader& o, Rng& rng) {
   const LstmLayerOptions options{
       .inputs = o.integer("inputs"),
       .units = o.integer("units"),
-      .pass = {.reverse = o.flag("reverse"), .final_cell = o.flag("final_cell")}};
+      .pass = {.reverse = o.flag("reverse"), .final_cell = o.flag("final_cell")},
+      // Files of earlier versions do not say it.
+      .begins_at_zero = o.has("begins_at_zero") && o.flag("begins_at_zero")};
   require_weights({4, options.units, options.inputs});
   require_weights({4, options.units, options.units});
   return std::make_shared<LSTM>(options, rng);

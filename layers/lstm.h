@@ -13,6 +13,8 @@ struct LstmLayerOptions {
   // Whether the outputs of all steps are given, [N, L, units], or those of the last one computed,
   // [N, units].
   bool return_sequences = true;
+  // Whether the state before the first step is 0 whatever is loaded: a quantized form needs it.
+  bool begins_at_zero = true;
 };
 
 // "LSTM(8, 16, reverse)".

@@ -106,11 +106,16 @@ class Lstm {
     const Constant& w = *weights(t_, 1, "weight", {count, gates, features_});
     const Constant& r = *weights(t_, 2, "recurrent weight", {count, gates, units_});
     const auto at = [d](std::int64_t size) { return d * static_cast<std::size_t>(size); };
+    const Constant output = first_state(5, d), cell = first_state(6, d);
+    const auto is_zero = [](const Constant& state) {
+      return std::all_of(state.reals.begin(), state.reals.end(), [](float v) { return v == 0; });
+    };
     const std::string name = t_.add("LSTM", {x},
                                     {{"inputs", features_},
                                      {"units", units_},
                                      {"reverse", directions_[d].reverse},
-                                     {"final_cell", with_cell}});
+                                     {"final_cell", with_cell},
+                                     {"begins_at_zero", is_zero(output) && is_zero(cell)}});
     t_.set_weight(name, "weight", part_of(w, at(gates * features_), {gates, features_}));
     t_.set_weight(name, "recurrent_weight", part_of(r, at(gates * units_), {gates, units_}));
     Constant bias{.shape = {gates}, .floating = true};
@@ -123,8 +128,8 @@ class Lstm {
       }
     }
     t_.set_weight(name, "bias", bias);
-    t_.set_weight(name, "first_output", first_state(5, d));
-    t_.set_weight(name, "first_cell", first_state(6, d));
+    t_.set_weight(name, "first_output", output);
+    t_.set_weight(name, "first_cell", cell);
     return name;
   }
 

@@ -99,6 +99,28 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
 
+    def test_an_imported_lstm_is_quantized_where_it_begins_at_zero(self):
+        """Commands that load the run prepare its model before they load weights, and must decide the same."""
+        generator = random.Random(8)
+        weights = weights_by(generator)
+        self.write_data(generator, [6, 2], lambda label, at: label - 1 + generator.uniform(-1, 1))
+        for state, said in (("", r"\nnode_of_rnn +recurrent_weight +int8"), ("h0", r"its state before the first step is not 0")):
+            inputs = ["steps", "w", "r"] + (["", "", state] if state else [])
+            nodes = [node("Transpose", ["x"], "steps", perm=[1, 0, 2]), node("LSTM", inputs, "rnn", hidden_size=4),
+                     node("Squeeze", ["rnn", "one"], "all"), node("Transpose", ["all"], "samples", perm=[1, 0, 2]),
+                     node("Flatten", ["samples"], "flat"), node("MatMul", ["flat", "fc.weight"], "scores")]
+            tensors = [weights("w", 1, 16, 2), weights("r", 1, 16, 4), weights("h0", 1, 1, 4), tensor("one", [1], [1]),
+                       weights("fc.weight", 24, 3)]
+            with open(self.path("model.onnx"), "wb") as file:
+                file.write(model(nodes, tensors, [port("x", ["n", 6, 2])], [port("scores", ["n", 3])]))
+            recipe = self.recipe("model: {onnx: model.onnx}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n" +
+                                 QUANTIZE.replace("Conv2d", "LSTM") + "export: {formats: [safetensors, onnx]}\n")
+            run = "run" + state
+            trained = self.succeed("train", recipe, "--run-dir", run, "--set", "data.augment=[]", "--set", "data.normalize=none")
+            self.assertRegex(trained, said)
+            self.succeed("eval", run)
+            self.assertRegex(self.succeed("verify", run), r"\n0 of \d+ codes differ")
+
     def test_a_recipe_that_reads_two_inputs(self):
         generator = random.Random(6)
         for split, count in (("train", 60), ("test", 12)):

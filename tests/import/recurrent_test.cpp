@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "steelyard/framework/ops/arithmetic.h"
 #include "steelyard/framework/ops/concat.h"
 #include "steelyard/framework/ops/lstm.h"
@@ -109,6 +111,23 @@ TEST(Recurrent, TheLastStatesAreThoseOfEachDirection) {
                   all.data<float>()[(n * (kSteps + 1) + row) * 2 * kUnits + unit], 1e-6)
           << n << ", " << i;
     }
+  }
+}
+
+// A run that is continued prepares its model before it loads weights: the network says it.
+TEST(Recurrent, SaysWhetherItBeginsAtZero) {
+  for (const bool given : {false, true}) {
+    ModelMaker m(open_sequences());
+    std::vector<std::string> inputs{"x", m.weight("w", {1, 4 * kUnits, kFeatures}),
+                                    m.weight("r", {1, 4 * kUnits, kUnits})};
+    if (given) inputs.insert(inputs.end(), {"", "", m.weight("h", {1, 1, kUnits})});
+    const std::string y = m.node("LSTM", inputs, {{"layout", std::int64_t{1}}});
+    const Imported imported = translate(m.ending_in(y), {kSteps, kFeatures});
+    const auto& nodes = imported.graph.nodes;
+    const auto lstm = std::find_if(nodes.begin(), nodes.end(),
+                                   [](const NodeSpec& node) { return node.type == "LSTM"; });
+    ASSERT_NE(lstm, nodes.end());
+    EXPECT_EQ(lstm->options.at("begins_at_zero"), OptionValue(!given));
   }
 }
 

@@ -255,6 +255,10 @@ TEST(QuantizedLstmForm, WhatStaysInFloat) {
   }
   EXPECT_THAT(plan_of(begins), HasSubstr("its state before the first step is not 0"));
   Rng rng(1);
+  const auto loaded_later = make_module<LSTM>(
+      LstmLayerOptions{.inputs = kInputs, .units = kUnits, .begins_at_zero = false}, rng);
+  EXPECT_THAT(plan_of(loaded_later), HasSubstr("its state before the first step is not 0"))
+      << "whatever it is now";
   const auto with_cell = make_module<LSTM>(
       LstmLayerOptions{.inputs = kInputs, .units = kUnits, .pass = {.final_cell = true}}, rng);
   EXPECT_THAT(plan_of(with_cell), HasSubstr("its final cell is read"));
