@@ -38,7 +38,7 @@ Variable LSTM::forward(const Variable& x, ForwardContext&) {
   return steps_of(lstm(x, parameters, options_.pass), options_);
 }
 
-bool LSTM::begins_at_zero() const {
+bool LSTM::first_state_is_zero() const {
   const auto is_zero = [](const Tensor& state) {
     const Tensor host = state.to(Device{});
     const auto values = host.span<float>();

@@ -36,8 +36,8 @@ class LSTM : public Module {
   std::string description() const override;
   const LstmLayerOptions& options() const { return options_; }
   const Variable& recurrent_weight() const { return parameters_.recurrent; }
-  // Whether the state before the first step is 0.
-  bool begins_at_zero() const;
+  // Whether the state before the first step is 0 now.
+  bool first_state_is_zero() const;
 
  private:
   LstmLayerOptions options_;

@@ -124,7 +124,7 @@ QuantizedForm lstm_form() {
   form.refusal = [](const Module& module, const QuantizerConfig& output) -> std::string {
     const auto& layer = dynamic_cast<const LSTM&>(module);
     // A model whose weights are loaded later must get the same form: the option says what they are.
-    if (!layer.options().begins_at_zero || !layer.begins_at_zero())
+    if (!layer.options().begins_at_zero || !layer.first_state_is_zero())
       return "its state before the first step is not 0";
     if (layer.options().pass.final_cell) return "its final cell is read";
     if (output.scheme.dynamic) return "dynamic activations are for Linear and convolutions";
