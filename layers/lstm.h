@@ -13,7 +13,8 @@ struct LstmLayerOptions {
   // Whether the outputs of all steps are given, [N, L, units], or those of the last one computed,
   // [N, units].
   bool return_sequences = true;
-  // Whether the state before the first step is 0 whatever is loaded: a quantized form needs it.
+  // Whether the state before the first step is 0 whatever is loaded: who replaces the layer can
+  // then leave the state out.
   bool begins_at_zero = true;
 };
 
