@@ -1,46 +1,47 @@
 // What most programs need: tensors and gradients, layers, training, ONNX files, quantization,
 // integer models, runs by recipe. Some parts are left out, such as datasets read without a recipe
-// (framework/data/idx.h), equalization (qat/equalize.h) and plugins (recipes/runs/plugin.h). Each
-// part can be included by itself.
+// (framework/data/idx.h), equalization (qat/ptq/equalize.h) and plugins (recipes/runs/plugin.h).
+// Each part can be included by itself.
 #pragma once
 
 // The engine.
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/autograd/print.h"
 #include "steelyard/framework/data/data_loader.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/lr_schedule.h"
-#include "steelyard/framework/ops/activations.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/concat.h"
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/framework/ops/ctc_loss.h"
-#include "steelyard/framework/ops/extremes.h"
-#include "steelyard/framework/ops/gather.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/matmul.h"
-#include "steelyard/framework/ops/permute.h"
-#include "steelyard/framework/ops/pool.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/slice.h"
-#include "steelyard/framework/ops/softmax.h"
-#include "steelyard/framework/ops/unary.h"
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/framework/print.h"
-#include "steelyard/framework/safetensors.h"
-#include "steelyard/framework/trainer.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/files/safetensors.h"
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/losses/ctc_loss.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/gather.h"
+#include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/ops/products/matmul.h"
+#include "steelyard/framework/ops/reductions/extremes.h"
+#include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/ops/reductions/softmax.h"
+#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/framework/train/lr_schedule.h"
+#include "steelyard/framework/train/optimizer.h"
+#include "steelyard/framework/train/trainer.h"
+#include "steelyard/layers/containers/builders.h"
 
 // Networks from ONNX files.
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 
 // Quantization.
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/faults.h"
-#include "steelyard/qat/latent_units.h"
-#include "steelyard/qat/learned_scale.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/qat/model/faults.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/prepare/latent_units.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/ptq/calibrate.h"
+#include "steelyard/qat/quantizers/learned_scale.h"
 
 // The integer model.
 #include "steelyard/export/formats.h"

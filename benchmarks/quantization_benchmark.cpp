@@ -31,7 +31,7 @@
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/histogram/formulas.h"
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/weight_codes/weight_codes.h"

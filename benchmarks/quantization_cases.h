@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 
 namespace steelyard::kernels {
 

@@ -9,9 +9,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "steelyard/framework/on_device.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 

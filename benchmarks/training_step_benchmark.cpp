@@ -16,15 +16,16 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/caching_allocator.h"
-#include "steelyard/framework/captured_work.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/tensor/caching_allocator.h"
+#include "steelyard/framework/tensor/captured_work.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/framework/train/optimizer.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
 

@@ -5,8 +5,8 @@
 
 #include "cli/progress.h"
 #include "steelyard/framework/comm/launch.h"
-#include "steelyard/framework/divergence.h"
-#include "steelyard/framework/replicas.h"
+#include "steelyard/framework/train/divergence.h"
+#include "steelyard/framework/train/replicas.h"
 
 namespace steelyard::cli {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/qat/words.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"

@@ -20,7 +20,7 @@
 #include "cli/as_ranks.h"
 #include "cli/usage.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/plugin.h"

@@ -10,8 +10,8 @@
 #include "steelyard/export/onnx_runtime.h"
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/parallel.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
 
 namespace steelyard::cli {
 namespace {

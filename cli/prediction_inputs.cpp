@@ -8,9 +8,9 @@
 #include "steelyard/framework/data/images/image_folder.h"
 #include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "steelyard/framework/metrics.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/train/metrics.h"
 
 namespace steelyard::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/words.h"
 
 namespace steelyard::cli {
 

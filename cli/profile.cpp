@@ -8,7 +8,7 @@
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/runs/run.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/train/trainer.h"
 
 namespace steelyard::cli {
 

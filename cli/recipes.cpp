@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cli/verbs.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/recipe.h"
 

@@ -6,8 +6,8 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/runs/run_folder.h"
 

@@ -6,12 +6,12 @@
 #include <cstdio>
 
 #include "cli/progress.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/kernels/backend.h"
-#include "steelyard/qat/input_codes.h"
-#include "steelyard/qat/range_check.h"
+#include "steelyard/qat/model/input_codes.h"
+#include "steelyard/qat/model/range_check.h"
 
 namespace steelyard::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "cli/hangup.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/cpus.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/cpus.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/language/scalar.h"
 

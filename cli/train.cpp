@@ -17,9 +17,9 @@
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
-#include "steelyard/framework/replicas.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/train/replicas.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard::cli {

@@ -17,8 +17,8 @@
 #include "steelyard/export/output_map.h"
 #include "steelyard/export/saturation.h"
 #include "steelyard/export/verify.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/train/evaluate.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 

@@ -8,7 +8,7 @@
 #include "steelyard/export/interpreter.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/idx.h"
-#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/train/evaluate.h"
 
 int main(int argc, char** argv) try {
   using namespace steelyard;

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "made_up_images.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/layers/init.h"
 #include "steelyard/observers/moving_average.h"
-#include "steelyard/qat/quantized_layer.h"
+#include "steelyard/qat/forms/quantized_layer.h"
 #include "steelyard/recipes/runs/plugin.h"
 
 using namespace steelyard;

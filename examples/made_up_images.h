@@ -3,7 +3,7 @@
 #pragma once
 
 #include "steelyard/framework/data/dataset.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/rng.h"
 
 inline steelyard::Dataset made_up_images(std::int64_t count, std::uint64_t seed) {
   using namespace steelyard;

@@ -10,8 +10,8 @@
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/output_map.h"
 #include "steelyard/export/preprocessing_json.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -5,7 +5,7 @@
 #include "steelyard/export/c_header.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/ops/real_sum.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/preprocessing_json.h"
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
 #include "steelyard/layers/activation_words.h"
 

@@ -5,7 +5,7 @@
 
 #include "steelyard/export/graph.h"
 #include "steelyard/export/op_info.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/layers/activation_words.h"
 
 namespace steelyard::deploy {

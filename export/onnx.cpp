@@ -10,9 +10,9 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/preprocessing_json.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "steelyard/export/graph.h"
-#include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/quantizers/qconfig.h"
 
 namespace steelyard::deploy {
 

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard::deploy {
 

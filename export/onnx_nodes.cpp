@@ -4,7 +4,7 @@
 
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/ops/support.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::deploy {
 namespace {

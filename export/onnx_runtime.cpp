@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
 #include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard::deploy {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "steelyard/export/graph.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard::deploy {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "steelyard/export/graph.h"
-#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/autograd/autograd.h"
 
 namespace steelyard::deploy {
 

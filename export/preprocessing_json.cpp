@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::deploy {
 namespace {

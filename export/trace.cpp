@@ -9,12 +9,12 @@
 #include <unordered_map>
 
 #include "steelyard/export/op_info.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/tape_trace.h"
+#include "steelyard/framework/autograd/tape_trace.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
-#include "steelyard/qat/faults.h"
-#include "steelyard/qat/integer_product.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/forms/integer_product.h"
+#include "steelyard/qat/model/faults.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -217,7 +217,8 @@ class GraphBuilder {
     }
   }
 
-  // Training cuts a bias that int32 cannot hold with the products (qat/weight_quantizer.h).
+  // Training cuts a bias that int32 cannot hold with the products
+  // (qat/quantizers/weight_quantizer.h).
   static void require_whole_bias(const TracedOperation& operation, const Weights& weights) {
     if (!weights.one_scale_per_channel() || !weights.bias.defined()) return;
     const float input_scale = qat::quantized(operation.inputs[0])->host_scale();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "steelyard/export/graph.h"
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 namespace steelyard::deploy {
 

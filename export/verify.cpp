@@ -12,11 +12,11 @@
 
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/trace.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/train/evaluate.h"
 #include "steelyard/kernels/softmax/softmax.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

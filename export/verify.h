@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "steelyard/export/interpreter.h"
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 namespace steelyard::deploy {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 #include "steelyard/import/graph_spec.h"
 
 namespace steelyard::imports {

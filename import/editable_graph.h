@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/import/onnx_model.h"
+#include "steelyard/import/onnx/onnx_model.h"
 
 namespace steelyard::imports {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/inputs.h"
 #include "steelyard/import/unsupported.h"
 

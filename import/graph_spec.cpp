@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/json_integer.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/framework/shapes_only.h"
+#include "steelyard/framework/autograd/shapes_only.h"
+#include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/module_types.h"
-#include "steelyard/layers/graph.h"
+#include "steelyard/layers/containers/graph.h"
 
 namespace steelyard::imports {
 namespace {

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 namespace steelyard::imports {
 

@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::imports {
 namespace {

@@ -1,7 +1,7 @@
 // The orders of dimensions in which modules give values.
 #include <algorithm>
 
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {

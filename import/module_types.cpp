@@ -3,23 +3,23 @@
 #include <array>
 #include <stdexcept>
 
-#include "steelyard/framework/ops/unary.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv1d.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/conv_transpose2d.h"
 #include "steelyard/layers/elementwise.h"
-#include "steelyard/layers/embedding.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/input_part.h"
-#include "steelyard/layers/instance_norm.h"
-#include "steelyard/layers/layer_norm.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/lstm.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/norms/instance_norm.h"
+#include "steelyard/layers/norms/layer_norm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/reorder.h"
+#include "steelyard/layers/weighted/conv1d.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/layers/weighted/embedding.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/layers/weighted/lstm.h"
 #include "steelyard/layers/where.h"
 
 namespace steelyard::imports {

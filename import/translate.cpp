@@ -4,7 +4,7 @@
 #include <cctype>
 #include <cmath>
 
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/affine_maps.h"
 #include "steelyard/import/free_sizes.h"
 #include "steelyard/import/inputs.h"

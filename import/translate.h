@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset_names.h"
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 #include "steelyard/import/graph_spec.h"
-#include "steelyard/import/onnx_model.h"
+#include "steelyard/import/onnx/onnx_model.h"
 #include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {

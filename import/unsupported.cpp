@@ -1,6 +1,6 @@
 #include "steelyard/import/unsupported.h"
 
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::imports {
 namespace {

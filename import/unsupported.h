@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::imports {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "steelyard/import/onnx_model.h"
+#include "steelyard/import/onnx/onnx_model.h"
 
 namespace steelyard::imports {
 

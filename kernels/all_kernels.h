@@ -14,7 +14,7 @@
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
 #include "steelyard/kernels/percentile/percentile.h"
 #include "steelyard/kernels/pool/pool.h"
-#include "steelyard/kernels/quant_kernels.h"
+#include "steelyard/kernels/quant_plan/quant_kernels.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/kernels/reduce/reduce.h"
 #include "steelyard/kernels/requantize/requantize.h"

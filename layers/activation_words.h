@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/words.h"
 #include "steelyard/kernels/affine.h"
 
 namespace steelyard::kernels {

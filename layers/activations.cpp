@@ -1,8 +1,8 @@
 #include "steelyard/layers/activations.h"
 
-#include "steelyard/framework/ops/activations.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/layers/identity.h"
 
 namespace steelyard {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 #include "steelyard/kernels/affine.h"
 
 namespace steelyard {

@@ -2,11 +2,11 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/extremes.h"
-#include "steelyard/framework/ops/matmul.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/products/matmul.h"
+#include "steelyard/framework/ops/reductions/extremes.h"
+#include "steelyard/framework/tensor/words.h"
 
 namespace steelyard {
 namespace {

@@ -2,13 +2,14 @@
 // constant. Shapes broadcast.
 #pragma once
 
-#include "steelyard/layers/graph.h"
+#include "steelyard/layers/containers/graph.h"
 
 namespace steelyard {
 
 enum class Arithmetic { kAdd, kSubtract, kMultiply, kDivide, kDivideNoNan, kMaximum, kMinimum };
 
-// Arithmetic of two values. (Add, in layers/graph.h, is the sum of two values of one shape.)
+// Arithmetic of two values. (Add, in layers/containers/graph.h, is the sum of two values of one
+// shape.)
 class PairArithmetic : public JoinModule {
  public:
   explicit PairArithmetic(Arithmetic operation) : operation_(operation) {}

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/layers/graph.h"
+#include "steelyard/layers/containers/graph.h"
 
 namespace steelyard {
 

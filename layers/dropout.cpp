@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/op_support.h"
 
 namespace steelyard {

@@ -1,7 +1,7 @@
 // Random omission of activations in training.
 #pragma once
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 namespace steelyard {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "steelyard/framework/ops/unary.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
 
 namespace steelyard {
 

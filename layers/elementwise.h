@@ -1,7 +1,7 @@
 // Functions of each element as layers.
 #pragma once
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 #include "steelyard/kernels/unary/unary.h"
 
 namespace steelyard {

@@ -1,6 +1,6 @@
 #include "steelyard/layers/flatten.h"
 
-#include "steelyard/framework/ops/flatten.h"
+#include "steelyard/framework/ops/moves/flatten.h"
 
 namespace steelyard {
 

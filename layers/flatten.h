@@ -1,7 +1,7 @@
 // The layer that turns images into rows of features.
 #pragma once
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 namespace steelyard {
 

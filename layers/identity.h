@@ -1,7 +1,7 @@
 // The identity layer.
 #pragma once
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 namespace steelyard {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "steelyard/framework/rng.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/rng.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
 

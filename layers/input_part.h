@@ -1,8 +1,8 @@
 // One of several inputs of a network.
 #pragma once
 
-#include "steelyard/framework/module.h"
-#include "steelyard/framework/ops/input_part.h"
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/ops/moves/input_part.h"
 
 namespace steelyard {
 

@@ -1,6 +1,6 @@
 #include "steelyard/layers/pooling.h"
 
-#include "steelyard/layers/one_row.h"
+#include "steelyard/layers/weighted/one_row.h"
 
 namespace steelyard {
 namespace {

@@ -1,8 +1,8 @@
 // Pooling layers over images [N, H, W, C] and sequences [N, L, C].
 #pragma once
 
-#include "steelyard/framework/module.h"
-#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/ops/reductions/pool.h"
 
 namespace steelyard {
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/concat.h"
-#include "steelyard/framework/ops/expand.h"
-#include "steelyard/framework/ops/extremes.h"
-#include "steelyard/framework/ops/permute.h"
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/expand.h"
+#include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/ops/reductions/extremes.h"
+#include "steelyard/framework/tensor/words.h"
 
 namespace steelyard {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "steelyard/framework/ops/resize.h"
-#include "steelyard/framework/ops/slice.h"
-#include "steelyard/layers/graph.h"
+#include "steelyard/framework/ops/moves/resize.h"
+#include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/layers/containers/graph.h"
 
 namespace steelyard {
 
@@ -104,8 +104,8 @@ class Reduce : public Module {
   bool keep_;
 };
 
-// The inputs one after another along a dimension, counted from 0. (Cat, in layers/graph.h, joins
-// the last one.)
+// The inputs one after another along a dimension, counted from 0. (Cat, in
+// layers/containers/graph.h, joins the last one.)
 class CatAxis : public JoinModule {
  public:
   explicit CatAxis(std::int64_t axis) : axis_(axis) {}

@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "steelyard/framework/ops/choose.h"
-#include "steelyard/layers/graph.h"
+#include "steelyard/framework/ops/moves/choose.h"
+#include "steelyard/layers/containers/graph.h"
 
 namespace steelyard {
 

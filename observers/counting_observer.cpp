@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 
 namespace steelyard::observers {
 

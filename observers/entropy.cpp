@@ -1,6 +1,6 @@
 #include "steelyard/observers/entropy.h"
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/histogram_ranges/histogram_ranges.h"
 
 namespace steelyard::observers {

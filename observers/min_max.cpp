@@ -1,6 +1,6 @@
 #include "steelyard/observers/min_max.h"
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {

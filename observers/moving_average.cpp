@@ -2,7 +2,7 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 
 namespace steelyard::observers {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/kernels/reduce/reduce.h"

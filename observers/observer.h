@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/module.h"
-#include "steelyard/framework/step_statistics.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/tensor.h"
+#include "steelyard/framework/train/step_statistics.h"
 #include "steelyard/kernels/layout.h"
 #include "steelyard/observers/qparam_tensors.h"
 #include "steelyard/observers/qscheme.h"

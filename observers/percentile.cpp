@@ -3,7 +3,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/percentile/percentile.h"
 
 namespace steelyard::observers {

@@ -1,7 +1,7 @@
 // Scales and zero points as tensors on a device.
 #pragma once
 
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard::observers {
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "steelyard/framework/dtype.h"
+#include "steelyard/framework/tensor/dtype.h"
 #include "steelyard/kernels/granularity.h"
 #include "steelyard/kernels/qparams.h"
 

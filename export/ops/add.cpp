@@ -1,9 +1,9 @@
 // The sum of two values, or of one and a constant.
 #include "steelyard/export/ops/arithmetic.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/framework/describes.h"
+#include "steelyard/framework/tensor/describes.h"
 #include "steelyard/kernels/requantize/requantize.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

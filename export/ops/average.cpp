@@ -8,10 +8,10 @@
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/windows.h"
-#include "steelyard/framework/describes.h"
+#include "steelyard/framework/tensor/describes.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -5,8 +5,8 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/framework/describes.h"
-#include "steelyard/qat/integer_product.h"
+#include "steelyard/framework/tensor/describes.h"
+#include "steelyard/qat/forms/integer_product.h"
 
 namespace steelyard::deploy {
 namespace {

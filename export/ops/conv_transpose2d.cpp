@@ -1,5 +1,5 @@
 // A transposed convolution: an image and a weight [O, C/groups, KH, KW].
-#include "steelyard/framework/ops/conv_transpose2d.h"
+#include "steelyard/framework/ops/products/conv_transpose2d.h"
 
 #include <fmt/core.h>
 
@@ -9,9 +9,9 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/framework/describes.h"
-#include "steelyard/qat/conv_transpose2d_product.h"
-#include "steelyard/qat/integer_product.h"
+#include "steelyard/framework/tensor/describes.h"
+#include "steelyard/qat/forms/integer_product.h"
+#include "steelyard/qat/layers/conv_transpose2d_product.h"
 
 namespace steelyard::deploy {
 namespace {

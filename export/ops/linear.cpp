@@ -2,7 +2,7 @@
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/qat/integer_product.h"
+#include "steelyard/qat/forms/integer_product.h"
 
 namespace steelyard::deploy {
 namespace {

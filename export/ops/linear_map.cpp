@@ -5,9 +5,9 @@
 
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
-#include "steelyard/qat/integer_product.h"
-#include "steelyard/qat/quantized_value.h"
-#include "steelyard/qat/wide_codes.h"
+#include "steelyard/qat/forms/integer_product.h"
+#include "steelyard/qat/forms/wide_codes.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

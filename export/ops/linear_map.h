@@ -7,7 +7,7 @@
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/windows.h"
-#include "steelyard/qat/product.h"
+#include "steelyard/qat/forms/product.h"
 
 namespace steelyard::deploy {
 

@@ -6,9 +6,9 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/windows.h"
-#include "steelyard/framework/describes.h"
+#include "steelyard/framework/tensor/describes.h"
 #include "steelyard/kernels/pool/pool.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -7,8 +7,8 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/framework/describes.h"
-#include "steelyard/framework/ops/slice.h"
+#include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/tensor/describes.h"
 
 namespace steelyard::deploy {
 namespace {

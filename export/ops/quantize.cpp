@@ -2,7 +2,7 @@
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -5,7 +5,7 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
-#include "steelyard/framework/describes.h"
+#include "steelyard/framework/tensor/describes.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -3,7 +3,7 @@
 #include <bit>
 #include <stdexcept>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::comm {
 

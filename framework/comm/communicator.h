@@ -24,7 +24,7 @@
 #include "steelyard/framework/comm/collectives.h"
 #include "steelyard/framework/comm/gpu_sums.h"
 #include "steelyard/framework/comm/transport.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard::comm {
 

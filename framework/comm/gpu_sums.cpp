@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "steelyard/framework/comm/collectives.h"
-#include "steelyard/framework/device.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/device.h"
+#include "steelyard/framework/tensor/tensor.h"
 #include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard::comm {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <thread>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::comm {
 namespace {

@@ -1,6 +1,6 @@
 // framework/comm/mpi.h in a build without MPI.
 #include "steelyard/framework/comm/mpi.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::comm {
 

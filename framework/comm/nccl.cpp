@@ -8,7 +8,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "steelyard/framework/storage.h"
+#include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard::comm {

@@ -1,6 +1,6 @@
 // framework/comm/nccl.h in a build without NCCL.
 #include "steelyard/framework/comm/nccl.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::comm {
 

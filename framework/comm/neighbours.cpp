@@ -25,7 +25,7 @@
 
 #include "steelyard/framework/comm/greetings.h"
 #include "steelyard/framework/comm/sockets.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include "steelyard/framework/comm/mpi.h"
 #include "steelyard/framework/comm/neighbours.h"
 #include "steelyard/framework/comm/signals.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::comm {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 
 namespace steelyard::comm {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard::comm {
 

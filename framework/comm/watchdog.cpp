@@ -20,7 +20,7 @@
 
 #include "steelyard/framework/comm/prompt_thread.h"
 #include "steelyard/framework/comm/signals.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::comm {
 namespace {

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include "steelyard/framework/data/dataset.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
 

@@ -13,8 +13,8 @@
 #include "steelyard/framework/data/mixing.h"
 #include "steelyard/framework/data/normalizers.h"
 #include "steelyard/framework/data/streams.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/rng.h"
 #include "steelyard/kernels/backend.h"
 
 namespace steelyard {

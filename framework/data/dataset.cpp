@@ -12,10 +12,10 @@
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/data/targets.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/memory_error.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/tensor/rng.h"
 #include "steelyard/kernels/backend.h"
 
 namespace steelyard {

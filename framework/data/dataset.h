@@ -11,7 +11,7 @@
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/data/sample_source.h"
 #include "steelyard/framework/data/target_kind.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/parallel.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/sha256.h"
 
 namespace steelyard {
 namespace {

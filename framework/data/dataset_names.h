@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
 

@@ -12,10 +12,10 @@
 #include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/data/shards/shard_dataset.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/memory_error.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/suggest.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/tensor/suggest.h"
 
 namespace steelyard {
 namespace {

@@ -4,8 +4,8 @@
 #include <exception>
 #include <utility>
 
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/storage.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "steelyard/framework/data/data_loader.h"
-#include "steelyard/framework/device.h"
+#include "steelyard/framework/tensor/device.h"
 #include "steelyard/kernels/cuda_queue.h"
 
 namespace steelyard {

@@ -7,12 +7,12 @@
 
 #include "steelyard/framework/data/arrays/stored_array.h"
 #include "steelyard/framework/data/class_names.h"
-#include "steelyard/framework/data/gzip_file.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/folders.h"
-#include "steelyard/framework/memory_error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/files/gzip_file.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {

@@ -10,11 +10,11 @@
 #include "steelyard/framework/data/arrays/stored_array.h"
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/named_inputs.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/files/safetensors.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {

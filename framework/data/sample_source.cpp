@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/sha256.h"
 
 namespace steelyard {
 

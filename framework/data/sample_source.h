@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "steelyard/framework/data/images/image.h"
-#include "steelyard/framework/rng.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/rng.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
 

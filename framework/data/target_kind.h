@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "steelyard/framework/tensor.h"
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/tensor.h"
+#include "steelyard/framework/tensor/words.h"
 
 namespace steelyard {
 

@@ -4,8 +4,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "steelyard/framework/autograd.h"
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/on_device.h"
 
 namespace steelyard::ops {
 

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/import/element_types.h"
 #include "steelyard/import/folds/folds.h"
+#include "steelyard/import/onnx/element_types.h"
 
 namespace steelyard::imports {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "steelyard/import/constants.h"
-#include "steelyard/import/onnx_model.h"
+#include "steelyard/import/onnx/onnx_model.h"
 #include "steelyard/import/unsupported.h"
 
 namespace steelyard::imports {

@@ -1,7 +1,7 @@
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/onnx/onnx_file.h"
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::imports {
 

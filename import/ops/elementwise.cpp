@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/import/element_types.h"
+#include "steelyard/import/onnx/element_types.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {

@@ -1,11 +1,11 @@
-// Sums of terms in the order of kernels/quant_sums.h.
+// Sums of terms in the order of kernels/quant_plan/quant_sums.h.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 
 #include "steelyard/kernels/cpu/stream.h"
-#include "steelyard/kernels/quant_sums.h"
+#include "steelyard/kernels/quant_plan/quant_sums.h"
 
 namespace steelyard::kernels {
 

@@ -5,7 +5,7 @@
 
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/histogram/histogram.h"
-#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/quant_plan/range_choice.h"
 
 namespace steelyard::kernels {
 

@@ -8,7 +8,7 @@
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/set_walker.h"
-#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/quant_plan/quant_layout.h"
 
 namespace steelyard::kernels {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "steelyard/kernels/cpu/blocks.h"
-#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/quant_plan/quant_layout.h"
 
 namespace steelyard::kernels {
 

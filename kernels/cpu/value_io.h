@@ -6,7 +6,7 @@
 
 #include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/vectorize.h"
-#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/quant_plan/quant_layout.h"
 #include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels {

@@ -3,7 +3,7 @@
 
 #include "steelyard/kernels/cuda/grid.h"
 #include "steelyard/kernels/prefix_sums.h"
-#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/quant_plan/range_choice.h"
 
 namespace steelyard::kernels::cuda {
 

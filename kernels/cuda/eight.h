@@ -7,7 +7,7 @@
 #include "steelyard/kernels/code_type.h"
 #include "steelyard/kernels/cuda/grid.h"
 #include "steelyard/kernels/multiples.h"
-#include "steelyard/kernels/quant_layout.h"
+#include "steelyard/kernels/quant_plan/quant_layout.h"
 #include "steelyard/kernels/value_type.h"
 
 namespace steelyard::kernels::cuda {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "steelyard/kernels/cuda/eight.h"
-#include "steelyard/kernels/quant_problem.h"
+#include "steelyard/kernels/quant_plan/quant_problem.h"
 
 namespace steelyard::kernels::cuda {
 

@@ -1,5 +1,5 @@
 // What a training step quantizes with: dense arrays with a scale per channel, by the kernels that
-// QuantPlan (kernels/quant_plan.h) runs too.
+// QuantPlan (kernels/quant_plan/quant_plan.h) runs too.
 //
 // All arithmetic is kernels/affine.h. scale and zero_point hold one value per channel of the layout
 // (validity is checked where they are set, not here); a null zero_point means 0. T is float or

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
-#include "steelyard/kernels/quant_kernels.h"
+#include "steelyard/kernels/quant_plan/quant_kernels.h"
 
 namespace steelyard::kernels {
 

@@ -22,7 +22,7 @@
 
 #include "steelyard/kernels/exponential.h"
 #include "steelyard/kernels/histogram/histogram.h"
-#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/quant_plan/range_choice.h"
 
 namespace steelyard::kernels {
 

@@ -7,7 +7,7 @@
 
 #include "steelyard/kernels/histogram/histogram.h"
 #include "steelyard/kernels/qparams.h"
-#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/quant_plan/range_choice.h"
 
 namespace steelyard::kernels {
 

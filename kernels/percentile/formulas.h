@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "steelyard/kernels/histogram/histogram.h"
-#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/quant_plan/range_choice.h"
 
 namespace steelyard::kernels {
 

@@ -6,7 +6,7 @@
 #include "steelyard/kernels/cpu/chunk_sums.h"
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/cpu/vectorize.h"
-#include "steelyard/kernels/range_choice.h"
+#include "steelyard/kernels/quant_plan/range_choice.h"
 #include "steelyard/kernels/shrunken_range/formulas.h"
 
 namespace steelyard::kernels {

@@ -1,7 +1,7 @@
 #include "steelyard/kernels/shrunken_range/shrunken_range.h"
 
 #include "steelyard/kernels/cuda/run.h"
-#include "steelyard/kernels/quant_sums.h"
+#include "steelyard/kernels/quant_plan/quant_sums.h"
 #include "steelyard/kernels/shrunken_range/formulas.h"
 
 namespace steelyard::kernels {

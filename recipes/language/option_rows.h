@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/words.h"
 #include "steelyard/recipes/language/option_table.h"
 #include "steelyard/recipes/language/scalar.h"
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <charconv>
 
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/suggest.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/tensor/suggest.h"
 
 namespace steelyard {
 namespace {

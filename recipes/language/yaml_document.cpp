@@ -9,8 +9,8 @@
 #include <sstream>
 #include <unordered_set>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 

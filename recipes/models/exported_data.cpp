@@ -6,11 +6,11 @@
 #include <set>
 
 #include "steelyard/export/preprocessing_json.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
 namespace {

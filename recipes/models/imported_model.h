@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 #include "steelyard/import/graph_spec.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/models/model_registry.h"

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "steelyard/recipes/models/model_registry.h"
 
 namespace steelyard {

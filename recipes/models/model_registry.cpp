@@ -4,10 +4,10 @@
 #include <map>
 #include <stdexcept>
 
+#include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/data/dataset.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/shapes_only.h"
-#include "steelyard/layers/sequential.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {

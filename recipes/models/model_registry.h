@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/data/dataset_names.h"
-#include "steelyard/framework/module.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/rng.h"
 #include "steelyard/recipes/language/option_rows.h"
 
 namespace steelyard {

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <string>
 
-#include "steelyard/framework/machine_memory.h"
+#include "steelyard/framework/tensor/machine_memory.h"
 #include "steelyard/layers/activation_words.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/init.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/models/model_parts.h"
 

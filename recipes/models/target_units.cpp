@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 
 namespace steelyard {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/data/dataset.h"
-#include "steelyard/framework/module.h"
 
 namespace steelyard {
 

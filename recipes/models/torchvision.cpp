@@ -6,12 +6,12 @@
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/containers/graph.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
-#include "steelyard/layers/graph.h"
 #include "steelyard/layers/init.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
 #include "steelyard/recipes/models/model_parts.h"
 #include "steelyard/recipes/models/models.h"
 

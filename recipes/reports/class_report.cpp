@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "steelyard/framework/data/images/resize.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/reports/html.h"
 
 namespace steelyard {

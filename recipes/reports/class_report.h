@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/train/evaluate.h"
 
 namespace steelyard {
 

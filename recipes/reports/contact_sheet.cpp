@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/images/resize.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

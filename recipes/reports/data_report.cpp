@@ -9,9 +9,9 @@
 
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/targets.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/qat/measure.h"
-#include "steelyard/qat/range_check.h"
+#include "steelyard/qat/model/measure.h"
+#include "steelyard/qat/model/range_check.h"
 #include "steelyard/recipes/reports/class_report.h"
 #include "steelyard/recipes/runs/metrics_history.h"
 #include "steelyard/recipes/runs/run_folder.h"

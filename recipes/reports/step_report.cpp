@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/json_integer.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/reports/svg_chart.h"
 
 namespace steelyard {

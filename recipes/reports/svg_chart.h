@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/qat/measure.h"
+#include "steelyard/qat/model/measure.h"
 
 namespace steelyard {
 

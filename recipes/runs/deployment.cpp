@@ -11,11 +11,12 @@
 
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/export/trace.h"
-#include "steelyard/framework/divergence.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/folders.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/faults.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/divergence.h"
+#include "steelyard/qat/model/faults.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/models/models.h"
 
 namespace steelyard {

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/storage.h"
-#include "steelyard/framework/training_words.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/equalize.h"
-#include "steelyard/qat/faults.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/reestimate.h"
-#include "steelyard/qat/words.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/storage.h"
+#include "steelyard/framework/train/training_words.h"
+#include "steelyard/qat/model/faults.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/ptq/calibrate.h"
+#include "steelyard/qat/ptq/equalize.h"
+#include "steelyard/qat/ptq/reestimate.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/initial_weights.h"
 

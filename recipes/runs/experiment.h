@@ -9,12 +9,12 @@
 #include <string>
 
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/train/trainer.h"
 #include "steelyard/import/graph_spec.h"
-#include "steelyard/qat/plan.h"
-#include "steelyard/qat/qconfig.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/prepare/plan.h"
+#include "steelyard/qat/quantizers/qconfig.h"
 #include "steelyard/recipes/models/exported_data.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/runs/run_record.h"
@@ -138,7 +138,7 @@ class Experiment {
   std::function<Tensor(std::int64_t)> plain_batches() const;
   // The number of batches to calibrate on where nobody says another one: 32, or all of an epoch.
   std::int64_t default_calibration_batches() const;
-  // Lets the observers see the first of plain_batches() (see qat/calibrate.h), then learns the
+  // Lets the observers see the first of plain_batches() (see qat/ptq/calibrate.h), then learns the
   // rounding of weights and corrects biases if the recipe asks for it; if that changed anything,
   // the ranges are measured again.
   void calibrate(std::int64_t batches);

@@ -1,8 +1,8 @@
 // Experiment: ranges, rounding and biases from data, before the first step.
 #include <algorithm>
 
-#include "steelyard/qat/bias_correction.h"
-#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/ptq/bias_correction.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
 

@@ -1,9 +1,9 @@
 // The network of a run that was imported from an ONNX file.
 #include <algorithm>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/training_words.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/train/training_words.h"
 #include "steelyard/import/unsupported.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/models/target_units.h"

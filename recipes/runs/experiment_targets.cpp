@@ -2,9 +2,9 @@
 #include <array>
 
 #include "steelyard/framework/data/dataset_digest.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/training_words.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/train/training_words.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/experiment.h"
 

@@ -1,12 +1,13 @@
 // How an experiment trains: its optimizer, the trainer's options and the callbacks.
 #include <cmath>
 
-#include "steelyard/qat/latent_units.h"
-#include "steelyard/qat/learned_scale.h"
-#include "steelyard/qat/observe_weights.h"
-#include "steelyard/qat/oscillations.h"
-#include "steelyard/qat/reestimate.h"
-#include "steelyard/qat/words.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/model/observe_weights.h"
+#include "steelyard/qat/model/oscillations.h"
+#include "steelyard/qat/prepare/latent_units.h"
+#include "steelyard/qat/ptq/reestimate.h"
+#include "steelyard/qat/quantizers/learned_scale.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/runs/experiment.h"
 

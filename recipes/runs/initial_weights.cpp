@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/qat/target_match.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/qat/model/target_match.h"
 #include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "steelyard/framework/module.h"
-#include "steelyard/framework/trained_weights.h"
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/train/trained_weights.h"
 #include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "steelyard/framework/loss.h"
-#include "steelyard/qat/reestimate.h"
+#include "steelyard/framework/train/loss.h"
+#include "steelyard/qat/ptq/reestimate.h"
 
 namespace steelyard {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "steelyard/framework/metrics.h"
+#include "steelyard/framework/train/metrics.h"
 #include "steelyard/recipes/runs/experiment.h"
 
 namespace steelyard {

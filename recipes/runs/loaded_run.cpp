@@ -1,10 +1,10 @@
 #include "steelyard/recipes/runs/loaded_run.h"
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/qat/old_checkpoint.h"
-#include "steelyard/qat/saved_state.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/qat/model/old_checkpoint.h"
+#include "steelyard/qat/model/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/runs/run_folder.h"
 

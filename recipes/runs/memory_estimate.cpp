@@ -7,7 +7,7 @@
 #include <fstream>
 #include <vector>
 
-#include "steelyard/framework/storage.h"
+#include "steelyard/framework/tensor/storage.h"
 
 namespace steelyard {
 namespace {

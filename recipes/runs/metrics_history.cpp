@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/json_integer.h"
 
 namespace steelyard {
 namespace {

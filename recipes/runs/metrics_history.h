@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/collapse.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/step_clock.h"
+#include "steelyard/framework/train/collapse.h"
+#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/framework/train/step_clock.h"
 
 namespace steelyard {
 

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "steelyard/framework/event_file.h"
-#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/files/event_file.h"
+#include "steelyard/framework/files/json_integer.h"
 #include "steelyard/recipes/runs/metrics_history.h"
 
 namespace steelyard {

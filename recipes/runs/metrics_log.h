@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/train/trainer.h"
 
 namespace steelyard {
 

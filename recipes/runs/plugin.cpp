@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/schema/recipe_options.h"
 
 namespace steelyard {

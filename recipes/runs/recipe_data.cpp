@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "steelyard/framework/data/class_names.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/models/models.h"
 
 namespace steelyard {

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/framework/storage.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/backend.h"
-#include "steelyard/qat/old_checkpoint.h"
-#include "steelyard/qat/saved_state.h"
+#include "steelyard/qat/model/old_checkpoint.h"
+#include "steelyard/qat/model/saved_state.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/learning_warning.h"

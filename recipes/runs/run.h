@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "steelyard/framework/comm/communicator.h"
-#include "steelyard/framework/replicas.h"
+#include "steelyard/framework/train/replicas.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/run_folder.h"
 #include "steelyard/recipes/runs/step_timing.h"

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"

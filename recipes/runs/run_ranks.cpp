@@ -4,9 +4,9 @@
 
 #include "steelyard/framework/comm/nccl.h"
 #include "steelyard/framework/data/dataset_digest.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/recipes/language/recipe_differences.h"

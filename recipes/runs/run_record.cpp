@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "steelyard/export/preprocessing_json.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/json_integer.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/models/imported_model.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset.h"
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 #include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {

@@ -8,14 +8,14 @@
 #include <unordered_map>
 #include <utility>
 
-#include "steelyard/framework/module.h"
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/storage.h"
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/all_kernels.h"  // IWYU pragma: keep
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/matmul/matmul.h"
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 
 namespace steelyard {
 namespace {

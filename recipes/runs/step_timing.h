@@ -11,10 +11,10 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/framework/autograd/step_profile.h"
 #include "steelyard/framework/data/data_loader.h"
-#include "steelyard/framework/device.h"
-#include "steelyard/framework/step_profile.h"
-#include "steelyard/framework/trainer_callback.h"
+#include "steelyard/framework/tensor/device.h"
+#include "steelyard/framework/train/trainer_callback.h"
 
 namespace steelyard {
 

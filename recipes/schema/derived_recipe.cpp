@@ -6,9 +6,9 @@
 #include <set>
 
 #include "steelyard/observers/registry.h"
-#include "steelyard/qat/quantized_form.h"
-#include "steelyard/qat/target_match.h"
-#include "steelyard/qat/words.h"
+#include "steelyard/qat/layers/form_table.h"
+#include "steelyard/qat/model/target_match.h"
+#include "steelyard/qat/quantizers/words.h"
 
 namespace steelyard {
 namespace {

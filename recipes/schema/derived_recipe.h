@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/schema/recipe.h"
 

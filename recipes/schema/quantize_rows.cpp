@@ -3,7 +3,7 @@
 
 #include "steelyard/export/formats.h"
 #include "steelyard/observers/registry.h"
-#include "steelyard/qat/words.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/language/overrides.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"

@@ -4,10 +4,10 @@
 #include <new>
 #include <stdexcept>
 
-#include "steelyard/framework/divergence.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/framework/training_words.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/divergence.h"
+#include "steelyard/framework/train/training_words.h"
 
 namespace steelyard {
 

@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/framework/metrics.h"
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/words.h"
+#include "steelyard/framework/train/metrics.h"
 #include "steelyard/observers/registry.h"
-#include "steelyard/qat/quantized_form.h"
+#include "steelyard/qat/forms/quantized_form.h"
 #include "steelyard/recipes/models/models.h"
 
 namespace steelyard {

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "steelyard/framework/training_words.h"
+#include "steelyard/framework/tensor/matmul_precision_words.h"
+#include "steelyard/framework/train/training_words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
 

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "steelyard/export/graph.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
-#include "steelyard/qat/bit_allocation.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/qat/ptq/bit_allocation.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
 

@@ -8,16 +8,17 @@
 #include <optional>
 #include <set>
 
+#include "steelyard/framework/autograd/tape_trace.h"
 #include "steelyard/framework/data/dataset_digest.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/replicas.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/framework/tape_trace.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/replicas.h"
 #include "steelyard/kernels/backend.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/measure.h"
-#include "steelyard/qat/old_checkpoint.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/model/measure.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/model/old_checkpoint.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/ptq/calibrate.h"
 
 namespace steelyard {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "steelyard/export/trace.h"
 #include "steelyard/export/verify.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/train/optimizer.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
 #include "tests/export/export_support.h"

@@ -13,7 +13,7 @@
 #include "steelyard/export/interpreter.h"
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/output_map.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/elementwise.h"
 #include "tests/export/export_support.h"

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "steelyard/export/verify.h"
-#include "steelyard/framework/divergence.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/train/divergence.h"
+#include "steelyard/layers/containers/builders.h"
 #include "steelyard/layers/elementwise.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"

@@ -6,8 +6,9 @@
 #include <cmath>
 
 #include "steelyard/export/interpreter.h"
-#include "steelyard/qat/qat_linear.h"
-#include "steelyard/qat/quantized_value.h"
+#include "steelyard/qat/layers/qat_linear.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/quantizers/quantized_value.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::deploy {

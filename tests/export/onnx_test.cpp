@@ -9,8 +9,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "steelyard/export/verify.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "tests/support/gradcheck.h"
 

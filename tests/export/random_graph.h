@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "steelyard/export/interpreter.h"
-#include "steelyard/qat/conv_transpose2d_product.h"
+#include "steelyard/qat/layers/conv_transpose2d_product.h"
 
 namespace steelyard::testing {
 

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "steelyard/export/interpreter.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 
@@ -249,7 +249,7 @@ TEST(Trace, RefusesParametersThatAreNotFinite) {
   }
 }
 
-// Training cuts such a bias and stops (qat/schedule.h): an export must not take what was cut.
+// Training cuts such a bias and stops (qat/model/schedule.h): an export must not take what was cut.
 TEST(Trace, RefusesABiasThatInt32CannotHold) {
   Rng rng(1);
   const auto linear = std::make_shared<Linear>(LinearOptions{60000, 1}, rng);

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 

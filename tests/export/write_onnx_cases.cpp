@@ -9,7 +9,7 @@
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_nodes.h"
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 #include "tests/export/export_support.h"
 #include "tests/export/float_nets.h"
 #include "tests/export/random_graph.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "steelyard/framework/data/data_loader.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard {

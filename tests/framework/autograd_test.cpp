@@ -1,4 +1,4 @@
-#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/autograd/autograd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,15 +8,15 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "steelyard/framework/backward.h"
-#include "steelyard/framework/describes.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/framework/ops/flatten.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/pool.h"
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/autograd/backward.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/moves/flatten.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/tensor/describes.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

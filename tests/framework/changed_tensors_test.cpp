@@ -4,14 +4,14 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/framework/weight_average.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/train/optimizer.h"
+#include "steelyard/framework/train/weight_average.h"
+#include "steelyard/layers/containers/builders.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::changed_tensors_test {

@@ -12,8 +12,8 @@
 #include <string>
 #include <thread>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/tensor/rng.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

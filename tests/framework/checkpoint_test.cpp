@@ -1,4 +1,4 @@
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/safetensors.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/framework/trained_weights.h"
+#include "steelyard/framework/files/safetensors.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/trained_weights.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

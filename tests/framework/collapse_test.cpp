@@ -1,4 +1,4 @@
-#include "steelyard/framework/collapse.h"
+#include "steelyard/framework/train/collapse.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/trainer.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard::collapse_test {

@@ -1,4 +1,4 @@
-#include "steelyard/framework/cpus.h"
+#include "steelyard/framework/tensor/cpus.h"
 
 #include <gmock/gmock.h>
 

@@ -14,8 +14,8 @@
 #include <tuple>
 #include <vector>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/rng.h"
 
 namespace steelyard {
 namespace {

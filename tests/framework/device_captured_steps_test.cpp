@@ -1,8 +1,8 @@
 // Training steps that a GPU runs again as a whole: the numbers of steps queued one by one.
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/dropout.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/dropout.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/train/trainer.h"
 #include "tests/support/devices.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/autograd.h"
+#include "steelyard/framework/autograd/autograd.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

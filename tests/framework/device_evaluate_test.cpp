@@ -1,7 +1,7 @@
 // Evaluation on a GPU: loss and accuracy are added up there.
-#include "steelyard/framework/evaluate.h"
+#include "steelyard/framework/train/evaluate.h"
 
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

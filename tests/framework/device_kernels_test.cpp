@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transpose/transpose.h"

@@ -2,16 +2,16 @@
 #include <cstring>
 #include <limits>
 
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/activations.h"
-#include "steelyard/framework/ops/batch_norm.h"
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/framework/ops/flatten.h"
-#include "steelyard/framework/ops/layer_norm.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/pool.h"
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/moves/flatten.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/ops/reductions/batch_norm.h"
+#include "steelyard/framework/ops/reductions/layer_norm.h"
+#include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/norm/norm.h"
 #include "tests/framework/device_cases.h"
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <numeric>
 
-#include "steelyard/framework/gradient_clipping.h"
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/framework/weight_average.h"
+#include "steelyard/framework/train/gradient_clipping.h"
+#include "steelyard/framework/train/optimizer.h"
+#include "steelyard/framework/train/weight_average.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

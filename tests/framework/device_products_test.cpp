@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/cuda/gemm.h"
 #include "steelyard/kernels/value_type.h"
 #include "tests/framework/device_cases.h"

@@ -1,14 +1,14 @@
 // Profiles of steps: which kernel belongs to which layer and kind of work.
-#include "steelyard/framework/step_profile.h"
+#include "steelyard/framework/autograd/step_profile.h"
 
 #include <gmock/gmock.h>
 
-#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/losses/losses.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/flatten.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

@@ -4,10 +4,10 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/caching_allocator.h"
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/tensor/caching_allocator.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

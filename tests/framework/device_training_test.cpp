@@ -1,13 +1,13 @@
 // What training on a GPU stands on: staged batches, recorded work.
 #include <atomic>
 
-#include "steelyard/framework/captured_work.h"
 #include "steelyard/framework/data/device_batches.h"
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/captured_work.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/train/trainer.h"
 #include "tests/framework/held_queue.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

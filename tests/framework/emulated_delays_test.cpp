@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "steelyard/framework/data/device_batches.h"
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/train/trainer.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/kernels/device_memory.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

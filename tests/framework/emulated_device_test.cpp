@@ -3,10 +3,10 @@
 
 #include <cstdlib>
 
-#include "steelyard/framework/caching_allocator.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/caching_allocator.h"
+#include "steelyard/framework/train/trainer.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

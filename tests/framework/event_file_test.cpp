@@ -1,4 +1,4 @@
-#include "steelyard/framework/event_file.h"
+#include "steelyard/framework/files/event_file.h"
 
 #include <gtest/gtest.h>
 

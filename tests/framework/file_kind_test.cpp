@@ -1,12 +1,12 @@
-#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files/file_kind.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include "steelyard/framework/data/cifar.h"
 #include "steelyard/framework/data/idx.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

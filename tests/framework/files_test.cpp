@@ -1,4 +1,4 @@
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 #include <stdexcept>
 #include <thread>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/memory_error.h"
-#include "steelyard/framework/sha256.h"
-#include "steelyard/framework/suggest.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
+#include "steelyard/framework/tensor/suggest.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

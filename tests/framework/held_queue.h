@@ -5,7 +5,7 @@
 #include <atomic>
 #include <memory>
 
-#include "steelyard/framework/device.h"
+#include "steelyard/framework/tensor/device.h"
 
 namespace steelyard::testing {
 

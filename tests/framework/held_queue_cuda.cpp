@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "tests/framework/held_queue.h"
 
 namespace steelyard::testing {

@@ -10,7 +10,7 @@
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/data/images/transforms.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/framework/image_files.h"
 #include "tests/support/temporary_folder.h"

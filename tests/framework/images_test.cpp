@@ -8,7 +8,7 @@
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/data/images/transforms.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/framework/image_files.h"
 #include "tests/support/temporary_folder.h"
 

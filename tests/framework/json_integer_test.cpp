@@ -1,4 +1,4 @@
-#include "steelyard/framework/json_integer.h"
+#include "steelyard/framework/files/json_integer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

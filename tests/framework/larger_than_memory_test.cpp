@@ -10,7 +10,7 @@
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/framework/safetensors_header.h"
+#include "steelyard/framework/files/safetensors_header.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/support/npy_files.h"
 #include "tests/support/temporary_folder.h"

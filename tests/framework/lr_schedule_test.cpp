@@ -1,4 +1,4 @@
-#include "steelyard/framework/lr_schedule.h"
+#include "steelyard/framework/train/lr_schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // Metrics against scikit-learn (metric_values.h), and by ranks.
-#include "steelyard/framework/metrics.h"
+#include "steelyard/framework/train/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/train/evaluate.h"
 #include "tests/framework/metric_values.h"
 #include "tests/support/tensors.h"
 

@@ -1,11 +1,11 @@
-#include "steelyard/framework/module.h"
+#include "steelyard/framework/autograd/module.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

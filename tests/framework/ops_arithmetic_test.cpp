@@ -5,8 +5,8 @@
 #include <limits>
 #include <sstream>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/print.h"
+#include "steelyard/framework/autograd/print.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "steelyard/framework/ops/batch_norm.h"
+#include "steelyard/framework/ops/reductions/batch_norm.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

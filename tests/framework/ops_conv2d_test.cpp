@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "steelyard/framework/ops/conv2d.h"
+#include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/support/gradcheck.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "steelyard/framework/ops/dropout.h"
+#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/kernels/backend.h"
 #include "tests/support/gradcheck.h"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/losses/losses.h"
 #include "tests/framework/softmax_of.h"
 #include "tests/support/gradcheck.h"
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/ops/reductions/pool.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

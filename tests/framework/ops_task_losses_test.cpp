@@ -7,10 +7,10 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/loss.h"
-#include "steelyard/framework/ops/ctc_loss.h"
-#include "steelyard/framework/ops/losses.h"
+#include "steelyard/framework/ops/losses/ctc_loss.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/loss.h"
 #include "tests/framework/softmax_of.h"
 #include "tests/support/gradcheck.h"
 

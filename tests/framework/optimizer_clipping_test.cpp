@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "steelyard/framework/gradient_clipping.h"
+#include "steelyard/framework/train/gradient_clipping.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 

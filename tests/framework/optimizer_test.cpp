@@ -1,4 +1,4 @@
-#include "steelyard/framework/optimizer.h"
+#include "steelyard/framework/train/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

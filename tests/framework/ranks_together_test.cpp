@@ -11,10 +11,10 @@
 #include <string>
 
 #include "steelyard/framework/comm/threads.h"
-#include "steelyard/framework/evaluate.h"
-#include "steelyard/framework/replicas.h"
-#include "steelyard/framework/safetensors_header.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/files/safetensors_header.h"
+#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/framework/train/replicas.h"
+#include "steelyard/layers/containers/builders.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/rng.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

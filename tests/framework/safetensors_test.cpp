@@ -1,4 +1,4 @@
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/rng.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/framework/image_files.h"
 #include "tests/support/temporary_folder.h"
 

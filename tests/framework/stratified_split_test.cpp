@@ -8,7 +8,7 @@
 
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/targets.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

@@ -1,12 +1,12 @@
 // Listening to the tape.
-#include "steelyard/framework/tape_trace.h"
+#include "steelyard/framework/autograd/tape_trace.h"
 
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/sequential.h"
+#include "steelyard/layers/containers/sequential.h"
 
 namespace steelyard {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 

@@ -1,4 +1,4 @@
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

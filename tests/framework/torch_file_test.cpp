@@ -1,11 +1,11 @@
 // Files of torch.save(), written here opcode by opcode (Python's Lib/pickletools.py). That files of
 // PyTorch itself are read is tested in tests/reference/.
-#include "steelyard/framework/torch_file.h"
+#include "steelyard/framework/files/torch_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/zip_files.h"
 

@@ -1,4 +1,4 @@
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/train/trainer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "steelyard/framework/comm/threads.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/builders.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

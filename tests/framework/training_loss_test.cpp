@@ -1,13 +1,13 @@
-#include "steelyard/framework/training_loss.h"
+#include "steelyard/framework/train/training_loss.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/ops/permute.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {

@@ -1,4 +1,4 @@
-#include "steelyard/framework/weight_average.h"
+#include "steelyard/framework/train/weight_average.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // Zip archives: what is unpacked, and what is refused.
-#include "steelyard/framework/data/arrays/zip.h"
+#include "steelyard/framework/files/zip.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/npy_files.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/zip_files.h"

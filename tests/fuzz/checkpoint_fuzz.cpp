@@ -1,6 +1,6 @@
 // Two bytes that say where to damage the file, the header's JSON, NUL, the tensors' bytes: sealed
 // as a native checkpoint, which reads back equal and shows the damage.
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
 // Read twice: as an event file, and as the values of records that are written and then damaged.
-#include "steelyard/framework/event_file.h"
+#include "steelyard/framework/files/event_file.h"
 
 #include <algorithm>
 #include <cstring>

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
+#include "steelyard/framework/tensor/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "steelyard/export/interpreter.h"
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::deploy {

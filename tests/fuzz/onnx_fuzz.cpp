@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "steelyard/export/preprocessing_json.h"
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/models/exported_data.h"
 #include "tests/fuzz/fuzz.h"

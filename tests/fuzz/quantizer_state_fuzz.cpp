@@ -1,7 +1,7 @@
 // The state of a quantizer, saved and then changed: a byte that says which quantizer, then three
 // bytes for each change: which tensor, where, what. What is accepted is quantized with, observed
 // with and saved as what is accepted again.
-#include "steelyard/qat/saved_state.h"
+#include "steelyard/qat/model/saved_state.h"
 
 #include <iterator>
 #include <map>
@@ -9,10 +9,10 @@
 #include <stdexcept>
 #include <vector>
 
-#include "steelyard/layers/sequential.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/observers/registry.h"
-#include "steelyard/qat/activation_quantizer.h"
-#include "steelyard/qat/weight_quantizer.h"
+#include "steelyard/qat/quantizers/activation_quantizer.h"
+#include "steelyard/qat/quantizers/weight_quantizer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::qat {

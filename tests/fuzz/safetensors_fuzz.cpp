@@ -1,7 +1,7 @@
 // A safetensors file as it is, read by every reader of such files and into a module.
-#include "steelyard/framework/safetensors.h"
+#include "steelyard/framework/files/safetensors.h"
 
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard {

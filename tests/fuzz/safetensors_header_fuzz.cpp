@@ -1,5 +1,5 @@
 // Two bytes for the length of the tensors behind the header, then the header's JSON.
-#include "steelyard/framework/safetensors_header.h"
+#include "steelyard/framework/files/safetensors_header.h"
 
 #include <algorithm>
 

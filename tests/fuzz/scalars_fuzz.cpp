@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "steelyard/framework/device.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/device.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,5 @@
 // A file of torch.save(): what is read has the same tensors when it is written as safetensors.
-#include "steelyard/framework/torch_file.h"
+#include "steelyard/framework/files/torch_file.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 // The header's JSON, NUL, the tensors' bytes: a checkpoint whose checksums are right, from which a
 // run is to go on.
-#include "steelyard/framework/trainer.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/framework/train/trainer.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard {

@@ -3,17 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/ops/activations.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/concat.h"
-#include "steelyard/framework/ops/conv_transpose2d.h"
-#include "steelyard/framework/ops/expand.h"
-#include "steelyard/framework/ops/layer_norm.h"
-#include "steelyard/framework/ops/matmul.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/slice.h"
-#include "steelyard/framework/ops/softmax.h"
-#include "steelyard/framework/ops/unary.h"
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/expand.h"
+#include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/ops/products/conv_transpose2d.h"
+#include "steelyard/framework/ops/products/matmul.h"
+#include "steelyard/framework/ops/reductions/layer_norm.h"
+#include "steelyard/framework/ops/reductions/softmax.h"
 #include "tests/import/onnx_support.h"
 
 namespace steelyard::imports {

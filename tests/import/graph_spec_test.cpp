@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/module_types.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"

@@ -1,5 +1,5 @@
 // Reading ONNX files, hostile ones too.
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/onnx/onnx_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <bit>
 #include <fstream>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/ops/permute.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translate.h"
 #include "tests/support/tensors.h"
 

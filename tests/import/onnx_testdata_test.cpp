@@ -8,7 +8,7 @@
 #include <map>
 
 #include "steelyard/import/constants.h"
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/import/onnx/onnx_file.h"
 #include "tests/import/onnx_support.h"
 
 namespace steelyard::imports {

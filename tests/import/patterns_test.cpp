@@ -6,10 +6,10 @@
 #include <cmath>
 #include <functional>
 
-#include "steelyard/framework/ops/activations.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/softmax.h"
-#include "steelyard/framework/ops/unary.h"
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/import/translate.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/concat.h"
-#include "steelyard/framework/ops/lstm.h"
-#include "steelyard/framework/ops/unary.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/products/lstm.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 

@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "steelyard/framework/data/safetensors_dataset.h"
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/import/onnx_file.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/import/onnx/onnx_file.h"
 #include "tests/import/onnx_support.h"
 
 namespace {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/framework/ops/relu.h"
-#include "steelyard/framework/ops/unary.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 

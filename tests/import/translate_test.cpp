@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 

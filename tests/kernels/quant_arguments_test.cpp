@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 #include "tests/kernels/quant_values.h"
 

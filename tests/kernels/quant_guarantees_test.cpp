@@ -1,6 +1,6 @@
-// What every plan promises (kernels/quant_plan.h): the same bits each time, with any number of
-// threads, on CPU and GPU, and from several threads at once; sums of doubles; no harm from scales
-// that are no scales. On the device of the program this is linked into.
+// What every plan promises (kernels/quant_plan/quant_plan.h): the same bits each time, with any
+// number of threads, on CPU and GPU, and from several threads at once; sums of doubles; no harm
+// from scales that are no scales. On the device of the program this is linked into.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 #include "tests/kernels/quant_reference.h"
 

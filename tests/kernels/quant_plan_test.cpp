@@ -1,6 +1,6 @@
 // Every operation, granularity and format of QuantPlan against the plain definition in
 // quant_reference.h, on the device of the program this is linked into.
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "steelyard/kernels/qparams.h"
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 #include "tests/kernels/quant_reference.h"
 #include "tests/kernels/quant_values.h"

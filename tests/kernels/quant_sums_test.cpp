@@ -1,6 +1,6 @@
-// The gradients of learned scales and zero points, added in the order that kernels/quant_sums.h
-// describes: bit for bit, whatever way a kernel takes through the memory. On the device of the
-// program this is linked into.
+// The gradients of learned scales and zero points, added in the order that
+// kernels/quant_plan/quant_sums.h describes: bit for bit, whatever way a kernel takes through the
+// memory. On the device of the program this is linked into.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "tests/kernels/quant_device.h"
 #include "tests/kernels/quant_reference.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 
 namespace steelyard::kernels::test {
 

@@ -83,10 +83,10 @@ if(STEELYARD_NVCC)
       kernels/histogram_ranges/cuda.cu
       kernels/integer_groups/cuda.cu
       kernels/percentile/cuda.cu
-      kernels/cuda/quant_backward.cu
-      kernels/cuda/quant_forward.cu
-      kernels/cuda/quant_parameter_gradients.cu
-      kernels/cuda/quant_statistics.cu
+      kernels/quant_plan/cuda_backward.cu
+      kernels/quant_plan/cuda_forward.cu
+      kernels/quant_plan/cuda_parameter_gradients.cu
+      kernels/quant_plan/cuda_statistics.cu
       kernels/quantizer_state/cuda.cu
       kernels/shrunken_range/cuda.cu
       kernels/weight_codes/cuda.cu

@@ -1,4 +1,4 @@
-#include "steelyard/kernels/quantization_params.h"
+#include "steelyard/kernels/quant_plan/quantization_params.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Layers made in short, and how a model prints.
-#include "steelyard/layers/builders.h"
+#include "steelyard/layers/containers/builders.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/print.h"
+#include "steelyard/framework/autograd/print.h"
 
 namespace steelyard {
 namespace {

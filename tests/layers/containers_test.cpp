@@ -6,16 +6,16 @@
 #include <stdexcept>
 
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/embedding.h"
+#include "steelyard/layers/containers/graph.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/flatten.h"
-#include "steelyard/layers/graph.h"
 #include "steelyard/layers/identity.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/embedding.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

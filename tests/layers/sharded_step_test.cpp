@@ -1,4 +1,4 @@
-#include "steelyard/framework/sharded_step.h"
+#include "steelyard/framework/train/sharded_step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@
 #include <tuple>
 
 #include "steelyard/framework/comm/threads.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/builders.h"
 #include "steelyard/layers/identity.h"
 
 namespace steelyard {

@@ -1,7 +1,7 @@
 // The quantizer that tests of layers give their activations.
 #pragma once
 
-#include "steelyard/qat/qconfig.h"
+#include "steelyard/qat/quantizers/qconfig.h"
 
 namespace steelyard::qat {
 

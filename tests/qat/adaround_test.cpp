@@ -1,17 +1,17 @@
 // Learned rounding: codes against the best of all that there are, which weights move, and where
 // codes are stored. The objective is compared with PyTorch's in tests/reference.
-#include "steelyard/qat/adaround.h"
+#include "steelyard/qat/ptq/adaround.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/layers/builders.h"
-#include "steelyard/layers/conv_transpose2d.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/weighted_layers.h"
+#include "steelyard/layers/containers/builders.h"
+#include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/qat/forms/weighted_layers.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

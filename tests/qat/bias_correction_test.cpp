@@ -1,15 +1,16 @@
-#include "steelyard/qat/bias_correction.h"
+#include "steelyard/qat/ptq/bias_correction.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/layers/builders.h"
-#include "steelyard/qat/adaround.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/quantized_layer.h"
+#include "steelyard/layers/containers/builders.h"
+#include "steelyard/qat/forms/quantized_layer.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/ptq/adaround.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat::bias_correction_test {

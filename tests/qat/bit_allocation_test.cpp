@@ -1,4 +1,4 @@
-#include "steelyard/qat/bit_allocation.h"
+#include "steelyard/qat/ptq/bit_allocation.h"
 
 #include <gtest/gtest.h>
 

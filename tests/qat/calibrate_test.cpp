@@ -1,19 +1,20 @@
-#include "steelyard/qat/calibrate.h"
+#include "steelyard/qat/ptq/calibrate.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "steelyard/framework/trainer.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/framework/train/trainer.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

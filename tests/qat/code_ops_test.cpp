@@ -1,15 +1,15 @@
 // Operations on codes against scalar loops and the float operations' gradients.
-#include "steelyard/qat/code_ops.h"
+#include "steelyard/qat/layers/code_ops.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/ops/flatten.h"
-#include "steelyard/qat/pass_through.h"
-#include "steelyard/qat/qat_add.h"
-#include "steelyard/qat/qat_pool.h"
+#include "steelyard/framework/ops/moves/flatten.h"
+#include "steelyard/qat/layers/pass_through.h"
+#include "steelyard/qat/layers/qat_add.h"
+#include "steelyard/qat/layers/qat_pool.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 

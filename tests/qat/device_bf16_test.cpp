@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "tests/qat/device_networks.h"
 
 namespace steelyard::qat {

@@ -1,6 +1,6 @@
 // Folded batch norms on a GPU against the CPU's float64.
-#include "steelyard/qat/fold.h"
-#include "steelyard/qat/norm_after_fold.h"
+#include "steelyard/qat/forms/fold.h"
+#include "steelyard/qat/forms/norm_after_fold.h"
 #include "tests/framework/device_cases.h"
 
 namespace steelyard::qat {

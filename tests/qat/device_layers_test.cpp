@@ -1,8 +1,8 @@
 // Layers and operations that the other tests on a GPU do not have: the same training as on the CPU.
 #include <gtest/gtest.h>
 
-#include "steelyard/layers/conv_transpose2d.h"
-#include "steelyard/layers/lstm.h"
+#include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/layers/weighted/lstm.h"
 #include "tests/export/export_support.h"
 #include "tests/qat/device_networks.h"
 #include "tests/support/attention_net.h"

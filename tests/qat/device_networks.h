@@ -10,19 +10,19 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/tape_trace.h"
+#include "steelyard/framework/autograd/tape_trace.h"
+#include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm.h"
 #include "steelyard/layers/concat.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

@@ -4,12 +4,13 @@
 #include <cmath>
 
 #include "steelyard/export/trace.h"
-#include "steelyard/framework/captured_work.h"
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/faults.h"
-#include "steelyard/qat/oscillations.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/framework/tensor/captured_work.h"
+#include "steelyard/framework/train/optimizer.h"
+#include "steelyard/qat/model/faults.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/model/oscillations.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "tests/export/export_support.h"
 #include "tests/qat/device_networks.h"
 

@@ -1,6 +1,7 @@
 // Activations with scales of their own values: codes, products and gradients against loops written
 // here, and what has no such form.
-#include "steelyard/qat/dynamic_quantize.h"
+#include "steelyard/qat/quantizers/dynamic_quantize.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
@@ -8,13 +9,13 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/qat_conv2d.h"
-#include "steelyard/qat/qat_linear.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/layers/qat_conv2d.h"
+#include "steelyard/qat/layers/qat_linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

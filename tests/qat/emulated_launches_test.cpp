@@ -1,10 +1,10 @@
 // What quantizers queue on a GPU: a step of a small network takes as long as its launches.
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/on_device.h"
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/qat/activation_quantizer.h"
-#include "steelyard/qat/weight_quantizer.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/qat/quantizers/activation_quantizer.h"
+#include "steelyard/qat/quantizers/weight_quantizer.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"

@@ -1,4 +1,4 @@
-#include "steelyard/qat/equalize.h"
+#include "steelyard/qat/ptq/equalize.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/layers/builders.h"
+#include "steelyard/layers/containers/builders.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

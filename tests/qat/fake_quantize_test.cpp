@@ -1,14 +1,14 @@
-#include "steelyard/qat/activation_quantizer.h"
-#include "steelyard/qat/weight_quantizer.h"
+#include "steelyard/qat/quantizers/activation_quantizer.h"
+#include "steelyard/qat/quantizers/weight_quantizer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/layers/sequential.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

@@ -1,16 +1,17 @@
 // Prepared models that are called and trained by hand, on values that are not finite.
-#include "steelyard/qat/faults.h"
+#include "steelyard/qat/model/faults.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "steelyard/framework/divergence.h"
-#include "steelyard/framework/ops/losses.h"
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/layers/builders.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/framework/ops/losses/losses.h"
+#include "steelyard/framework/train/divergence.h"
+#include "steelyard/framework/train/optimizer.h"
+#include "steelyard/layers/containers/builders.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

@@ -6,12 +6,13 @@
 #include <map>
 #include <string>
 
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/folded_norm.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/qat/forms/folded_norm.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat::testing_fold {

@@ -1,8 +1,9 @@
 // The folding modes over time: schedules, checkpoints, names, and models with residual blocks.
 #include <gtest/gtest.h>
 
-#include "steelyard/layers/residual.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/model/schedule.h"
 #include "tests/qat/fold_support.h"
 
 namespace steelyard::qat {

@@ -2,9 +2,10 @@
 // form; channels that could divide by zero.
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/tape_trace.h"
-#include "steelyard/qat/fold.h"
-#include "steelyard/qat/qat_conv2d.h"
+#include "steelyard/framework/autograd/tape_trace.h"
+#include "steelyard/qat/forms/fold.h"
+#include "steelyard/qat/layers/qat_conv2d.h"
+#include "steelyard/qat/model/named_quantizers.h"
 #include "tests/qat/fold_support.h"
 
 namespace steelyard::qat {

@@ -1,12 +1,13 @@
-#include "steelyard/qat/input_codes.h"
+#include "steelyard/qat/model/input_codes.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/fake_quantize.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/quantizers/fake_quantize.h"
 
 namespace steelyard::qat {
 namespace {

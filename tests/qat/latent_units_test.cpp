@@ -1,12 +1,12 @@
-#include "steelyard/qat/latent_units.h"
+#include "steelyard/qat/prepare/latent_units.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/optimizer.h"
-#include "steelyard/layers/builders.h"
-#include "steelyard/qat/learned_scale.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/framework/train/optimizer.h"
+#include "steelyard/layers/containers/builders.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/quantizers/learned_scale.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat::latent_units_test {

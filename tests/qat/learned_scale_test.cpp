@@ -1,6 +1,6 @@
 // Learned scales and zero points: gradients against the papers' formulas in double, and their life
 // from the observer's range to freezing.
-#include "steelyard/qat/learned_scale.h"
+#include "steelyard/qat/quantizers/learned_scale.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "steelyard/kernels/quantizer_state/formulas.h"
-#include "steelyard/qat/code_ops.h"
-#include "steelyard/qat/qat_linear.h"
+#include "steelyard/qat/layers/code_ops.h"
+#include "steelyard/qat/layers/qat_linear.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat::learned_scale_test {

@@ -1,4 +1,5 @@
-#include "steelyard/qat/measure.h"
+#include "steelyard/qat/model/measure.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
@@ -7,16 +8,16 @@
 #include <limits>
 #include <numeric>
 
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/flatten.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/calibrate.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/ptq/calibrate.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

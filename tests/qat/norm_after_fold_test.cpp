@@ -1,10 +1,10 @@
 // The operations that batch-norm folding is made of, in float64 and off every quantizer.
-#include "steelyard/qat/norm_after_fold.h"
+#include "steelyard/qat/forms/norm_after_fold.h"
 
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/qat/fold.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/qat/forms/fold.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

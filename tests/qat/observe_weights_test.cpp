@@ -1,14 +1,15 @@
-#include "steelyard/qat/observe_weights.h"
+#include "steelyard/qat/model/observe_weights.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/quantized_layer.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/forms/quantized_layer.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

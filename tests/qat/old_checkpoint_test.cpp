@@ -1,13 +1,13 @@
 // A checkpoint whose zero points learned in codes gives the same scales and zero points today.
-#include "steelyard/qat/old_checkpoint.h"
+#include "steelyard/qat/model/old_checkpoint.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/activation_quantizer.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/qat/quantizers/activation_quantizer.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tensors.h"
 

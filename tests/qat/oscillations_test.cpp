@@ -1,13 +1,13 @@
-#include "steelyard/qat/oscillations.h"
+#include "steelyard/qat/model/oscillations.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

@@ -3,18 +3,19 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/graph.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/flatten.h"
-#include "steelyard/layers/graph.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/quantized_layer.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/forms/quantized_layer.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

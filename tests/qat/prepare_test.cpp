@@ -1,26 +1,27 @@
-#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/relu.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/residual.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/residual.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/fold.h"
-#include "steelyard/qat/qat_conv2d.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/forms/fold.h"
+#include "steelyard/qat/layers/qat_conv2d.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

@@ -1,16 +1,16 @@
 // Arithmetic with constants and of values whose shapes broadcast: the rule, gradients, and where
 // prepare() puts quantizers.
-#include "steelyard/qat/qat_arithmetic.h"
+#include "steelyard/qat/layers/qat_arithmetic.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/qat/code_ops.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/qat/layers/code_ops.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"

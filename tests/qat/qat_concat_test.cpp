@@ -1,5 +1,5 @@
 // Joined branches: the rule for codes, gradients, and where prepare() puts the quantizer.
-#include "steelyard/qat/qat_concat.h"
+#include "steelyard/qat/layers/qat_concat.h"
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/concat.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 

@@ -1,11 +1,11 @@
 // Quantized convolutions of sequences are those of images of one row: the same codes, gradients and
 // statistics, folded norms and fused activations included.
-#include "steelyard/qat/qat_conv1d.h"
+#include "steelyard/qat/layers/qat_conv1d.h"
 
 #include <gtest/gtest.h>
 
-#include "steelyard/layers/builders.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/containers/builders.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -1,18 +1,19 @@
 // Quantized transposed convolutions: the integers against a loop over the input's pixels, the
 // gradients against the straight-through estimator of the float operation.
-#include "steelyard/qat/qat_conv_transpose2d.h"
+#include "steelyard/qat/layers/qat_conv_transpose2d.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/trainer.h"
+#include "steelyard/framework/train/trainer.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/conv_transpose2d_product.h"
-#include "steelyard/qat/oscillations.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/qat/layers/conv_transpose2d_product.h"
+#include "steelyard/qat/model/oscillations.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

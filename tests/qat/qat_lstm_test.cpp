@@ -1,15 +1,15 @@
 // The quantized LSTM: codes as computed by hand in double, gradients near those in float, weights
 // alone, and what stays in float.
-#include "steelyard/qat/qat_lstm.h"
+#include "steelyard/qat/layers/qat_lstm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/ops/lstm.h"
-#include "steelyard/layers/builders.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/framework/ops/products/lstm.h"
+#include "steelyard/layers/containers/builders.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

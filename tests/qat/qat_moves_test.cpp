@@ -1,17 +1,17 @@
 // Codes that are moved as floats would be: values, gradients, and where prepare() puts the forms.
-#include "steelyard/qat/qat_moves.h"
+#include "steelyard/qat/layers/qat_moves.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
 
-#include "steelyard/framework/ops/permute.h"
-#include "steelyard/framework/ops/resize.h"
+#include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/elementwise.h"
-#include "steelyard/qat/activation_quantizer.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/quantizers/activation_quantizer.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/attention_net.h"
 #include "tests/support/gradcheck.h"

@@ -1,17 +1,17 @@
 // Products of two values on codes: the rule, gradients, and where prepare() puts them.
-#include "steelyard/qat/qat_mul.h"
+#include "steelyard/qat/layers/qat_mul.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/conv2d.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"

@@ -1,16 +1,16 @@
 // Means over dimensions of codes: integers against plain sums, gradients against those of the
 // float mean, and what has no such form.
-#include "steelyard/qat/qat_reduce_mean.h"
+#include "steelyard/qat/layers/qat_reduce_mean.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/ops/arithmetic.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/reorder.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

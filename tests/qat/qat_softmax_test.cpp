@@ -1,16 +1,16 @@
 // Softmax on codes: ONNX Runtime's rule, its error, gradients, and where prepare() puts it.
-#include "steelyard/qat/qat_softmax.h"
+#include "steelyard/qat/layers/qat_softmax.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/ops/softmax.h"
+#include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

@@ -1,5 +1,5 @@
 // Activations by table on codes: the rule, gradients, and where prepare() puts them.
-#include "steelyard/qat/qat_table_activation.h"
+#include "steelyard/qat/layers/qat_table_activation.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <numbers>
 
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 

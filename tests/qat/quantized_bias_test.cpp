@@ -3,11 +3,12 @@
 
 #include <cmath>
 
-#include "steelyard/framework/ops/linear.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/qat_linear.h"
+#include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/layers/qat_linear.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

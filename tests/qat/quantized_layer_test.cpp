@@ -1,18 +1,19 @@
 // Quantized layers: the integers against a loop written here, the gradients against the
 // straight-through estimator of the float graph, the whole against the float reference.
-#include "steelyard/qat/quantized_layer.h"
+#include "steelyard/qat/forms/quantized_layer.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/ops/linear.h"
+#include "steelyard/framework/ops/products/linear.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/qat_conv2d.h"
-#include "steelyard/qat/qat_linear.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/layers/qat_conv2d.h"
+#include "steelyard/qat/layers/qat_linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

@@ -1,4 +1,4 @@
-#include "steelyard/qat/range_check.h"
+#include "steelyard/qat/model/range_check.h"
 
 #include <gtest/gtest.h>
 

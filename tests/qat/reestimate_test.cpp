@@ -1,4 +1,5 @@
-#include "steelyard/qat/reestimate.h"
+#include "steelyard/qat/ptq/reestimate.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
@@ -6,14 +7,14 @@
 #include <cmath>
 
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/conv2d.h"
+#include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
-#include "steelyard/layers/linear.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/quantized_layer.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/forms/quantized_layer.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
 

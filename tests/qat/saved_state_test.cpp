@@ -1,5 +1,5 @@
 // What no quantizer ever has is refused before it is loaded.
-#include "steelyard/qat/saved_state.h"
+#include "steelyard/qat/model/saved_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/activation_quantizer.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/qat/quantizers/activation_quantizer.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {

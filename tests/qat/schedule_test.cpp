@@ -1,14 +1,15 @@
-#include "steelyard/qat/schedule.h"
+#include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

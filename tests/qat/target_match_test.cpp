@@ -1,11 +1,11 @@
-#include "steelyard/qat/target_match.h"
+#include "steelyard/qat/model/target_match.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard::qat {

@@ -1,16 +1,17 @@
-#include "steelyard/qat/trained_parts.h"
+#include "steelyard/qat/model/trained_parts.h"
+#include "steelyard/qat/model/named_quantizers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/batch_norm.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/pooling.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/schedule.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/model/schedule.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {

@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/conv2d.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/integer_product.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/qat_conv2d.h"
-#include "steelyard/qat/qat_linear.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/forms/integer_product.h"
+#include "steelyard/qat/layers/qat_conv2d.h"
+#include "steelyard/qat/layers/qat_linear.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

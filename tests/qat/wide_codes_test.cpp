@@ -1,6 +1,6 @@
 // Activations of 9 to 16 bits: codes, masks and gradients of every operation that has them against
 // the formulas of docs/numerics.md written here with 64-bit integers, and what has no such form.
-#include "steelyard/qat/wide_codes.h"
+#include "steelyard/qat/forms/wide_codes.h"
 
 #include <gtest/gtest.h>
 
@@ -8,19 +8,19 @@
 #include <cmath>
 #include <limits>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/ops/pool.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/activations.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/linear.h"
-#include "steelyard/layers/sequential.h"
-#include "steelyard/qat/code_ops.h"
-#include "steelyard/qat/learned_scale.h"
-#include "steelyard/qat/prepare.h"
-#include "steelyard/qat/qat_concat.h"
-#include "steelyard/qat/qat_conv2d.h"
-#include "steelyard/qat/qat_linear.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/layers/code_ops.h"
+#include "steelyard/qat/layers/qat_concat.h"
+#include "steelyard/qat/layers/qat_conv2d.h"
+#include "steelyard/qat/layers/qat_linear.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/qat/quantizers/learned_scale.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/kernels/quant_plan.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 
 namespace steelyard::kernels::onnx_cases {
 

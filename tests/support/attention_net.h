@@ -7,10 +7,10 @@
 
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/conv2d.h"
-#include "steelyard/layers/graph.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/layers/containers/graph.h"
 #include "steelyard/layers/reorder.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
 
 namespace steelyard::testing {
 

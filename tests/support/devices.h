@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "steelyard/framework/device.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/device.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::testing {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "steelyard/framework/checkpoint.h"
+#include "steelyard/framework/files/checkpoint.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

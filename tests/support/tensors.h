@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard::testing {
 

@@ -3,9 +3,9 @@
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/named_inputs.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

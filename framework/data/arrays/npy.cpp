@@ -6,8 +6,8 @@
 #include <string_view>
 #include <utility>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

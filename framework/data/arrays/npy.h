@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/data/arrays/byte_range.h"
 #include "steelyard/framework/data/arrays/stored_array.h"
-#include "steelyard/framework/data/arrays/zip.h"
+#include "steelyard/framework/files/byte_range.h"
+#include "steelyard/framework/files/zip.h"
 
 namespace steelyard {
 

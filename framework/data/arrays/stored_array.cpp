@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/float_range.h"
-#include "steelyard/framework/memory_error.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/float_range.h"
+#include "steelyard/framework/tensor/memory_error.h"
 
 namespace steelyard {
 namespace {

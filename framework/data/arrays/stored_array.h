@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "steelyard/framework/data/arrays/byte_range.h"
 #include "steelyard/framework/data/sample_source.h"
-#include "steelyard/framework/tensor.h"
+#include "steelyard/framework/files/byte_range.h"
+#include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
 

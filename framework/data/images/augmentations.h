@@ -9,7 +9,7 @@
 #include <span>
 
 #include "steelyard/framework/data/images/image.h"
-#include "steelyard/framework/rng.h"
+#include "steelyard/framework/tensor/rng.h"
 
 namespace steelyard {
 

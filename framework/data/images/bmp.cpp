@@ -4,7 +4,7 @@
 #include <string>
 
 #include "steelyard/framework/data/images/decoders.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "steelyard/framework/data/images/decoders.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/memory_error.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
 
 namespace steelyard {
 namespace {

@@ -5,10 +5,10 @@
 #include <unordered_map>
 
 #include "steelyard/framework/data/tables/csv.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -1,6 +1,6 @@
 // In place of jpeg.cpp, png.cpp and webp.cpp where CMake did not find their libraries.
 #include "steelyard/framework/data/images/decoders.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

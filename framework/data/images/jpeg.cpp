@@ -8,8 +8,8 @@
 #include <string>
 
 #include "steelyard/framework/data/images/decoders.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "steelyard/framework/data/images/image.h"
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/words.h"
 
 namespace steelyard {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "steelyard/framework/data/images/decoders.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

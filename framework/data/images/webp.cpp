@@ -2,7 +2,7 @@
 #include <webp/decode.h>
 
 #include "steelyard/framework/data/images/decoders.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -5,10 +5,10 @@
 #include <span>
 
 #include "steelyard/framework/data/shards/tar.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

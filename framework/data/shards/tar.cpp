@@ -4,8 +4,8 @@
 #include <charconv>
 #include <optional>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
 
 namespace steelyard {
 

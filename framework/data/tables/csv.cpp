@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/file_kind.h"
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

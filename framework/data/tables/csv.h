@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/tables/table_options.h"
-#include "steelyard/framework/files.h"
+#include "steelyard/framework/files/files.h"
 
 namespace steelyard {
 

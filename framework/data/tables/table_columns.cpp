@@ -10,9 +10,9 @@
 #include <set>
 
 #include "steelyard/framework/data/class_names.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/float_range.h"
-#include "steelyard/framework/suggest.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/float_range.h"
+#include "steelyard/framework/tensor/suggest.h"
 
 namespace steelyard {
 namespace {

@@ -6,9 +6,9 @@
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/data/tables/csv.h"
 #include "steelyard/framework/data/tables/table_columns.h"
-#include "steelyard/framework/error.h"
-#include "steelyard/framework/files.h"
-#include "steelyard/framework/folders.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "steelyard/framework/comm/threads.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/framework/comm/comm_cases.h"
 #include "tests/support/temporary_folder.h"
 

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

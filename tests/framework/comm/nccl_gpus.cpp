@@ -1,5 +1,5 @@
 // Which GPUs nccl_test.cpp has where there are real ones.
-#include "steelyard/framework/device.h"
+#include "steelyard/framework/tensor/device.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 
 namespace steelyard::testing {

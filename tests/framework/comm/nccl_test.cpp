@@ -6,7 +6,7 @@
 #include <span>
 
 #include "steelyard/framework/comm/threads.h"
-#include "steelyard/framework/on_device.h"
+#include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "tests/framework/comm/comm_cases.h"
 

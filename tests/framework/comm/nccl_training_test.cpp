@@ -5,8 +5,8 @@
 #include <string>
 
 #include "steelyard/framework/comm/threads.h"
-#include "steelyard/framework/trainer.h"
-#include "steelyard/layers/builders.h"
+#include "steelyard/framework/train/trainer.h"
+#include "steelyard/layers/containers/builders.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "steelyard/framework/comm/ranks.h"
-#include "steelyard/framework/error.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/framework/comm/comm_cases.h"
 
 namespace steelyard {

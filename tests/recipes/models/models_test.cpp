@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "steelyard/framework/storage.h"
-#include "steelyard/layers/linear.h"
+#include "steelyard/framework/tensor/storage.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "steelyard/recipes/schema/recipe_options.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/tensors.h"

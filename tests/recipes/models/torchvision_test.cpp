@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
-#include "steelyard/framework/checkpoint.h"
-#include "steelyard/framework/sha256.h"
+#include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/files/sha256.h"
 #include "steelyard/layers/init.h"
 #include "steelyard/recipes/models/models.h"
 #include "tests/recipes/recipe_support.h"

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cmath>
 
-#include "steelyard/framework/checkpoint.h"
 #include "steelyard/framework/data/targets.h"
+#include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/temporary_folder.h"

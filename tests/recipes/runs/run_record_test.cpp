@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "steelyard/framework/printable.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/language/recipe_differences.h"
 #include "tests/recipes/recipe_support.h"
 

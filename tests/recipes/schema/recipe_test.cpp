@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "steelyard/qat/words.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "tests/recipes/recipe_support.h"
 
 namespace steelyard {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "steelyard/framework/ops/arithmetic.h"
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/observers/min_max.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 #include "steelyard/recipes/runs/run_record.h"

@@ -1,10 +1,11 @@
-#include "steelyard/framework/words.h"
+#include "steelyard/framework/tensor/words.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/framework/training_words.h"
-#include "steelyard/qat/words.h"
+#include "steelyard/framework/tensor/matmul_precision_words.h"
+#include "steelyard/framework/train/training_words.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {

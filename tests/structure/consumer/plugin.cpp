@@ -1,5 +1,5 @@
 // A plugin outside the project: a loss with an option.
-#include <steelyard/framework/ops/losses.h>
+#include <steelyard/framework/ops/losses/losses.h>
 #include <steelyard/recipes/runs/plugin.h>
 
 namespace {

@@ -1,0 +1,276 @@
+#include "steelyard/framework/files/checkpoint.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "steelyard/framework/autograd/state_check.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/suggest.h"
+
+namespace steelyard {
+namespace {
+
+constexpr const char* kFormatKey = "format";
+constexpr const char* kFormat = "steelyard-checkpoint";
+constexpr const char* kVersionKey = "format_version";
+constexpr const char* kVersion = "1";
+constexpr const char* kDigestKey = "sha256";
+constexpr std::string_view kTensorDigestPrefix = "sha256:";
+constexpr std::size_t kDigestDigits = 64;
+
+bool is_reserved(const std::string& key) {
+  return key == kFormatKey || key == kVersionKey || key == kDigestKey ||
+         key.starts_with(kTensorDigestPrefix);
+}
+
+std::string digest_key(const std::string& tensor) {
+  return std::string(kTensorDigestPrefix) + tensor;
+}
+
+std::string digest_of(const Tensor& tensor) {
+  Sha256 hash;
+  hash.update(tensor.raw(), static_cast<std::size_t>(tensor.bytes()));
+  return hash.hex();
+}
+
+// The header's digest: of its bytes with zeros in place of the digest's digits.
+std::string header_digest(const std::vector<SafetensorsEntry>& entries,
+                          TensorFileMetadata metadata) {
+  metadata[kDigestKey] = std::string(kDigestDigits, '0');
+  return sha256_of(encode_safetensors_header(entries, metadata));
+}
+
+std::optional<std::string> find(const TensorFileMetadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? std::nullopt : std::optional(found->second);
+}
+
+// One damaged mark must not turn a checkpoint into a foreign file that nobody verifies.
+bool is_native(const TensorFileMetadata& metadata) {
+  return find(metadata, kFormatKey) == kFormat ||
+         (metadata.contains(kVersionKey) && metadata.contains(kDigestKey));
+}
+
+void require_native(const SafetensorsReader& reader) {
+  if (is_native(reader.header().metadata)) return;
+  throw InputError(reader.name() +
+                   ": expected a Steelyard checkpoint, got another safetensors file");
+}
+
+void verify_header(const SafetensorsReader& reader) {
+  const SafetensorsHeader& header = reader.header();
+  const std::string digest = find(header.metadata, kDigestKey).value_or("");
+  // The second comparison covers what the parser does not see, such as the padding.
+  if (digest != header_digest(header.entries, header.metadata) ||
+      reader.header_bytes() != encode_safetensors_header(header.entries, header.metadata)) {
+    throw InputError(reader.name() + ": damaged: the header's sha256 does not match");
+  }
+  const std::string format = find(header.metadata, kFormatKey).value_or("");
+  const std::string version = find(header.metadata, kVersionKey).value_or("");
+  if (format != kFormat || version != kVersion) {
+    throw InputError(reader.name() + ": expected format " + kFormat + " version " + kVersion +
+                     ", got '" + printable(format) + "' version '" + printable(version) + "'");
+  }
+}
+
+Tensor read_verified(const SafetensorsReader& reader, const SafetensorsEntry& entry) {
+  Tensor tensor = reader.read(entry);
+  const std::string expected =
+      find(reader.header().metadata, digest_key(entry.name)).value_or("none");
+  const std::string actual = digest_of(tensor);
+  if (actual != expected) {
+    throw InputError(reader.name() + ": damaged: tensor '" + printable(entry.name) +
+                     "': expected sha256 " + printable(expected) + ", got " + actual);
+  }
+  return tensor;
+}
+
+// Without the keys that are the format's own.
+TensorFileMetadata own_metadata(const SafetensorsReader& reader) {
+  TensorFileMetadata metadata = reader.header().metadata;
+  std::erase_if(metadata, [](const auto& entry) { return is_reserved(entry.first); });
+  return metadata;
+}
+
+Checkpoint read_native(const SafetensorsReader& reader) {
+  verify_header(reader);
+  Checkpoint checkpoint;
+  checkpoint.metadata = own_metadata(reader);
+  for (const SafetensorsEntry& e : reader.header().entries) {
+    checkpoint.tensors.push_back({e.name, read_verified(reader, e)});
+  }
+  return checkpoint;
+}
+
+// Counts of batches that older files do not have.
+bool may_be_absent(const std::string& name) { return name.ends_with("num_batches_tracked"); }
+
+bool converts(DType from, DType to) { return from == to || (is_floating(from) && is_floating(to)); }
+
+// What disagrees between a module and a list of tensors, by kind.
+class Disagreements {
+ public:
+  void add(const std::string& kind, const std::string& what) { lists_[kind].push_back(what); }
+
+  // `given`: the names of a source's tensors that the module does not have.
+  void throw_if_any(const std::string& source_name, const std::vector<std::string>& given) {
+    std::string text;
+    std::vector<std::string>& missing = lists_["missing"];
+    std::sort(missing.begin(), missing.end());
+    for (std::size_t i = 0; i < std::min(missing.size(), kShown); ++i) {
+      const std::string near = near_name(missing[i], given);
+      if (!near.empty()) missing[i] += " (the file has '" + printable(near) + "')";
+    }
+    for (const char* kind : {"missing", "unexpected", "wrong shape", "wrong dtype"}) {
+      if (lists_[kind].empty()) continue;
+      std::sort(lists_[kind].begin(), lists_[kind].end());
+      text += (text.empty() ? "" : "; ") + std::string(kind) + ": " + joined(lists_[kind]);
+    }
+    if (!text.empty()) {
+      throw InputError(printable(source_name) + ": tensors do not fit the model: " + text);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kShown = 5;  // of each kind
+
+  // "fc.weight" is near "module.fc.weight", as wrappers name it, and "fc1.weight".
+  static std::string near_name(const std::string& name, const std::vector<std::string>& given) {
+    for (const std::string& other : given) {
+      if (other.ends_with("." + name) || name.ends_with("." + other)) return other;
+    }
+    return nearest_word(name, given);
+  }
+
+  static std::string joined(const std::vector<std::string>& items) {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(items.size(), kShown); ++i) {
+      text += (i == 0 ? "" : ", ") + items[i];
+    }
+    if (items.size() <= kShown) return text;
+    return text + " and " + std::to_string(items.size() - kShown) + " more, " +
+           std::to_string(items.size()) + " in all";
+  }
+
+  std::map<std::string, std::vector<std::string>> lists_;
+};
+
+// `given`: the tensors that are about to be loaded, by their names in the module.
+void check_states(Module& module, const std::map<std::string, Tensor>& given,
+                  const std::string& source_name) {
+  for (const NamedModule& entry : module.named_modules()) {
+    const auto* check = dynamic_cast<const StateCheck*>(entry.module);
+    if (check == nullptr) continue;
+    std::map<std::string, Tensor> state;
+    for (const NamedTensor& own : module_state(*entry.module)) {
+      const auto found = given.find(join_path(entry.name, own.name));
+      if (found != given.end()) {
+        state.emplace(own.name, found->second.to(Device{}).to(own.tensor.dtype()));
+      }
+    }
+    try {
+      check->check_state(state);
+    } catch (const std::invalid_argument& error) {
+      throw InputError(printable(source_name) + ": " + join_path(entry.name, error.what()));
+    }
+  }
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  for (const auto& [key, value] : checkpoint.metadata) {
+    if (is_reserved(key)) {
+      throw std::invalid_argument("[checkpoint] metadata key '" + printable(key) + "' is reserved");
+    }
+  }
+  std::vector<NamedTensor> tensors = checkpoint.tensors;
+  for (NamedTensor& t : tensors) t.tensor = t.tensor.to(Device{});
+  const std::vector<NamedTensor> ordered = safetensors_order(tensors);
+  const std::vector<SafetensorsEntry> entries = safetensors_layout(ordered);
+  TensorFileMetadata metadata = checkpoint.metadata;
+  metadata[kFormatKey] = kFormat;
+  metadata[kVersionKey] = kVersion;
+  for (const NamedTensor& t : ordered) metadata[digest_key(t.name)] = digest_of(t.tensor);
+  metadata[kDigestKey] = header_digest(entries, metadata);
+  if (metadata.size() > kMaxSafetensorsMetadata) {
+    throw std::invalid_argument("[checkpoint] too many metadata keys");
+  }
+  write_safetensors(path, encode_safetensors_header(entries, metadata), ordered);
+}
+
+Checkpoint load_checkpoint(const std::filesystem::path& path) {
+  const SafetensorsReader reader(path);
+  require_native(reader);
+  return read_native(reader);
+}
+
+TensorFileMetadata load_checkpoint_metadata(const std::filesystem::path& path) {
+  const SafetensorsReader reader(path);
+  require_native(reader);
+  verify_header(reader);
+  return own_metadata(reader);
+}
+
+TensorFile load_tensors(const std::filesystem::path& path) {
+  const SafetensorsReader reader(path);
+  return is_native(reader.header().metadata) ? read_native(reader) : read_safetensors(reader);
+}
+
+std::vector<NamedTensor> module_state(const Module& module) {
+  std::vector<NamedTensor> state;
+  for (const NamedParameter& p : module.named_parameters()) {
+    state.push_back({p.name, p.variable.value()});
+  }
+  for (NamedBuffer& b : module.named_buffers()) state.push_back(std::move(b));
+  return state;
+}
+
+void load_into(Module& module, const std::vector<NamedTensor>& tensors,
+               const std::string& source_name) {
+  std::map<std::string, Tensor> given;
+  for (const NamedTensor& t : tensors) {
+    if (t.name.find('/') == std::string::npos) given.emplace(t.name, t.tensor);
+  }
+  Disagreements disagreements;
+  std::vector<std::pair<Tensor, Tensor>> copies;  // destination, source
+  std::map<std::string, Tensor> fitting;
+  for (const NamedTensor& state : module_state(module)) {
+    const auto found = given.find(state.name);
+    if (found == given.end()) {
+      if (!may_be_absent(state.name)) disagreements.add("missing", state.name);
+      continue;
+    }
+    const Tensor source = found->second;
+    given.erase(found);
+    if (source.shape() != state.tensor.shape()) {
+      disagreements.add("wrong shape", state.name + " expected " +
+                                           shape_string(state.tensor.shape()) + " got " +
+                                           shape_string(source.shape()));
+    } else if (!converts(source.dtype(), state.tensor.dtype())) {
+      disagreements.add("wrong dtype", state.name + " expected " +
+                                           std::string(dtype_name(state.tensor.dtype())) + " got " +
+                                           std::string(dtype_name(source.dtype())));
+    } else {
+      copies.emplace_back(state.tensor, source);
+      fitting.emplace(state.name, source);
+    }
+  }
+  std::vector<std::string> unexpected;
+  for (const auto& [name, tensor] : given) {
+    disagreements.add("unexpected", printable(name));
+    unexpected.push_back(name);
+  }
+  disagreements.throw_if_any(source_name, unexpected);
+  check_states(module, fitting, source_name);
+  for (const auto& [destination, source] : copies) {
+    destination.copy_from(source.dtype() == destination.dtype() ? source
+                                                                : source.to(destination.dtype()));
+  }
+}
+
+}  // namespace steelyard

@@ -1,0 +1,144 @@
+#include "steelyard/framework/train/evaluate.h"
+
+#include <cmath>
+
+#include "steelyard/framework/data/device_batches.h"
+#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/train/training_words.h"
+#include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/softmax/softmax.h"
+
+namespace steelyard {
+void add_weighted(const Tensor& value, double weight, const Tensor& sum) {
+  ops::require_defined("add_weighted", "a value", value);
+  ops::require_defined("add_weighted", "a sum", sum);
+  visit_floating(value.dtype(), "evaluate", [&](auto zero) {
+    using T = decltype(zero);
+    run(sum.device(),
+        kernels::AddWeighted<T>{.x = value.data<T>(), .weight = weight, .sum = sum.data<double>()});
+  });
+}
+
+void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count) {
+  ops::require_defined("count_correct", "logits", logits);
+  ops::require_defined("count_correct", "labels", labels);
+  visit_floating(logits.dtype(), "count_correct", [&](auto zero) {
+    using T = decltype(zero);
+    const std::int64_t rows = logits.dim(0);
+    run(logits.device(), kernels::AddCorrectRows<T>{.rows = rows,
+                                                    .columns = rows == 0 ? 0 : logits.size() / rows,
+                                                    .logits = logits.data<T>(),
+                                                    .labels = labels.data<std::int64_t>(),
+                                                    .correct = count.data<std::int64_t>()});
+  });
+}
+
+std::int64_t count_correct(const Tensor& logits, const Tensor& labels) {
+  const Tensor count = Tensor::zeros(Shape{}, DType::kI64, logits.device());
+  add_correct(logits, labels, count);
+  return *count.to(Device{}).data<std::int64_t>();
+}
+
+namespace {
+
+// What is added over the batches: rows times their mean loss, and rows with the right class.
+struct Totals {
+  explicit Totals(Device device)
+      : loss(Tensor::zeros(Shape{}, DType::kF64, device)),
+        correct(Tensor::zeros(Shape{}, DType::kI64, device)) {}
+
+  void add(Module& model, const Loss& by, const Batch& batch, PredictionRecord& predictions) const {
+    ForwardContext context;
+    const Variable outputs = rows_of(by, model.forward(Variable(batch.inputs), context));
+    add_weighted(compute_loss(by, outputs, batch.targets).value(),
+                 static_cast<double>(batch.inputs.dim(0)), loss);
+    if (loss_info(by).targets == TargetKind::kClass)
+      add_correct(outputs.value(), batch.targets, correct);
+    predictions.add(outputs.value(), batch);
+  }
+
+  Tensor loss;     // f64
+  Tensor correct;  // i64
+};
+
+Evaluation evaluation_of(double loss, double correct, const Dataset& dataset, const Loss& by,
+                         Predictions predictions) {
+  const auto size = static_cast<double>(dataset.size());
+  Evaluation evaluation{{.loss = loss / size}, std::move(predictions)};
+  Metrics& metrics = evaluation.metrics;
+  if (loss_info(by).targets == TargetKind::kClass) metrics.top1 = 100.0 * correct / size;
+  metrics.more = compute_metrics(by, evaluation.predictions, dataset);
+  return evaluation;
+}
+
+LoaderOptions evaluation_options(const Normalization& normalization, std::int64_t batch_size) {
+  LoaderOptions options;
+  options.batch_size = batch_size;
+  options.normalization = normalization;
+  return options;
+}
+
+Evaluation evaluate_alone(Module& model, const Dataset& dataset, const LoaderOptions& options,
+                          const Loss& loss, comm::Communicator& ranks) {
+  DataLoader loader(dataset, options);
+  const Device device = device_of(model);
+  DeviceBatches batches(loader, device);
+  batches.start(0);
+  const Totals totals(device);
+  const Loss plain = plain_loss(loss);
+  PredictionRecord record(plain, dataset, options.batch_size, device);
+  while (const auto batch = batches.next()) totals.add(model, plain, *batch, record);
+  return evaluation_of(totals.loss.item(), totals.correct.item(), dataset, loss,
+                       record.finish(ranks));
+}
+
+}  // namespace
+
+Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
+                 const Loss& loss, std::int64_t batch_size) {
+  comm::Communicator alone;
+  return evaluate(model, dataset, normalization, loss, batch_size, alone);
+}
+
+Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
+                 const Loss& loss, std::int64_t batch_size, comm::Communicator& ranks) {
+  return evaluate_predictions(model, dataset, normalization, loss, batch_size, ranks).metrics;
+}
+
+Evaluation evaluate_predictions(Module& model, const Dataset& dataset,
+                                const Normalization& normalization, const Loss& loss,
+                                std::int64_t batch_size, comm::Communicator& ranks) {
+  const NoGradGuard no_grad;
+  const LoaderOptions options = evaluation_options(normalization, batch_size);
+  if (ranks.size() == 1) return evaluate_alone(model, dataset, options, loss, ranks);
+  DataLoader loader(dataset, options);
+  const Device device = device_of(model);
+  const Loss plain = plain_loss(loss);
+  PredictionRecord record(plain, dataset, batch_size, device);
+  const std::int64_t batches = loader.batches_per_epoch();
+  // The first rank, which writes checkpoints, always has a batch: a pass brings up to date what
+  // modules derive from their parameters and checkpoints hold, such as learned scales.
+  const auto first_of = [&](std::int64_t rank) {
+    return (batches * rank + ranks.size() - 1) / ranks.size();
+  };
+  const std::int64_t end = first_of(ranks.rank() + 1);
+  // Others' batches are 0 here: a sum in which one rank has a value is that value.
+  const Tensor losses = Tensor::zeros({batches}, DType::kF64);
+  std::vector<std::int64_t> correct{0};
+  DeviceBatches own(loader, device);
+  own.start(0, first_of(ranks.rank()));
+  for (std::int64_t b = first_of(ranks.rank()); b < end; ++b) {
+    const Totals totals(device);
+    totals.add(model, plain, *own.next(), record);
+    losses.data<double>()[b] = totals.loss.item();
+    correct[0] += static_cast<std::int64_t>(totals.correct.item());
+  }
+  ranks.sum({losses});
+  ranks.sum(correct);
+  double sum = 0;
+  for (const double batch_loss : losses.span<double>()) sum += batch_loss;
+  return evaluation_of(sum, static_cast<double>(correct[0]), dataset, loss, record.finish(ranks));
+}
+
+}  // namespace steelyard

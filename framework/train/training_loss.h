@@ -1,0 +1,38 @@
+// The loss that a training step minimizes: the task's loss, with distillation combined with a
+// teacher's.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/data/data_loader.h"
+#include "steelyard/framework/train/loss.h"
+
+namespace steelyard {
+
+// Knowledge distillation: the loss becomes (1 - weight) * task + weight * distillation_loss()
+// (framework/ops/losses/losses.h) against what the teacher says about the same batch.
+struct Distillation {
+  std::shared_ptr<Module> teacher;  // gives logits of the trained model's shape
+  double weight = 0.5;              // in [0, 1]
+  double temperature = 1.0;         // above 0
+};
+
+// The recorded loss of one batch: the model runs in `context`, the teacher unrecorded in evaluation
+// mode and before it, so that its activations are gone by then. `part` is the batch's share of a
+// larger one.
+Variable training_loss(Module& model, const Loss& loss,
+                       const std::optional<Distillation>& distillation, const Batch& batch,
+                       ForwardContext& context, const LossPart& part = {});
+
+// The part that contains all rows of a batch; the weights of its labels are added up once.
+LossPart whole_batch(const Loss& loss, const Tensor& targets);
+
+// The training loss, over a dataset, of a model whose outputs are all zero; an upper bound for the
+// teacher's part.
+double training_loss_of_zero_outputs(const Loss& loss,
+                                     const std::optional<Distillation>& distillation,
+                                     const Dataset& dataset);
+
+}  // namespace steelyard

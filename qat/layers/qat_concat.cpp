@@ -1,0 +1,77 @@
+#include "steelyard/qat/layers/qat_concat.h"
+
+#include <algorithm>
+
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/qat/quantizers/straight_through.h"
+
+namespace steelyard::qat {
+namespace {
+
+class ConcatCodesFunction : public Function {
+ public:
+  explicit ConcatCodesFunction(Tensor mask) { save(std::move(mask)); }
+  std::string name() const override { return "quantized_concat"; }
+
+  std::vector<Tensor> backward(const Tensor& grad_output) const override {
+    std::vector<std::int64_t> widths;
+    for (const auto& input : inputs()) widths.push_back(input->shape.back());
+    std::vector<Tensor> grads = split(masked_gradient(grad_output, saved()[0]), widths);
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      if (!needs_grad(i)) grads[i] = Tensor();
+    }
+    return grads;
+  }
+};
+
+}  // namespace
+
+Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& output,
+                      ForwardContext& context) {
+  std::vector<std::shared_ptr<const QuantizedValue>> parts;
+  for (const Variable& x : inputs) parts.push_back(quantized(x));
+  const auto values = [parts] {
+    std::vector<Variable> reals;
+    for (const auto& part : parts) reals.emplace_back(dequantized(*part));
+    return concat(reals).value();
+  };
+  const Tensor joined = values();
+  const QParamTensors qparams = output.parameters(
+      output.observes(context) ? output.observe(joined) : QParamTensors(), context);
+  const bool recorded = should_record(inputs);
+  Tensor mask;
+  Tensor codes = output.quantize(joined, qparams, recorded ? &mask : nullptr, /*counted=*/true);
+  Variable y = make_variable(output.value_of(std::move(codes), qparams));
+  if (!recorded) return y;
+  y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);
+  RealValues real{values, {}};
+  for (const auto& part : parts) real.from.push_back(part->codes);
+  return output.learn_output(y, std::move(real), context);
+}
+
+QatCat::QatCat(const QuantizerConfig& output)
+    : output_(std::make_shared<ActivationQuantizer>(output)) {
+  register_child("output_quantizer", output_);
+}
+
+Variable QatCat::join(const std::vector<Variable>& inputs, ForwardContext& context) {
+  const bool codes =
+      !inputs.empty() && std::all_of(inputs.begin(), inputs.end(),
+                                     [](const Variable& x) { return quantized(x) != nullptr; });
+  if (codes && output_->quantizing()) return concat_codes(inputs, *output_, context);
+  return output_->forward(concat(inputs), context);
+}
+
+QuantizedForm cat_form() {
+  QuantizedForm form =
+      form_of<Cat>("Cat", FormKind::kJoins,
+                   [](const Cat&, const FormRequest& request) -> std::shared_ptr<Module> {
+                     return std::make_shared<QatCat>(request.output);
+                   });
+  form.note = "of the joined branches";
+  form.float_operands = SIZE_MAX;
+  form.reader = "a concat reads it";
+  return form;
+}
+
+}  // namespace steelyard::qat
