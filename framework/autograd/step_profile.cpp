@@ -7,7 +7,7 @@
 namespace steelyard {
 namespace {
 
-thread_local StepProfile* listening = nullptr;
+thread_local StepProfile* profiling = nullptr;
 
 std::int64_t bytes_of(const Variable& variable) {
   return shape_size(variable.shape()) *
@@ -24,13 +24,13 @@ void StepProfile::begin() {
   saved_ = parameters_;
   layer_of_.clear();
   pass_ = StepPass::kForward;
-  listening = this;
+  profiling = this;
   kernels::kernel_watcher = this;
 }
 
 void StepProfile::end() {
-  if (listening != this) return;
-  listening = nullptr;
+  if (profiling != this) return;
+  profiling = nullptr;
   kernels::kernel_watcher = nullptr;
 }
 
@@ -79,27 +79,27 @@ void StepProfile::add_operation(const Function& function, const std::vector<Vari
 
 void profile_operation(const std::shared_ptr<Function>& function,
                        const std::vector<Variable>& inputs, const Variable& output) {
-  if (listening != nullptr) listening->add_operation(*function, inputs, output);
+  if (profiling != nullptr) profiling->add_operation(*function, inputs, output);
 }
 
 ProfiledBackward::ProfiledBackward(const Function& function) {
-  if (listening == nullptr) return;
-  const auto found = listening->layer_of_.find(&function);
-  listening->backward_layer_ =
-      found == listening->layer_of_.end() ? listening->layer_index("") : found->second;
-  listening->pass_ = StepPass::kBackward;
+  if (profiling == nullptr) return;
+  const auto found = profiling->layer_of_.find(&function);
+  profiling->backward_layer_ =
+      found == profiling->layer_of_.end() ? profiling->layer_index("") : found->second;
+  profiling->pass_ = StepPass::kBackward;
 }
 
 ProfiledBackward::~ProfiledBackward() {
-  if (listening != nullptr) listening->pass_ = StepPass::kForward;
+  if (profiling != nullptr) profiling->pass_ = StepPass::kForward;
 }
 
 ProfiledUpdate::ProfiledUpdate() {
-  if (listening != nullptr) listening->pass_ = StepPass::kUpdate;
+  if (profiling != nullptr) profiling->pass_ = StepPass::kUpdate;
 }
 
 ProfiledUpdate::~ProfiledUpdate() {
-  if (listening != nullptr) listening->pass_ = StepPass::kForward;
+  if (profiling != nullptr) profiling->pass_ = StepPass::kForward;
 }
 
 }  // namespace steelyard

@@ -9,23 +9,23 @@
 namespace steelyard::qat {
 namespace {
 
-constexpr int kBytes = 256;
+constexpr int kByteValues = 256;
 
 // The mean distance of a channel's bytes from the nearest multiple of the scale, in codes.
 double distance_from_codes(double mean, double stddev, double scale) {
   double sum = 0;
-  for (int byte = 0; byte < kBytes; ++byte) {
+  for (int byte = 0; byte < kByteValues; ++byte) {
     const double code = (byte / 255.0 - mean) / stddev / scale;
     sum += std::abs(code - std::nearbyint(code));
   }
-  return sum / kBytes;
+  return sum / kByteValues;
 }
 
 // How many bytes of a channel have another code if they are normalized in f32 at each step, not in
 // double and rounded once.
 int codes_changed_by_f32(float mean, float stddev, float scale) {
   int changed = 0;
-  for (int byte = 0; byte < kBytes; ++byte) {
+  for (int byte = 0; byte < kByteValues; ++byte) {
     const auto exact = static_cast<float>((byte / 255.0 - double{mean}) / double{stddev});
     const float rounded = (static_cast<float>(byte) / 255.0F - mean) / stddev;
     changed += std::nearbyint(exact / scale) != std::nearbyint(rounded / scale) ? 1 : 0;

@@ -1,6 +1,7 @@
 #include "steelyard/qat/prepare/module_graph.h"
 
 #include "steelyard/layers/containers/graph.h"
+#include "steelyard/qat/layers/form_table.h"
 
 namespace steelyard::qat {
 namespace {

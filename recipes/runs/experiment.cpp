@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/matmul_precision_words.h"
 #include "steelyard/framework/tensor/storage.h"
 #include "steelyard/framework/train/training_words.h"
 #include "steelyard/qat/model/faults.h"

@@ -8,6 +8,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/divergence.h"
 #include "steelyard/framework/train/training_words.h"
+#include "steelyard/qat/layers/form_table.h"
 
 namespace steelyard {
 
