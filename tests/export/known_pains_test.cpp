@@ -8,6 +8,7 @@
 #include "steelyard/export/interpreter.h"
 #include "steelyard/qat/layers/qat_linear.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
 #include "tests/export/export_support.h"
 

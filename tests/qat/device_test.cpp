@@ -10,6 +10,7 @@
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/model/oscillations.h"
 #include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/ptq/calibrate.h"
 #include "tests/export/export_support.h"
 #include "tests/qat/device_networks.h"

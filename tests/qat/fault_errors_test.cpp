@@ -1,6 +1,7 @@
 // Prepared models that are called and trained by hand, on values that are not finite.
 #include "steelyard/qat/model/faults.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,7 @@
 #include "steelyard/layers/containers/residual.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/model/schedule.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/qat/fold_support.h"
 
 namespace steelyard::qat {

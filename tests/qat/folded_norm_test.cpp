@@ -6,6 +6,7 @@
 #include "steelyard/qat/forms/fold.h"
 #include "steelyard/qat/layers/qat_conv2d.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 #include "tests/qat/fold_support.h"
 
 namespace steelyard::qat {

@@ -1,5 +1,6 @@
 #include "steelyard/qat/model/schedule.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 #include "steelyard/qat/model/trained_parts.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
