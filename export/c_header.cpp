@@ -225,17 +225,12 @@ class HeaderWriter {
     const Node& node = graph_.nodes[i];
     Shape shape;
     if (node.weights) shape = node.weights->weight.shape();
-    std::array<std::int64_t, 2> kernel{1, 1}, stride{1, 1}, padding{0, 0};
-    for (const NodeField& field : op_info(node.op).fields) {
-      field.visit(node, [&](const auto& value) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, decltype(kernel)>) {
-          const std::string_view name = field.name;
-          if (name == "kernel") kernel = value;
-          if (name == "stride") stride = value;
-          if (name == "padding") padding = value;
-        }
-      });
-    }
+    using Pair = std::array<std::int64_t, 2>;
+    const auto pair = [&](const char* name, const Pair& otherwise) {
+      return filled_up(option_or(node.options, name, otherwise), 2);
+    };
+    const auto real = [&](const char* name) { return option_or(node.options, name, 0.0); };
+    Pair kernel{1, 1};
     if (shape.size() == 4) kernel = {shape[2], shape[3]};
     const Weights w = node.weights.value_or(Weights{});
     const bool codes = node.weights && w.has_codes();
@@ -244,14 +239,14 @@ class HeaderWriter {
         "  {{{}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, "
         "{}, {}, {:a}, {:a}}},\n",
         c_string(op_name(node.op)), c_string(node.name), array_name("inputs", i),
-        node.inputs.size(), node.output, static_cast<int>(node.activation), filled_up(kernel, 2),
-        filled_up(stride, 2), filled_up(padding, 2), filled_up(node.conv.dilation, 2),
-        node.conv.groups, filled_up(shape, 4), node.weights && w.integer() ? 1 : 0,
-        if_there(codes, "weight", i), if_there(codes, "scale", i),
-        if_there(!w.zero_points.empty(), "zero_point", i), w.group_size(),
-        if_there(node.weights && !codes, "weight", i),
+        node.inputs.size(), node.output, static_cast<int>(node.activation), pair("kernel", kernel),
+        pair("stride", {1, 1}), pair("padding", {0, 0}), pair("dilation", {1, 1}),
+        option_or<std::int64_t>(node.options, "groups", 1), filled_up(shape, 4),
+        node.weights && w.integer() ? 1 : 0, if_there(codes, "weight", i),
+        if_there(codes, "scale", i), if_there(!w.zero_points.empty(), "zero_point", i),
+        w.group_size(), if_there(node.weights && !codes, "weight", i),
         if_there(bias && w.one_scale_per_channel(), "bias", i),
-        if_there(bias && !w.one_scale_per_channel(), "bias", i), node.ramp.slope, node.ramp.offset);
+        if_there(bias && !w.one_scale_per_channel(), "bias", i), real("slope"), real("offset"));
   }
 
   const Graph& graph_;
@@ -266,7 +261,8 @@ std::string c_refusal(const Graph& whole) {
   for (const Node& node : graph.nodes) {
     const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
                                                     graph.values[node.inputs.back()].shape;
-    if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || node.axis != -1) {
+    const bool other_axis = option_or<std::int64_t>(node.options, "axis", -1) != -1;
+    if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || other_axis) {
       return "layer '" + printable(node.name) + "': the C header has no form of " +
              op_name(node.op) + (repeats ? " with broadcast inputs" : "");
     }

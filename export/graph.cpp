@@ -33,16 +33,15 @@ void validate_shape(const Value& value) {
 }
 
 void validate_extents(const Node& node) {
-  for (const NodeField& field : op_info(node.op).fields) {
-    field.visit(node, [&](const auto& value) {
-      if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::array<std::int64_t, 2>>) {
-        for (const std::int64_t extent : value) {
-          expect(extent >= 0 && extent <= kMaxExtent, node,
-                 fmt::format("expected windows of at most {} pixels, got {}", kMaxExtent, extent));
-        }
+  using Extents = std::array<std::int64_t, 2>;
+  for_each_option(node.options, [&](const char*, const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Extents>) {
+      for (const std::int64_t extent : value) {
+        expect(extent >= 0 && extent <= kMaxExtent, node,
+               fmt::format("expected windows of at most {} pixels, got {}", kMaxExtent, extent));
       }
-    });
-  }
+    }
+  });
 }
 
 void validate(const Preprocessing& preprocessing, const Shape& input) {
@@ -125,13 +124,13 @@ namespace {
 void validate_input_ports(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     const bool reads = std::count(node.inputs.begin(), node.inputs.end(), graph.input) > 0;
-    const bool known = !reads || graph.input_ports.empty() ||
-                       std::any_of(graph.input_ports.begin(), graph.input_ports.end(),
-                                   [&](const InputPort& input) {
-                                     return node.op == Op::kInputPart &&
-                                            node.first[0] == input.first &&
-                                            node.dims == input.shape;
-                                   });
+    const bool known =
+        !reads || graph.input_ports.empty() ||
+        std::any_of(
+            graph.input_ports.begin(), graph.input_ports.end(), [&](const InputPort& input) {
+              const auto* part = std::get_if<PartOfInput>(&node.options);
+              return part != nullptr && part->first[0] == input.first && part->shape == input.shape;
+            });
     expect(known, node, "reads other than one of the model's inputs");
   }
 }
@@ -157,6 +156,8 @@ void validate(const Graph& graph) {
     }
     expect(node.output < made.size() && !made[node.output], node,
            "its output is made by another node");
+    expect(node.options.index() == info.options.index(), node,
+           "has the options of another operation");
     expect(node.weights.has_value() == info.has_weights, node,
            "weights belong to linear, conv2d and conv_transpose2d");
     expect(node.activation == kernels::Activation::kNone || info.fuses_activation, node,

@@ -4,7 +4,6 @@
 // one quantization per tensor. The interpreter runs it, and every export writes it.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,15 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/export/node_options.h"
 #include "steelyard/export/op_list.h"
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/data/tables/table_options.h"
 #include "steelyard/framework/data/target_kind.h"
-#include "steelyard/framework/ops/elementwise/relu.h"
-#include "steelyard/framework/ops/products/conv2d.h"
-#include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/tensor/tensor.h"
 #include "steelyard/kernels/activation/activation.h"
 #include "steelyard/kernels/qparams.h"
@@ -122,27 +119,19 @@ struct Node {
   std::vector<std::size_t> inputs;  // indices of values
   std::size_t output = 0;           // index of a value
   kernels::Activation activation = kernels::Activation::kNone;  // fused: linear, conv, add
-  Conv2dGeometry conv;
-  Pool2dGeometry pool;
-  kernels::Ramp ramp = {};  // of a hard sigmoid or affine map; a leaky ReLU has its slope
+  NodeOptions options = {};  // the alternative that op_info(op).options has
   std::optional<Weights> weights;
   std::vector<Constant> constants = {};  // in the order of their places
 
-  std::int64_t axis = -1;                           // concat: counted from 0, or -1, the last one
-  std::vector<std::int64_t> dims = {};              // reshape, expand, input_part: the output's;
-                                                    // permute: their order; sum, reduce_max,
-                                                    // reduce_min: which
-  std::vector<std::int64_t> first = {};             // slice: positions that are taken, from
-  std::vector<std::int64_t> steps = {};             // `first` on in `steps`; input_part: the value
-  std::vector<std::int64_t> before = {};            // pad: elements before each dimension
-  std::array<std::int64_t, 2> repeats = {1, 1};     // resize: of each row and column; 0 where
-                                                    // weights [outputs, inputs] say it (constants)
-  std::array<std::int64_t, 2> output_padding = {};  // conv_transpose2d
-  double value = 0;                                 // pad: of the border; pow: the exponent
-  Bounds bounds = {};                               // clamp
-  double eps = 0;                                   // layer_norm
-  std::int64_t reverse = 0;                         // lstm: 1 from the end on
-  std::int64_t final_cell = 0;                      // lstm: 1 if that follows the outputs
+  // Its options. Throws std::bad_variant_access where it is an operation with others.
+  template <typename T>
+  const T& as() const {
+    return std::get<T>(options);
+  }
+  template <typename T>
+  T& as() {
+    return std::get<T>(options);
+  }
 };
 
 // The name and layout of an input or output in an ONNX file.

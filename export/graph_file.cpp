@@ -1,6 +1,8 @@
 #include "steelyard/export/graph_file.h"
 
+#include <fmt/core.h>
 #include <algorithm>
+
 #include <array>
 #include <cstring>
 #include <map>
@@ -22,13 +24,9 @@ using Json = nlohmann::json;
 constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
-// 2 if weights have zero points or integer sums of groups, which readers of version 1 do not know;
-// 3 if codes have more than 8 bits; 4 if there are the operations mul, hard_sigmoid or silu, or a
-// softmax of codes that gives floats; 5 with the operations that came after these (op_info.h), with
-// constants, and with joins of other dimensions than the last; 6 with conv_transpose2d and the
-// operations after those of 5; 7 with choices by a comparison; 8 with a leaky ReLU of codes; 9 with
-// sin and the operations after it; 10 with log_softmax; 11 with a tanh of codes and with weights
-// that several nodes have. The newest is in op_info.h.
+// Readers of a version know what was there before it: 2 has weights with zero points and integer
+// sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have;
+// from which version on files know an operation, or a form of it, its row says (op_info.h).
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kWeightsOfKey = "weights_of";  // the node under whose name they are stored
 
@@ -73,15 +71,12 @@ int version_of(const Graph& graph) {
   };
   int version = 1;
   for (const Node& node : graph.nodes) {
-    const bool codes = graph.values[node.inputs[0]].quantization.has_value();
-    const bool gives_codes = graph.values[node.output].quantization.has_value();
-    int needed = op_info(node.op).graph_version.number;
-    if (node.op == Op::kSoftmax && codes && !gives_codes) needed = 4;
-    if (node.op == Op::kLeakyRelu && gives_codes) needed = 8;
-    if (node.op == Op::kTanh && gives_codes) needed = 11;
-    if (!node.constants.empty() || node.axis != -1) needed = std::max(needed, 5);
+    const OpInfo& info = op_info(node.op);
+    int needed = info.graph_version.number;
+    if (info.later_version != nullptr) needed = std::max(needed, info.later_version(graph, node));
+    if (!node.constants.empty()) needed = std::max(needed, 5);
     if (is_newer(node)) version = std::max(version, 2);
-    if (node.weights && home_of_weights(graph, node) != node.name) needed = 11;
+    if (node.weights && home_of_weights(graph, node) != node.name) needed = std::max(needed, 11);
     version = std::max(version, needed);
   }
   const bool wide = std::any_of(graph.values.begin(), graph.values.end(), is_wide);
@@ -122,12 +117,12 @@ Value value_from(const Json& json) {
   return value;
 }
 
-Json default_of(const NodeField& field) {
-  Json json;
-  const Node fresh;
-  field.visit(fresh, [&](const auto& value) { json = value; });
-  return json;
+// Switches are 0 and 1.
+template <typename T>
+Json json_of(const T& value) {
+  return value;
 }
+Json json_of(bool flag) { return flag ? 1 : 0; }
 
 Json to_json(const Node& node) {
   Json json{{"op", op_name(node.op)},
@@ -135,10 +130,15 @@ Json to_json(const Node& node) {
             {"inputs", node.inputs},
             {"output", node.output},
             {"activation", word_of(node.activation)}};
-  for (const NodeField& field : op_info(node.op).fields) {
-    field.visit(node, [&](const auto& value) { json[field.name] = value; });
-    if (field.optional && json[field.name] == default_of(field)) json.erase(field.name);
-  }
+  std::visit(
+      [&](const auto& options) {
+        using Options = std::decay_t<decltype(options)>;
+        for_each_field<Options>([&, fresh = Options{}](const auto& field) {
+          const auto& value = field.get(options);
+          if (!field.optional || value != field.get(fresh)) json[field.name] = json_of(value);
+        });
+      },
+      node.options);
   for (const Constant& constant : node.constants) json["constants"].push_back(constant.place);
   if (node.weights) {
     json["weight_shape"] = node.weights->weight.shape();
@@ -148,19 +148,21 @@ Json to_json(const Node& node) {
   return json;
 }
 
-// A node's field of its type.
+// An option of its type.
 void read(const Json& json, std::vector<std::int64_t>& list) {
   list = integers_of<std::int64_t>(json);
 }
-void read(const Json& json, std::array<std::int64_t, 2>& pair) {
+template <std::size_t count>
+void read(const Json& json, std::array<std::int64_t, count>& numbers) {
   const auto values = integers_of<std::int64_t>(json);
-  if (values.size() != 2) {
-    throw std::invalid_argument("expected two integers, got " + std::to_string(values.size()));
+  if (values.size() != count) {
+    throw std::invalid_argument(fmt::format("expected {} integers, got {}", count, values.size()));
   }
-  pair = {values[0], values[1]};
+  std::copy(values.begin(), values.end(), numbers.begin());
 }
 void read(const Json& json, std::int64_t& number) { number = integer_of<std::int64_t>(json); }
 void read(const Json& json, double& real) { real = json.get<double>(); }
+void read(const Json& json, bool& flag) { flag = integer_of<std::int64_t>(json) != 0; }
 
 std::string constant_name(const std::string& node, std::size_t place) {
   return node + ".operand" + std::to_string(place);
@@ -232,10 +234,15 @@ Node node_from(const Json& json, const TensorsByName& tensors, const std::vector
   node.inputs = integers_of<std::size_t>(json.at("inputs"));
   node.output = integer_of<std::size_t>(json.at("output"));
   node.activation = value_of<kernels::Activation>(json.at("activation").get<std::string>());
-  for (const NodeField& field : op_info(node.op).fields) {
-    if (field.optional && !json.contains(field.name)) continue;
-    field.visit(node, [&](auto& value) { read(json.at(field.name), value); });
-  }
+  node.options = op_info(node.op).options;
+  std::visit(
+      [&](auto& options) {
+        for_each_field<std::decay_t<decltype(options)>>([&](const auto& field) {
+          if (field.optional && !json.contains(field.name)) return;
+          read(json.at(field.name), field.get(options));
+        });
+      },
+      node.options);
   if (json.contains("constants")) {
     for (const Json& at : json.at("constants")) {
       const auto place = integer_of<std::size_t>(at);

@@ -5,10 +5,8 @@
 // own or of its family.
 #pragma once
 
-#include <array>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "steelyard/export/graph.h"
@@ -29,24 +27,6 @@ struct Operands {
   const Value& input_value(std::size_t i) const { return graph.values[node.inputs[i]]; }
   const Tensor& output() const { return result; }
   const Value& output_value() const { return graph.values[node.output]; }
-};
-
-// A property of a node as files name it: [height, width], a whole or a real number, or a list.
-struct NodeField {
-  template <typename T>
-  using Member = T* (*)(Node&);
-
-  const char* name;
-  std::variant<Member<std::array<std::int64_t, 2>>, Member<std::int64_t>, Member<double>,
-               Member<std::vector<std::int64_t>>>
-      member;
-  bool optional = false;  // left out of files where it is as in a new node
-
-  // f(the member).
-  template <typename N, typename F>
-  void visit(N& node, const F& f) const {
-    std::visit([&](auto of) { f(*of(const_cast<Node&>(node))); }, member);
-  }
 };
 
 // How an ONNX file holds values of three dimensions.
@@ -72,28 +52,30 @@ struct OpInfo {
   const char* name;                        // in files and messages
   std::vector<std::string_view> recorded;  // operations of the tape that have this form
 
-  std::size_t inputs = 1;         // 0: any number, of at least one
-  std::size_t optional = 0;       // of them, the last ones
-  bool takes_constants = false;   // all inputs but one may be constants
-  bool has_weights = false;       // a linear map
-  bool fuses_activation = false;  // Node::activation may be another than kNone
-  bool keeps_codes = false;       // its codes, if it has any, are codes of its input, whose
-                                  // quantization it has
-  bool rounds_floats = false;     // of floats, the order of its sums or its function may round
-  std::vector<NodeField> fields{};
+  std::size_t inputs = 1;          // 0: any number, of at least one
+  std::size_t optional = 0;        // of them, the last ones
+  bool takes_constants = false;    // all inputs but one may be constants
+  bool has_weights = false;        // a linear map
+  bool fuses_activation = false;   // Node::activation may be another than kNone
+  bool keeps_codes = false;        // its codes, if it has any, are codes of its input, whose
+                                   // quantization it has
+  bool rounds_floats = false;      // of floats, the order of its sums or its function may round
+  NodeOptions options{};           // as in a new node
   GraphVersion graph_version = 1;  // of files that know it
-  bool in_c_header = false;        // the C header has a form of it
+  // graph_version of a form of it that came later; 0 for other nodes.
+  int (*later_version)(const Graph&, const Node&) = nullptr;
+  bool in_c_header = false;  // the C header has a form of it
 
   // Why a recorded operation has no deployed form after all; "" where it has.
   std::string (*refusal)(const Function&) = nullptr;
   // has_weights: f32 weights in the graph's layout, where a recorded parameter has another.
   Tensor (*weight)(const Node&, const Tensor& parameter) = nullptr;
-  // Fills the node's fields and activation.
+  // Fills the node's options and activation.
   void (*read)(const Function&, Node&) = nullptr;
 
   // The output's shape for one sample. Throws std::invalid_argument by expect() (ops/support.h).
   Shape (*shape)(const Graph&, const Node&);
-  // Checks of quantization, weights and fields beyond validate()'s own rules.
+  // Checks of quantization, weights and options beyond validate()'s own rules.
   void (*check)(const Graph&, const Node&) = nullptr;
 
   // Computes a non-empty output with plain loops, with which everything else is compared. Of the

@@ -138,6 +138,7 @@ class GraphBuilder {
       if (!why.empty()) refuse(operation, why + " has no deployed form");
     }
     node.op = known->op;
+    node.options = known->options;
     node.name = unique_name(operation);
     if (known->read != nullptr) known->read(function, node);
     if (known->has_weights) {

@@ -26,7 +26,7 @@ double hardswish(double x) {
 }
 
 Formula hard_sigmoid_of(const Node& node) {
-  return [ramp = node.ramp](double x) { return kernels::hard_sigmoid(x, ramp); };
+  return [ramp = node.as<kernels::Ramp>()](double x) { return kernels::hard_sigmoid(x, ramp); };
 }
 
 Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inputs[0]].shape; }
@@ -217,7 +217,7 @@ Formula terms_of(const kernels::Ramp& ramp) {
 }
 
 Formula affine_of(const Node& node) {
-  return [ramp = node.ramp](double x) { return ramp.slope * x + ramp.offset; };
+  return [ramp = node.as<kernels::Ramp>()](double x) { return ramp.slope * x + ramp.offset; };
 }
 
 void affine_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
@@ -226,17 +226,19 @@ void affine_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
       const auto as_float = static_cast<float>(value);
       return nodes.onnx().floats(node.name + name, {&as_float, 1}, {});
     };
-    const bool shifts = node.ramp.offset != 0;
+    const kernels::Ramp& ramp = node.as<kernels::Ramp>();
+    const bool shifts = ramp.offset != 0;
     const std::string scaled = shifts ? node.name + "/scaled" : output;
-    nodes.onnx().add("Mul", {nodes.input(node), number("/slope", node.ramp.slope)}, scaled);
-    if (shifts) nodes.onnx().add("Add", {scaled, number("/offset", node.ramp.offset)}, output);
+    nodes.onnx().add("Mul", {nodes.input(node), number("/slope", ramp.slope)}, scaled);
+    if (shifts) nodes.onnx().add("Add", {scaled, number("/offset", ramp.offset)}, output);
   };
-  write(nodes, node, output, affine_of(node), {.cancelled = terms_of(node.ramp)}, in_float);
+  write(nodes, node, output, affine_of(node), {.cancelled = terms_of(node.as<kernels::Ramp>())},
+        in_float);
 }
 
 // With a slope as float runtimes have it: of two floats a product in double is exact.
 Formula leaky_relu_of(const Node& node) {
-  const auto slope = static_cast<double>(static_cast<float>(node.ramp.slope));
+  const auto slope = static_cast<double>(static_cast<float>(node.as<NegativeSlope>().slope));
   return [slope](double x) { return x > 0 ? x : slope * x; };
 }
 
@@ -244,32 +246,49 @@ void leaky_relu_onnx(OnnxNodes& nodes, const Node& node, const std::string& outp
   write(nodes, node, output, leaky_relu_of(node), {.is_exact = [](float x) { return x >= 0; }},
         [&] {
           nodes.onnx().add("LeakyRelu", {nodes.input(node)}, output,
-                           {{"alpha", static_cast<float>(node.ramp.slope)}});
+                           {{"alpha", static_cast<float>(node.as<NegativeSlope>().slope)}});
         });
 }
 
 void read_ramp(const Function& function, Node& node) {
-  node.ramp = described<kernels::Ramp>(function);
+  node.options = described<kernels::Ramp>(function);
+}
+
+void read_slope(const Function& function, Node& node) {
+  node.options = NegativeSlope{described<kernels::Ramp>(function).slope};
+}
+
+void check_slope(const Graph& graph, const Node& node) {
+  check(graph, node);
+  expect(std::isfinite(node.as<NegativeSlope>().slope), node, "expected a finite slope");
 }
 
 void check_ramp(const Graph& graph, const Node& node) {
   check(graph, node);
-  expect(std::isfinite(node.ramp.slope) && std::isfinite(node.ramp.offset), node,
+  const kernels::Ramp& ramp = node.as<kernels::Ramp>();
+  expect(std::isfinite(ramp.slope) && std::isfinite(ramp.offset), node,
          "expected a finite slope and offset");
 }
 
 void hard_sigmoid_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const auto flat = [ramp = node.ramp](float x) {
+  const kernels::Ramp ramp = node.as<kernels::Ramp>();
+  const auto flat = [ramp](float x) {
     constexpr double kMargin = 1e-4;
     const double line = ramp.slope * static_cast<double>(x) + ramp.offset;
     return line <= -kMargin || line >= 1 + kMargin;
   };
-  const FloatError error{.is_exact = flat, .cancelled = terms_of(node.ramp)};
+  const FloatError error{.is_exact = flat, .cancelled = terms_of(ramp)};
   write(nodes, node, output, hard_sigmoid_of(node), error, [&] {
-    nodes.onnx().add("HardSigmoid", {nodes.input(node)}, output,
-                     {{"alpha", static_cast<float>(node.ramp.slope)},
-                      {"beta", static_cast<float>(node.ramp.offset)}});
+    nodes.onnx().add(
+        "HardSigmoid", {nodes.input(node)}, output,
+        {{"alpha", static_cast<float>(ramp.slope)}, {"beta", static_cast<float>(ramp.offset)}});
   });
+}
+
+// Files knew the operation of floats before that of codes.
+template <int version>
+int version_of_codes(const Graph& graph, const Node& node) {
+  return graph.values[node.output].quantization ? version : 0;
 }
 
 // The row of a function without options, named after the first of the recorded operations.
@@ -295,8 +314,7 @@ OpInfo hard_sigmoid_op() {
           .name = "hard_sigmoid",
           .recorded = {"quantized_hard_sigmoid", "hard_sigmoid"},
           .rounds_floats = true,
-          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }},
-                     {"offset", [](Node& node) { return &node.ramp.offset; }}},
+          .options = kernels::Ramp{},
           .graph_version = 4,
           .in_c_header = true,
           .read = read_ramp,
@@ -311,8 +329,7 @@ OpInfo affine_op() {
           .name = "affine",
           .recorded = {"quantized_affine", "affine"},
           .rounds_floats = true,
-          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }},
-                     {"offset", [](Node& node) { return &node.ramp.offset; }}},
+          .options = kernels::Ramp{},
           .graph_version = 5,
           .read = read_ramp,
           .shape = shape,
@@ -325,12 +342,13 @@ OpInfo leaky_relu_op() {
   return {.op = Op::kLeakyRelu,
           .name = "leaky_relu",
           .recorded = {"quantized_leaky_relu", "leaky_relu"},
-          .fields = {{"slope", [](Node& node) { return &node.ramp.slope; }}},
+          .options = NegativeSlope{},
           .graph_version = 5,
+          .later_version = version_of_codes<8>,
           .in_c_header = true,
-          .read = read_ramp,
+          .read = read_slope,
           .shape = shape,
-          .check = check_ramp,
+          .check = check_slope,
           .reference = [](const Operands& op) { activate(op, leaky_relu_of(op.node)); },
           .onnx = leaky_relu_onnx};
 }
@@ -350,6 +368,7 @@ OpInfo silu_op() { return row<silu>(Op::kSilu, {"silu", "quantized_silu"}, 4, si
 OpInfo tanh_op() {
   OpInfo info = row<hyperbolic_tangent>(Op::kTanh, {"tanh", "quantized_tanh"}, 5, tanh_onnx);
   info.in_c_header = false;
+  info.later_version = version_of_codes<11>;
   return info;
 }
 

@@ -113,20 +113,21 @@ std::string window_refusal(const Function& function) {
 }
 
 void read_window(const Function& function, Node& node) {
-  node.pool = described<AveragePool2d>(function).geometry;
+  node.options = described<AveragePool2d>(function).geometry;
 }
 
 void check_windows(const Graph& graph, const Node& node) {
-  check_sum(graph, node, node.pool.kernel[0] * node.pool.kernel[1]);
+  const auto& [height, width] = node.as<Pool2dGeometry>().kernel;
+  check_sum(graph, node, height * width);
   check_codes(graph, node);
 }
 
 void window_reference(const Operands& op) {
-  reference(op, windows_of(op, op.node.pool), kernels::window_average_multiplier);
+  reference(op, windows_of(op, op.node.as<Pool2dGeometry>()), kernels::window_average_multiplier);
 }
 
 bool window_fast(const Operands& op) {
-  return fast(op, op.node.pool, kernels::Average::Kind::kWindow);
+  return fast(op, op.node.as<Pool2dGeometry>(), kernels::Average::Kind::kWindow);
 }
 
 // The real average if codes are wide: exact sums, as products with weights of code 1.
@@ -161,14 +162,15 @@ bool rounds_reals(const OnnxNodes& nodes, const Node& node) {
 // Weights of code 1 and scale average_weight_scale(count) on every tap.
 void window_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   OnnxGraph& onnx = nodes.onnx();
-  if (rounds_reals(nodes, node)) return real_average_onnx(nodes, node, node.pool, output);
-  std::vector<OnnxAttribute> attributes = window_attributes(node.pool);
+  if (rounds_reals(nodes, node))
+    return real_average_onnx(nodes, node, node.as<Pool2dGeometry>(), output);
+  std::vector<OnnxAttribute> attributes = window_attributes(node.as<Pool2dGeometry>());
   if (!nodes.graph().values[node.output].quantization) {
     attributes.push_back({"count_include_pad", std::int64_t{1}});
     onnx.add("AveragePool", {nodes.input(node)}, output, attributes);
     return;
   }
-  const auto [height, width] = node.pool.kernel;
+  const auto [height, width] = node.as<Pool2dGeometry>().kernel;
   const std::int64_t channels = nodes.graph().values[node.output].shape.back();
   const float scale = kernels::average_weight_scale(height * width);
   const std::string name = node.name + "/weight";
@@ -241,7 +243,7 @@ OpInfo avg_pool2d_op() {
           .name = "avg_pool2d",
           .recorded = {"quantized_avg_pool2d", "avg_pool2d"},
           .rounds_floats = true,
-          .fields = pool_fields(),
+          .options = Pool2dGeometry{},
           .in_c_header = true,
           .refusal = window_refusal,
           .read = read_window,

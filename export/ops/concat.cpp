@@ -21,14 +21,22 @@ std::string refusal(const Function& function) {
 void read(const Function& function, Node& node) {
   const auto* join = float_join(function);
   const std::int64_t rank = std::ssize(function.inputs()[0]->shape);
-  if (join != nullptr && join->described() + 1 < rank) node.axis = join->described() - 1;
+  if (join != nullptr && join->described() + 1 < rank) {
+    node.options = JoinedAxis{join->described() - 1};
+  }
+}
+
+// Joins of other dimensions than the last.
+int version_of_axis(const Graph&, const Node& node) {
+  return node.as<JoinedAxis>().axis != -1 ? 5 : 0;
 }
 
 std::size_t axis_of(const Graph& graph, const Node& node) {
   const std::int64_t rank = std::ssize(graph.values[node.inputs[0]].shape);
   expect(rank > 0, node, "expected inputs with channels or features");
-  expect(node.axis >= -1 && node.axis < rank, node, "its dimension is not one of its inputs'");
-  return static_cast<std::size_t>(node.axis < 0 ? rank - 1 : node.axis);
+  const std::int64_t axis = node.as<JoinedAxis>().axis;
+  expect(axis >= -1 && axis < rank, node, "its dimension is not one of its inputs'");
+  return static_cast<std::size_t>(axis < 0 ? rank - 1 : axis);
 }
 
 // Elements from the joined dimension on, of one sample.
@@ -51,7 +59,7 @@ Shape shape(const Graph& graph, const Node& node) {
 }
 
 void check(const Graph& graph, const Node& node) {
-  expect(node.axis == -1 || !graph.values[node.output].quantization, node,
+  expect(node.as<JoinedAxis>().axis == -1 || !graph.values[node.output].quantization, node,
          "joins codes along the last dimension");
   for (const std::size_t input : node.inputs) {
     expect(!graph.values[node.output].quantization || graph.values[input].quantization, node,
@@ -135,7 +143,8 @@ OpInfo concat_op() {
           .name = "concat",
           .recorded = {"quantized_concat", "concat"},
           .inputs = 0,
-          .fields = {{"axis", [](Node& node) { return &node.axis; }, /*optional=*/true}},
+          .options = JoinedAxis{},
+          .later_version = version_of_axis,
           .in_c_header = true,
           .refusal = refusal,
           .read = read,

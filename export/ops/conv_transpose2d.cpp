@@ -9,19 +9,19 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/framework/tensor/describes.h"
-#include "steelyard/qat/forms/integer_product.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
 
 namespace steelyard::deploy {
 namespace {
 
-ConvTranspose2dGeometry geometry_of(const Node& node) { return {node.conv, node.output_padding}; }
+const ConvTranspose2dGeometry& geometry_of(const Node& node) {
+  return node.as<ConvTranspose2dGeometry>();
+}
 
 Shape shape(const Graph& graph, const Node& node) {
   const Shape& in = graph.values[node.inputs[0]].shape;
   const Tensor& weight = node.weights->weight;
-  const std::int64_t groups = node.conv.groups;
+  const std::int64_t groups = geometry_of(node).conv.groups;
   expect(in.size() == 3, node, "expected an image, got " + shape_string(in));
   expect(groups >= 1 && weight.rank() == 4 && weight.size() > 0 &&
              in[2] == weight.dim(1) * groups && weight.dim(0) % groups == 0,
@@ -31,27 +31,18 @@ Shape shape(const Graph& graph, const Node& node) {
 }
 
 Tensor weight(const Node& node, const Tensor& parameter) {
-  return qat::swapped_channels(parameter, node.conv.groups);
+  return qat::swapped_channels(parameter, geometry_of(node).conv.groups);
 }
 
 void reference(const Operands& op) {
   const Shape& kernel = op.node.weights->weight.shape();
-  Windows windows = windows_of(op, {kernel[2], kernel[3]}, op.node.conv);
+  Windows windows = windows_of(op, {kernel[2], kernel[3]}, geometry_of(op.node).conv);
   windows.transposed = true;
   run_linear_map(op, windows);
 }
 
 bool fast(const Operands& op) {
   return run_linear_map(op, *qat::conv_transpose2d_product(geometry_of(op.node)));
-}
-
-void read(const Function& function, Node& node) {
-  const auto* integer = dynamic_cast<const qat::IntegerProductFunction*>(&function);
-  const auto geometry = integer != nullptr ? described<ConvTranspose2dGeometry>(integer->product())
-                                           : described<ConvTranspose2dGeometry>(function);
-  if (integer != nullptr) node.activation = integer->activation();
-  node.conv = geometry.conv;
-  node.output_padding = geometry.output_padding;
 }
 
 // The convolution of all phases (kernels/transposed_conv), which runtimes have in integers.
@@ -61,10 +52,10 @@ Node phases_of(const Node& node, const kernels::TransposedConv& conv) {
   Node phases = node;
   phases.op = Op::kConv2d;
   phases.name = node.name + "/phases";
-  phases.conv = {.stride = {1, 1},
-                 .padding = {shape.pad_h, shape.pad_w},
-                 .dilation = {shape.dilation_h, shape.dilation_w},
-                 .groups = shape.groups};
+  phases.options = Conv2dGeometry{.stride = {1, 1},
+                                  .padding = {shape.pad_h, shape.pad_w},
+                                  .dilation = {shape.dilation_h, shape.dilation_w},
+                                  .groups = shape.groups};
   Weights& weights = *phases.weights;
   weights.weight = Tensor::empty(
       {shape.out_channels, shape.in_channels_per_group(), shape.kernel_h, shape.kernel_w},
@@ -144,7 +135,7 @@ void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
 
 // Floats: ConvTranspose, whose weight is [C, O/groups, KH, KW].
 void float_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const Conv2dGeometry& g = node.conv;
+  const Conv2dGeometry& g = geometry_of(node).conv;
   const Shape w = node.weights->weight.shape();
   Node as_parameter = node;
   if (!node.weights->has_codes()) {
@@ -170,7 +161,7 @@ void float_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
                     {"strides", pair(g.stride)},
                     {"pads", pads(g.padding)},
                     {"dilations", pair(g.dilation)},
-                    {"output_padding", pair(node.output_padding)},
+                    {"output_padding", pair(geometry_of(node).output_padding)},
                     {"group", g.groups}});
 }
 
@@ -181,8 +172,9 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
 
 std::string text(const Node& node) {
   const Shape& w = node.weights->weight.shape();
-  return fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3], extent_text(node.conv.stride),
-                     extent_text(node.conv.padding));
+  return fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3],
+                     extent_text(geometry_of(node).conv.stride),
+                     extent_text(geometry_of(node).conv.padding));
 }
 
 }  // namespace
@@ -193,14 +185,10 @@ OpInfo conv_transpose2d_op() {
           .recorded = {"quantized_conv_transpose2d", "conv_transpose2d"},
           .has_weights = true,
           .fuses_activation = true,
-          .fields = {{"stride", [](Node& node) { return &node.conv.stride; }},
-                     {"padding", [](Node& node) { return &node.conv.padding; }},
-                     {"dilation", [](Node& node) { return &node.conv.dilation; }},
-                     {"output_padding", [](Node& node) { return &node.output_padding; }},
-                     {"groups", [](Node& node) { return &node.conv.groups; }}},
+          .options = ConvTranspose2dGeometry{},
           .graph_version = 6,
           .weight = weight,
-          .read = read,
+          .read = read_product<ConvTranspose2dGeometry>,
           .shape = shape,
           .check = check_weights,
           .reference = reference,

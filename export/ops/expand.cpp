@@ -10,14 +10,15 @@ namespace {
 // As many dimensions as the input: the batch's is the first.
 Shape shape(const Graph& graph, const Node& node) {
   const Shape& in = graph.values[node.inputs[0]].shape;
-  bool fits = node.dims.size() == in.size();
+  const Shape& to = node.as<NewShape>().shape;
+  bool fits = to.size() == in.size();
   std::int64_t size = 1;
   for (std::size_t i = 0; fits && i < in.size(); ++i) {
-    fits = node.dims[i] >= 0 && (in[i] == 1 || in[i] == node.dims[i]) &&
-           !__builtin_mul_overflow(size, node.dims[i], &size);
+    fits =
+        to[i] >= 0 && (in[i] == 1 || in[i] == to[i]) && !__builtin_mul_overflow(size, to[i], &size);
   }
-  expect(fits, node, "cannot repeat " + shape_string(in) + " to " + shape_string(node.dims));
-  return node.dims;
+  expect(fits, node, "cannot repeat " + shape_string(in) + " to " + shape_string(to));
+  return to;
 }
 
 void check(const Graph& graph, const Node& node) {
@@ -38,11 +39,11 @@ std::string refusal(const Function& function) {
 
 void read(const Function& function, Node& node) {
   const Shape to = described<Shape>(function);
-  node.dims.assign(to.begin() + 1, to.end());
+  node.options = NewShape{{to.begin() + 1, to.end()}};
 }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  Shape to = node.dims;
+  Shape to = node.as<NewShape>().shape;
   to.insert(to.begin(), 1);  // which leaves the batch as it is
   nodes.onnx().add(
       "Expand",
@@ -55,7 +56,7 @@ OpInfo expand_op() {
   return {.op = Op::kExpand,
           .name = "expand",
           .recorded = {"expand"},
-          .fields = {{"shape", [](Node& node) { return &node.dims; }}},
+          .options = NewShape{},
           .graph_version = 5,
           .refusal = refusal,
           .read = read,

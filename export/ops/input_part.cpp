@@ -12,20 +12,19 @@ namespace {
 
 void read(const Function& function, Node& node) {
   const auto part = described<SamplePart>(function);
-  node.first = {part.first};
-  node.dims = part.shape;
+  node.options = PartOfInput{{part.first}, part.shape};
 }
 
 Shape shape(const Graph& graph, const Node& node) {
+  const auto& [first, dims] = node.as<PartOfInput>();
   std::int64_t size = 1;
-  for (const std::int64_t dim : node.dims) {
+  for (const std::int64_t dim : dims) {
     expect(dim >= 0 && !__builtin_mul_overflow(size, dim, &size), node, "expected sizes");
   }
   const std::int64_t values = shape_size(graph.values[node.inputs[0]].shape);
-  expect(node.first.size() == 1 && node.first[0] >= 0 && size <= values &&
-             node.first[0] <= values - size,
-         node, "takes values outside of its input's " + std::to_string(values));
-  return node.dims;
+  expect(first[0] >= 0 && size <= values && first[0] <= values - size, node,
+         "takes values outside of its input's " + std::to_string(values));
+  return dims;
 }
 
 void check(const Graph& graph, const Node& node) {
@@ -36,22 +35,23 @@ void check(const Graph& graph, const Node& node) {
 void reference(const Operands& op) {
   const Tensor& x = op.input(0);
   const std::int64_t of_x = x.size() / x.dim(0), of_y = op.output().size() / x.dim(0);
-  const float* in = x.data<float>() + op.node.first[0];
+  const float* in = x.data<float>() + op.node.as<PartOfInput>().first[0];
   fill_floats(op.output(), [&](std::int64_t i) { return in[i / of_y * of_x + i % of_y]; });
 }
 
 // The file's input itself, its images as convolutions want them.
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const std::vector<InputPort>& ports = nodes.graph().input_ports;
+  const auto& part = node.as<PartOfInput>();
   const auto found = std::find_if(ports.begin(), ports.end(), [&](const InputPort& input) {
-    return input.first == node.first[0] && input.shape == node.dims;
+    return input.first == part.first[0] && input.shape == part.shape;
   });
   if (found == ports.end() || node.inputs[0] != nodes.graph().input) {
     refuse_onnx(node, "the graph does not say which input that is");
   }
   const Port& port = found->port;
   constexpr std::int64_t kOnnxFloat = 1;
-  const bool turns = port.channels_last && node.dims.size() == 3;
+  const bool turns = port.channels_last && part.shape.size() == 3;
   std::string floats = port.name;
   if (port.dtype != DType::kF32) {
     floats = turns ? node.name + "/floats" : output;
@@ -71,8 +71,7 @@ OpInfo input_part_op() {
   return {.op = Op::kInputPart,
           .name = "input_part",
           .recorded = {"input_part"},
-          .fields = {{"first", [](Node& n) { return &n.first; }},
-                     {"shape", [](Node& n) { return &n.dims; }}},
+          .options = PartOfInput{},
           .graph_version = 6,
           .read = read,
           .shape = shape,

@@ -49,7 +49,7 @@ LinearMap<Element, Sum> linear_map(const Node& node) {
   const bool integer = node.weights->integer();
   const Tensor weight = integer ? node.weights->weight : real_weight(*node.weights);
   LinearMap<Element, Sum> map;
-  map.groups = node.conv.groups;
+  map.groups = option_or<std::int64_t>(node.options, "groups", 1);
   map.outputs = weight.dim(0);
   map.terms = weight.size() / weight.dim(0);
   const std::int64_t channels = weight.dim(1);

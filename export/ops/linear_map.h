@@ -7,12 +7,25 @@
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/windows.h"
+#include "steelyard/framework/tensor/describes.h"
+#include "steelyard/qat/forms/integer_product.h"
 #include "steelyard/qat/forms/product.h"
 
 namespace steelyard::deploy {
 
 // Checks that weights, scales and bias fit each other, the input and the output, and int32.
 void check_weights(const Graph& graph, const Node& node);
+
+// Reads the options and the activation of a recorded product, of integers or of floats.
+template <typename Options>
+void read_product(const Function& function, Node& node) {
+  if (const auto* integer = dynamic_cast<const qat::IntegerProductFunction*>(&function)) {
+    node.activation = integer->activation();
+    node.options = described<Options>(integer->product());
+  } else {
+    node.options = described<Options>(function);
+  }
+}
 
 // The operation as plain loops over patches of the input.
 void run_linear_map(const Operands& op, const Windows& windows);

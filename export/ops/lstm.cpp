@@ -18,8 +18,7 @@ std::int64_t units_of(const Node& node) { return constant_at(node, kRecurrent)->
 
 void read(const Function& function, Node& node) {
   const auto options = described<LstmOptions>(function);
-  node.reverse = options.reverse ? 1 : 0;
-  node.final_cell = options.final_cell ? 1 : 0;
+  node.options = options;
 }
 
 Shape shape(const Graph& graph, const Node& node) {
@@ -38,7 +37,7 @@ Shape shape(const Graph& graph, const Node& node) {
            "expected a constant " + shape_string(shapes[place]) + " as operand " +
                std::to_string(place));
   }
-  return {in[0] + (node.final_cell != 0 ? 1 : 0), units};
+  return {in[0] + (node.as<LstmOptions>().final_cell ? 1 : 0), units};
 }
 
 void check(const Graph& graph, const Node& node) {
@@ -65,7 +64,7 @@ void reference(const Operands& op) {
     std::vector<float> c(constant(kCell), constant(kCell) + units);
     float* y = op.output().data<float>() + n * rows * units;
     for (std::int64_t step = 0; step < length; ++step) {
-      const std::int64_t t = node.reverse != 0 ? length - 1 - step : step;
+      const std::int64_t t = node.as<LstmOptions>().reverse ? length - 1 - step : step;
       const float* in = x.data<float>() + (n * length + t) * features;
       for (std::int64_t j = 0; j < units; ++j) {
         double sums[4];
@@ -83,7 +82,7 @@ void reference(const Operands& op) {
       h = next;
       std::copy(h.begin(), h.end(), y + t * units);
     }
-    if (node.final_cell != 0) std::copy(c.begin(), c.end(), y + length * units);
+    if (node.as<LstmOptions>().final_cell) std::copy(c.begin(), c.end(), y + length * units);
   }
 }
 
@@ -137,12 +136,13 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
     }
   }
   const std::string y = node.name + "/y", outputs = node.name + "/outputs";
-  const bool with_cell = node.final_cell != 0;
+  const bool with_cell = node.as<LstmOptions>().final_cell;
   std::vector<std::string> made{y};
   if (with_cell) made = {y, "", node.name + "/y_c"};
-  onnx.add_all("LSTM", inputs, made,
-               {{"hidden_size", units},
-                {"direction", std::string(node.reverse != 0 ? "reverse" : "forward")}});
+  onnx.add_all(
+      "LSTM", inputs, made,
+      {{"hidden_size", units},
+       {"direction", std::string(node.as<LstmOptions>().reverse ? "reverse" : "forward")}});
   const std::string one = onnx.int64s(node.name + "/direction", std::vector<std::int64_t>{1}, {1});
   onnx.add("Squeeze", {y, one}, outputs);
   const std::string rows = with_cell ? node.name + "/rows" : output;
@@ -162,8 +162,7 @@ OpInfo lstm_op() {
           .inputs = kOperands,
           .takes_constants = true,
           .rounds_floats = true,
-          .fields = {{"reverse", [](Node& n) { return &n.reverse; }},
-                     {"final_cell", [](Node& n) { return &n.final_cell; }}},
+          .options = LstmOptions{},
           .graph_version = 6,
           .read = read,
           .shape = shape,

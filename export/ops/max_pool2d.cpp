@@ -13,14 +13,17 @@
 namespace steelyard::deploy {
 namespace {
 
-void read(const Function& function, Node& node) { node.pool = described<Pool2dGeometry>(function); }
+void read(const Function& function, Node& node) {
+  node.options = described<Pool2dGeometry>(function);
+}
 
 void check(const Graph&, const Node& node) {
-  check_window(node, node.pool.kernel[0] * node.pool.kernel[1]);
+  const auto& [height, width] = node.as<Pool2dGeometry>().kernel;
+  check_window(node, height * width);
 }
 
 void reference(const Operands& op) {
-  const Windows windows = windows_of(op, op.node.pool);
+  const Windows windows = windows_of(op, op.node.as<Pool2dGeometry>());
   const bool codes = op.output_value().quantization.has_value();
   const Tensor x = codes ? op.input(0) : real_operand(op, 0);
   for_each_window(
@@ -45,7 +48,7 @@ bool fast(const Operands& op) {
   qat::visit_all_codes(op.output().dtype(), [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::run(kernels::MaxPool<Code>{
-        .shape = pool2d_shape("max_pool2d", op.input(0).shape(), op.node.pool),
+        .shape = pool2d_shape("max_pool2d", op.input(0).shape(), op.node.as<Pool2dGeometry>()),
         .x = op.input(0).data<Code>(),
         .y = op.output().data<Code>(),
         .argmax = nullptr});
@@ -54,7 +57,8 @@ bool fast(const Operands& op) {
 }
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  nodes.onnx().add("MaxPool", {nodes.input(node)}, output, window_attributes(node.pool));
+  nodes.onnx().add("MaxPool", {nodes.input(node)}, output,
+                   window_attributes(node.as<Pool2dGeometry>()));
 }
 
 }  // namespace
@@ -64,7 +68,7 @@ OpInfo max_pool2d_op() {
           .name = "max_pool2d",
           .recorded = {"quantized_max_pool2d", "max_pool2d"},
           .keeps_codes = true,
-          .fields = pool_fields(),
+          .options = Pool2dGeometry{},
           .in_c_header = true,
           .read = read,
           .shape = pool_shape,

@@ -42,13 +42,14 @@ void reshape(const Operands& op) {
 
 Shape reshaped(const Graph& graph, const Node& node) {
   std::int64_t size = 1;
-  for (const std::int64_t dim : node.dims) {
+  const Shape& to = node.as<NewShape>().shape;
+  for (const std::int64_t dim : to) {
     expect(dim >= 0 && !__builtin_mul_overflow(size, dim, &size), node, "expected sizes");
   }
-  expect(size == shape_size(input_shape(graph, node)), node,
-         "cannot give " + shape_string(input_shape(graph, node)) + " the shape " +
-             shape_string(node.dims));
-  return node.dims;
+  expect(
+      size == shape_size(input_shape(graph, node)), node,
+      "cannot give " + shape_string(input_shape(graph, node)) + " the shape " + shape_string(to));
+  return to;
 }
 
 std::string reshape_refusal(const Function& function) {
@@ -58,7 +59,7 @@ std::string reshape_refusal(const Function& function) {
 
 void read_shape(const Function& function, Node& node) {
   const Shape to = described<Shape>(function);
-  node.dims.assign(to.begin() + 1, to.end());
+  node.options = NewShape{{to.begin() + 1, to.end()}};
 }
 
 Shape without_ones(Shape shape) {
@@ -69,7 +70,7 @@ Shape without_ones(Shape shape) {
 // Where dimensions of size 1 alone come or go, as around a convolution of sequences, the batch is
 // ONNX's 0 (as before), so that the length may be free.
 Shape onnx_shape(const Graph& graph, const Node& node) {
-  Shape shape = node.dims;
+  Shape shape = node.as<NewShape>().shape;
   const Shape rest = without_ones(shape);
   const bool moves_ones = !rest.empty() && without_ones(input_shape(graph, node)) == rest;
   if (moves_ones) *std::find(shape.begin(), shape.end(), rest[0]) = -1;
@@ -87,22 +88,24 @@ void reshape_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
 
 Shape permuted(const Graph& graph, const Node& node) {
   const Shape& in = input_shape(graph, node);
-  List sorted = node.dims, all(in.size());
+  const List& order = node.as<AxisOrder>().order;
+  List sorted = order, all(in.size());
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
   expect(sorted == all, node, "expected a permutation of the dimensions of " + shape_string(in));
   Shape out;
-  for (const std::int64_t d : node.dims) out.push_back(in[static_cast<std::size_t>(d)]);
+  for (const std::int64_t d : order) out.push_back(in[static_cast<std::size_t>(d)]);
   return out;
 }
 
 void permute(const Operands& op) {
   const List strides = strides_of(op.input_value(0).shape);
   const Shape& out = op.output_value().shape;
+  const List& order = op.node.as<AxisOrder>().order;
   move(op, 0, [&](std::int64_t i) {
     std::int64_t from = 0;
     for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
-      from += at * strides[static_cast<std::size_t>(op.node.dims[d])];
+      from += at * strides[static_cast<std::size_t>(order[d])];
     });
     return from;
   });
@@ -114,13 +117,15 @@ std::string permute_refusal(const Function& function) {
 
 void read_order(const Function& function, Node& node) {
   const List order = described<List>(function);
-  for (std::size_t i = 1; i < order.size(); ++i) node.dims.push_back(order[i] - 1);
+  for (std::size_t i = 1; i < order.size(); ++i) {
+    node.as<AxisOrder>().order.push_back(order[i] - 1);
+  }
 }
 
 // From however the input is held.
 void permute_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   List order{0};
-  for (const std::int64_t d : node.dims) {
+  for (const std::int64_t d : node.as<AxisOrder>().order) {
     order.push_back(nodes.held_axis(node.inputs[0], static_cast<std::size_t>(d)));
   }
   nodes.onnx().add("Transpose", {nodes.read_by(node, node.inputs[0])}, output, {{"perm", order}});
@@ -131,15 +136,15 @@ void permute_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
 Shape sliced(const Graph& graph, const Node& node) {
   const Shape& in = input_shape(graph, node);
   const Shape& out = output_shape(graph, node);
-  expect(
-      node.first.size() == in.size() && node.steps.size() == in.size() && out.size() == in.size(),
-      node, "expected positions in each dimension of " + shape_string(in));
+  const auto& [first, steps] = node.as<Positions>();
+  expect(first.size() == in.size() && steps.size() == in.size() && out.size() == in.size(), node,
+         "expected positions in each dimension of " + shape_string(in));
   for (std::size_t d = 0; d < in.size(); ++d) {
     std::int64_t last = 0;
     const bool fits =
-        out[d] == 0 || (!__builtin_mul_overflow(out[d] - 1, node.steps[d], &last) &&
-                        !__builtin_add_overflow(last, node.first[d], &last) && node.first[d] >= 0 &&
-                        node.first[d] < in[d] && last >= 0 && last < in[d] && node.steps[d] != 0);
+        out[d] == 0 || (!__builtin_mul_overflow(out[d] - 1, steps[d], &last) &&
+                        !__builtin_add_overflow(last, first[d], &last) && first[d] >= 0 &&
+                        first[d] < in[d] && last >= 0 && last < in[d] && steps[d] != 0);
     expect(fits, node, "takes positions outside of " + shape_string(in));
   }
   return out;
@@ -148,11 +153,11 @@ Shape sliced(const Graph& graph, const Node& node) {
 void slice(const Operands& op) {
   const List strides = strides_of(op.input_value(0).shape);
   const Shape& out = op.output_value().shape;
-  const Node& node = op.node;
+  const Positions& taken = op.node.as<Positions>();
   move(op, 0, [&](std::int64_t i) {
     std::int64_t from = 0;
     for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
-      from += (node.first[d] + at * node.steps[d]) * strides[d];
+      from += (taken.first[d] + at * taken.steps[d]) * strides[d];
     });
     return from;
   });
@@ -166,23 +171,24 @@ std::string slice_refusal(const Function& function) {
 void read_parts(const Function& function, Node& node) {
   const auto taken = described<std::vector<TakenAxis>>(function);
   for (std::size_t i = 1; i < taken.size(); ++i) {
-    node.first.push_back(taken[i].first);
-    node.steps.push_back(taken[i].step);
+    node.as<Positions>().first.push_back(taken[i].first);
+    node.as<Positions>().steps.push_back(taken[i].step);
   }
 }
 
 void slice_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const Shape& in = input_shape(nodes.graph(), node);
   const Shape& out = output_shape(nodes.graph(), node);
+  const Positions& taken = node.as<Positions>();
   List starts, ends, axes, steps;
   for (std::size_t d = 0; d < in.size(); ++d) {
-    if (out[d] == in[d] && node.steps[d] == 1) continue;
-    const std::int64_t end = node.first[d] + out[d] * node.steps[d];
-    starts.push_back(node.first[d]);
+    if (out[d] == in[d] && taken.steps[d] == 1) continue;
+    const std::int64_t end = taken.first[d] + out[d] * taken.steps[d];
+    starts.push_back(taken.first[d]);
     // Negative ends count from the end.
     ends.push_back(end < 0 ? std::numeric_limits<std::int64_t>::min() : end);
     axes.push_back(nodes.axis(node, d));
-    steps.push_back(node.steps[d]);
+    steps.push_back(taken.steps[d]);
   }
   const auto list = [&](const char* name, const List& values) {
     return nodes.onnx().int64s(node.name + name, values, {std::ssize(values)});
@@ -198,29 +204,32 @@ void slice_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
 Shape padded(const Graph& graph, const Node& node) {
   const Shape& in = input_shape(graph, node);
   const Shape& out = output_shape(graph, node);
-  expect(node.before.size() == in.size() && out.size() == in.size(), node,
+  const List& before = node.as<Border>().before;
+  expect(before.size() == in.size() && out.size() == in.size(), node,
          "expected a border of " + shape_string(in));
   for (std::size_t d = 0; d < in.size(); ++d) {
-    expect(node.before[d] >= 0 && node.before[d] <= out[d] - in[d], node,
+    expect(before[d] >= 0 && before[d] <= out[d] - in[d], node,
            "its border does not fit " + shape_string(out));
   }
   return out;
 }
 
 void check_border(const Graph& graph, const Node& node) {
-  expect(!std::isnan(node.value) && (!graph.values[node.output].quantization || node.value == 0),
-         node, "expected a border of 0 around codes, of a number around floats");
+  const double value = node.as<Border>().value;
+  expect(!std::isnan(value) && (!graph.values[node.output].quantization || value == 0), node,
+         "expected a border of 0 around codes, of a number around floats");
 }
 
 void pad(const Operands& op) {
   const Shape& in = op.input_value(0).shape;
   const List strides = strides_of(in);
   const Shape& out = op.output_value().shape;
-  move(op, op.node.value, [&](std::int64_t i) {
+  const auto& [before, value] = op.node.as<Border>();
+  move(op, value, [&, &before = before](std::int64_t i) {
     std::int64_t from = 0;
     bool inside = true;
     for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
-      const std::int64_t own = at - op.node.before[d];
+      const std::int64_t own = at - before[d];
       inside = inside && own >= 0 && own < in[d];
       from += own * strides[d];
     });
@@ -234,22 +243,23 @@ std::string pad_refusal(const Function& function) {
 
 void read_border(const Function& function, Node& node) {
   const Border border = described<Border>(function);
-  node.before.assign(border.before.begin() + 1, border.before.end());
   constexpr double kMost = std::numeric_limits<double>::max();  // files hold finite numbers
-  node.value = std::clamp(border.value, -kMost, kMost);
+  node.options = Border{.before = {border.before.begin() + 1, border.before.end()},
+                        .value = std::clamp(border.value, -kMost, kMost)};
 }
 
 void pad_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const Shape& in = input_shape(nodes.graph(), node);
   const Shape& out = output_shape(nodes.graph(), node);
   const std::size_t rank = in.size() + 1;
+  const Border& border = node.as<Border>();
   List pads(2 * rank, 0);
   for (std::size_t d = 0; d < in.size(); ++d) {
     const auto axis = static_cast<std::size_t>(nodes.axis(node, d));
-    pads[axis] = node.before[d];
-    pads[rank + axis] = out[d] - in[d] - node.before[d];
+    pads[axis] = border.before[d];
+    pads[rank + axis] = out[d] - in[d] - border.before[d];
   }
-  const auto value = static_cast<float>(node.value);
+  const auto value = static_cast<float>(border.value);
   nodes.onnx().add(
       "Pad",
       {nodes.input(node), nodes.onnx().int64s(node.name + "/pads", pads, {std::ssize(pads)}),
@@ -264,7 +274,7 @@ OpInfo reshape_op() {
           .name = "reshape",
           .recorded = {"quantized_reshape", "reshape"},
           .keeps_codes = true,
-          .fields = {{"shape", [](Node& node) { return &node.dims; }}},
+          .options = NewShape{},
           .graph_version = 5,
           .refusal = reshape_refusal,
           .read = read_shape,
@@ -279,7 +289,7 @@ OpInfo permute_op() {
           .name = "permute",
           .recorded = {"quantized_permute", "permute"},
           .keeps_codes = true,
-          .fields = {{"order", [](Node& node) { return &node.dims; }}},
+          .options = AxisOrder{},
           .graph_version = 5,
           .refusal = permute_refusal,
           .read = read_order,
@@ -294,8 +304,7 @@ OpInfo slice_op() {
           .name = "slice",
           .recorded = {"quantized_slice", "slice"},
           .keeps_codes = true,
-          .fields = {{"first", [](Node& node) { return &node.first; }},
-                     {"steps", [](Node& node) { return &node.steps; }}},
+          .options = Positions{},
           .graph_version = 5,
           .refusal = slice_refusal,
           .read = read_parts,
@@ -309,8 +318,7 @@ OpInfo pad_op() {
           .name = "pad",
           .recorded = {"quantized_pad", "pad"},
           .keeps_codes = true,
-          .fields = {{"before", [](Node& node) { return &node.before; }},
-                     {"value", [](Node& node) { return &node.value; }}},
+          .options = Border{},
           .graph_version = 5,
           .refusal = pad_refusal,
           .read = read_border,

@@ -23,7 +23,12 @@ Shape shape(const Graph& graph, const Node& node) {
 
 void check(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
-  expect(std::isfinite(node.eps) && node.eps >= 0, node, "expected an eps of at least 0");
+}
+
+void check_epsilon(const Graph& graph, const Node& node) {
+  check(graph, node);
+  const double eps = node.as<NormEpsilon>().eps;
+  expect(std::isfinite(eps) && eps >= 0, node, "expected an eps of at least 0");
 }
 
 void normalize(const Operands& op) {
@@ -40,7 +45,8 @@ void normalize(const Operands& op) {
     for (std::int64_t c = 0; c < columns; ++c) {
       variance += (double{from[c]} - mean) * (double{from[c]} - mean);
     }
-    const double scale = 1 / std::sqrt(variance / static_cast<double>(columns) + op.node.eps);
+    const double scale =
+        1 / std::sqrt(variance / static_cast<double>(columns) + op.node.as<NormEpsilon>().eps);
     for (std::int64_t c = 0; c < columns; ++c) {
       op.output().data<float>()[row * columns + c] =
           static_cast<float>((double{from[c]} - mean) * scale * double{gamma[c]} + double{beta[c]});
@@ -64,9 +70,10 @@ void layer_norm_onnx(OnnxNodes& nodes, const Node& node, const std::string& outp
     const Tensor& value = *constant_at(node, place);
     return nodes.onnx().floats(node.name + name, value.span<float>(), value.shape());
   };
-  nodes.onnx().add("LayerNormalization",
-                   {nodes.input(node), constant("/gamma", 1), constant("/beta", 2)}, output,
-                   {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(node.eps)}});
+  nodes.onnx().add(
+      "LayerNormalization", {nodes.input(node), constant("/gamma", 1), constant("/beta", 2)},
+      output,
+      {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(node.as<NormEpsilon>().eps)}});
 }
 
 void scale_shift_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
@@ -77,22 +84,22 @@ void scale_shift_onnx(OnnxNodes& nodes, const Node& node, const std::string& out
 }  // namespace
 
 OpInfo layer_norm_op() {
-  return {
-      .op = Op::kLayerNorm,
-      .name = "layer_norm",
-      .recorded = {"layer_norm"},
-      .inputs = 3,
-      .takes_constants = true,
-      .rounds_floats = true,
-      .fields = {{"eps", [](Node& node) { return &node.eps; }}},
-      .graph_version = 5,
-      .read = [](const Function& function, Node& node) { node.eps = described<double>(function); },
-      .shape = shape,
-      .check = check,
-      .reference = normalize,
-      .onnx = layer_norm_onnx,
-      .onnx_order = OnnxOrder::kAsHere,
-      .opset = 17};
+  return {.op = Op::kLayerNorm,
+          .name = "layer_norm",
+          .recorded = {"layer_norm"},
+          .inputs = 3,
+          .takes_constants = true,
+          .rounds_floats = true,
+          .options = NormEpsilon{},
+          .graph_version = 5,
+          .read = [](const Function& function,
+                     Node& node) { node.options = NormEpsilon{described<double>(function)}; },
+          .shape = shape,
+          .check = check_epsilon,
+          .reference = normalize,
+          .onnx = layer_norm_onnx,
+          .onnx_order = OnnxOrder::kAsHere,
+          .opset = 17};
 }
 
 OpInfo scale_shift_op() {

@@ -1,13 +1,10 @@
-// The common part of pools over windows: fields, text, checks.
+// The common part of pools over windows: text, shape, checks.
 #pragma once
-
-#include <vector>
 
 #include "steelyard/export/ops/support.h"
 
 namespace steelyard::deploy {
 
-std::vector<NodeField> pool_fields();
 // " 2x2, stride 2x2, padding 0x0".
 std::string pool_text(const Node& node);
 Shape pool_shape(const Graph& graph, const Node& node);

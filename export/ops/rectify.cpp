@@ -52,17 +52,18 @@ void check_floats(const Graph& graph, const Node& node) {
 void read_bounds(const Function& function, Node& node) {
   constexpr double kMost = std::numeric_limits<double>::max();
   const auto [lo, hi] = described<Bounds>(function);
-  node.bounds = {std::clamp(lo, -kMost, kMost), std::clamp(hi, -kMost, kMost)};
+  node.options = Bounds{std::clamp(lo, -kMost, kMost), std::clamp(hi, -kMost, kMost)};
 }
 
 void check_bounds(const Graph& graph, const Node& node) {
   check_floats(graph, node);
-  expect(node.bounds.lo <= node.bounds.hi, node, "expected bounds in order");
+  expect(node.as<Bounds>().lo <= node.as<Bounds>().hi, node, "expected bounds in order");
 }
 
 void clamp_floats(const Operands& op) {
   const Tensor x = real_operand(op, 0);
-  const auto lo = static_cast<float>(op.node.bounds.lo), hi = static_cast<float>(op.node.bounds.hi);
+  const auto lo = static_cast<float>(op.node.as<Bounds>().lo),
+             hi = static_cast<float>(op.node.as<Bounds>().hi);
   fill_floats(op.output(), [&](std::int64_t i) {
     return kernels::clamp_keeping_nan(x.data<float>()[i], lo, hi);
   });
@@ -85,16 +86,15 @@ OpInfo clamp_op() {
   return {.op = Op::kClamp,
           .name = "clamp",
           .recorded = {"clamp"},
-          .fields = {{"lo", [](Node& node) { return &node.bounds.lo; }},
-                     {"hi", [](Node& node) { return &node.bounds.hi; }}},
+          .options = Bounds{},
           .graph_version = 5,
           .read = read_bounds,
           .shape = shape,
           .check = check_bounds,
           .reference = clamp_floats,
           .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-            add_clip(nodes, node, static_cast<float>(node.bounds.lo),
-                     static_cast<float>(node.bounds.hi), output);
+            add_clip(nodes, node, static_cast<float>(node.as<Bounds>().lo),
+                     static_cast<float>(node.as<Bounds>().hi), output);
           }};
 }
 

@@ -12,9 +12,13 @@ namespace {
 
 constexpr const char* kSides[] = {"height", "width"};
 
+const std::array<std::int64_t, 2>& repeats_of(const Node& node) {
+  return node.as<Repeats>().repeats;
+}
+
 // The constants' order: of the height, of the width, where these have weights.
 std::size_t place_of(const Node& node, std::size_t side) {
-  return side == 0 || node.repeats[0] > 0 ? 1 : 2;
+  return side == 0 || repeats_of(node)[0] > 0 ? 1 : 2;
 }
 
 Shape shape(const Graph& graph, const Node& node) {
@@ -23,8 +27,8 @@ Shape shape(const Graph& graph, const Node& node) {
   Shape out = in;
   std::size_t weighted = 0;
   for (std::size_t side = 0; side < 2; ++side) {
-    if (node.repeats[side] > 0) {
-      out[side] *= node.repeats[side];
+    if (repeats_of(node)[side] > 0) {
+      out[side] *= repeats_of(node)[side];
       continue;
     }
     ++weighted;
@@ -44,7 +48,7 @@ void check(const Graph& graph, const Node& node) {
 
 // Each row and column so often.
 Tensor repeated(const Operands& op) {
-  const auto [rows, columns] = op.node.repeats;
+  const auto [rows, columns] = repeats_of(op.node);
   const Shape& in = op.input_value(0).shape;
   const std::int64_t width = in[1], channels = in[2];
   move(op, 0, [=](std::int64_t i) {
@@ -80,15 +84,15 @@ void reference(const Operands& op) {
   }
   Tensor y = dequantized(op.input_value(0), op.input(0));
   for (std::size_t side = 0; side < 2; ++side) {
-    if (op.node.repeats[side] > 1) {
+    if (repeats_of(op.node)[side] > 1) {
       Tensor ones =
-          Tensor::zeros({y.dim(static_cast<std::int64_t>(side) + 1) * op.node.repeats[side],
+          Tensor::zeros({y.dim(static_cast<std::int64_t>(side) + 1) * repeats_of(op.node)[side],
                          y.dim(static_cast<std::int64_t>(side) + 1)});
       for (std::int64_t o = 0; o < ones.dim(0); ++o) {
-        ones.data<float>()[o * ones.dim(1) + o / op.node.repeats[side]] = 1;
+        ones.data<float>()[o * ones.dim(1) + o / repeats_of(op.node)[side]] = 1;
       }
       y = weighted(y, side, ones);
-    } else if (op.node.repeats[side] == 0) {
+    } else if (repeats_of(op.node)[side] == 0) {
       y = weighted(y, side, *constant_at(op.node, place_of(op.node, side)));
     }
   }
@@ -98,7 +102,7 @@ void reference(const Operands& op) {
 void read(const Function& function, Node& node) {
   const auto axes = described<std::array<ResizedAxis, 2>>(function);
   for (std::size_t side = 0; side < 2; ++side) {
-    node.repeats[side] = axes[side].repeats;
+    node.as<Repeats>().repeats[side] = axes[side].repeats;
     if (axes[side].repeats > 0) continue;
     const std::vector<float> weights(axes[side].weights.begin(), axes[side].weights.end());
     node.constants.push_back(
@@ -113,18 +117,19 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const auto next = [&](const std::string& name) {
     return --steps == 0 ? output : node.name + name;
   };
-  if (node.repeats[0] > 1 || node.repeats[1] > 1 || node.constants.empty()) {
+  if (repeats_of(node)[0] > 1 || repeats_of(node)[1] > 1 || node.constants.empty()) {
     ++steps;
     const std::string to = next("/repeated");
-    const float scales[] = {1, 1, static_cast<float>(std::max<std::int64_t>(node.repeats[0], 1)),
-                            static_cast<float>(std::max<std::int64_t>(node.repeats[1], 1))};
+    const float scales[] = {1, 1,
+                            static_cast<float>(std::max<std::int64_t>(repeats_of(node)[0], 1)),
+                            static_cast<float>(std::max<std::int64_t>(repeats_of(node)[1], 1))};
     onnx.add("Resize", {from, "", onnx.floats(node.name + "/scales", scales, {4})}, to,
              {{"mode", std::string("nearest")},
               {"coordinate_transformation_mode", std::string("asymmetric")},
               {"nearest_mode", std::string("floor")}});
     from = to;
   }
-  if (node.repeats[0] == 0) {
+  if (repeats_of(node)[0] == 0) {
     const Tensor& weights = *constant_at(node, place_of(node, 0));
     const std::string to = next("/rows");
     onnx.add("MatMul",
@@ -132,7 +137,7 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
              to);
     from = to;
   }
-  if (node.repeats[1] == 0) {
+  if (repeats_of(node)[1] == 0) {
     const Tensor& weights = *constant_at(node, place_of(node, 1));
     const std::int64_t outputs = weights.dim(0), inputs = weights.dim(1);
     std::vector<float> turned(static_cast<std::size_t>(weights.size()));
@@ -156,7 +161,7 @@ OpInfo resize_op() {
           .takes_constants = true,
           .keeps_codes = true,
           .rounds_floats = true,
-          .fields = {{"repeats", [](Node& node) { return &node.repeats; }}},
+          .options = Repeats{},
           .graph_version = 5,
           .read = read,
           .shape = shape,

@@ -99,6 +99,12 @@ void onnx_log(OnnxNodes& nodes, const Node& node, const std::string& output) {
                    {{"axis", nodes.axis(node, rank - 1)}});
 }
 
+// A softmax of codes that gives floats.
+int version_of_floats(const Graph& graph, const Node& node) {
+  const bool codes = graph.values[node.inputs[0]].quantization.has_value();
+  return codes && !graph.values[node.output].quantization ? 4 : 0;
+}
+
 }  // namespace
 
 OpInfo softmax_op() {
@@ -106,6 +112,7 @@ OpInfo softmax_op() {
           .name = "softmax",
           .recorded = {"quantized_softmax", "softmax"},
           .rounds_floats = true,
+          .later_version = version_of_floats,
           .in_c_header = true,
           .shape = shape,
           .check = check,

@@ -14,8 +14,8 @@ namespace {
 using List = std::vector<std::int64_t>;
 
 bool is_reduced(const Node& node, std::size_t axis) {
-  return std::find(node.dims.begin(), node.dims.end(), static_cast<std::int64_t>(axis)) !=
-         node.dims.end();
+  const List& dims = node.as<ReducedDims>().dims;
+  return std::find(dims.begin(), dims.end(), static_cast<std::int64_t>(axis)) != dims.end();
 }
 
 // The shape of the results, with size 1 where the output keeps the dimensions, else without them.
@@ -34,11 +34,11 @@ void check(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
   const std::int64_t rank = std::ssize(graph.values[node.inputs[0]].shape);
   std::int64_t after = 0;
-  for (const std::int64_t axis : node.dims) {
+  for (const std::int64_t axis : node.as<ReducedDims>().dims) {
     expect(axis >= after && axis < rank, node, "expected dimensions of its input, in order");
     after = axis + 1;
   }
-  expect(!node.dims.empty(), node, "expected dimensions of its input, in order");
+  expect(!node.as<ReducedDims>().dims.empty(), node, "expected dimensions of its input, in order");
 }
 
 // Calls f(element of the input, index of the output) in the input's order.
@@ -89,14 +89,16 @@ std::string refusal(const Function& function) {
 }
 
 void read(const Function& function, Node& node) {
-  for (const std::int64_t axis : described<List>(function)) node.dims.push_back(axis - 1);
+  for (const std::int64_t axis : described<List>(function)) {
+    node.as<ReducedDims>().dims.push_back(axis - 1);
+  }
 }
 
 void add_reduction(OnnxNodes& nodes, const Node& node, const char* operation,
                    const std::string& output) {
   const Graph& graph = nodes.graph();
   List axes;
-  for (const std::int64_t axis : node.dims) axes.push_back(axis + 1);
+  for (const std::int64_t axis : node.as<ReducedDims>().dims) axes.push_back(axis + 1);
   const bool keeps =
       graph.values[node.output].shape.size() == graph.values[node.inputs[0]].shape.size();
   nodes.onnx().add(
@@ -112,7 +114,7 @@ OpInfo row(Op op, const char* name, const char* recorded, Reference reference, O
   return {.op = op,
           .name = name,
           .recorded = {recorded},
-          .fields = {{"dims", [](Node& node) { return &node.dims; }}},
+          .options = ReducedDims{},
           .graph_version = 5,
           .refusal = refusal,
           .read = read,

@@ -14,7 +14,6 @@ Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inp
 
 void check(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
-  expect(std::isfinite(node.value), node, "expected a finite number");
 }
 
 template <typename F>
@@ -48,23 +47,27 @@ OpInfo row(Op op, const char* name, GraphVersion version = 5) {
           .onnx = own_onnx};
 }
 
-// The row of a function of x and a number, which is the field of that name.
-template <double (*f)(double, double)>
-OpInfo row_of_number(Op op, const char* name, const char* field, OnnxOf onnx,
-                     GraphVersion version) {
+// The row of a function of x and a number, the only one of its options.
+template <typename Options, double Options::*number, double (*f)(double, double)>
+OpInfo row_of_number(Op op, const char* name, OnnxOf onnx, GraphVersion version) {
   return {.op = op,
           .name = name,
           .recorded = {name},
           .rounds_floats = true,
-          .fields = {{field, [](Node& node) { return &node.value; }}},
+          .options = Options{},
           .graph_version = version,
           .read = [](const Function& function,
-                     Node& node) { node.value = described<double>(function); },
+                     Node& node) { node.as<Options>().*number = described<double>(function); },
           .shape = shape,
-          .check = check,
+          .check =
+              [](const Graph& graph, const Node& node) {
+                check(graph, node);
+                expect(std::isfinite(node.as<Options>().*number), node, "expected a finite number");
+              },
           .reference =
               [](const Operands& operands) {
-                compute(operands, [n = operands.node.value](double x) { return f(x, n); });
+                compute(operands,
+                        [n = operands.node.as<Options>().*number](double x) { return f(x, n); });
               },
           .onnx = onnx};
 }
@@ -85,11 +88,12 @@ double power(double x, double exponent) { return std::pow(x, exponent); }
 double elu_of(double x, double alpha) { return x > 0 ? x : alpha * std::expm1(x); }
 
 void elu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  nodes.onnx().add("Elu", {nodes.input(node)}, output, {{"alpha", static_cast<float>(node.value)}});
+  nodes.onnx().add("Elu", {nodes.input(node)}, output,
+                   {{"alpha", static_cast<float>(node.as<EluOptions>().alpha)}});
 }
 
 void pow_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const auto exponent = static_cast<float>(node.value);
+  const auto exponent = static_cast<float>(node.as<Exponent>().exponent);
   nodes.onnx().add(
       "Pow", {nodes.input(node), nodes.onnx().floats(node.name + "/exponent", {&exponent, 1}, {})},
       output);
@@ -110,7 +114,11 @@ OpInfo floor_op() { return row<floor_of>(Op::kFloor, "floor", 9); }
 OpInfo ceil_op() { return row<ceiling>(Op::kCeil, "ceil", 9); }
 OpInfo round_op() { return row<rounded>(Op::kRound, "round", 9); }
 
-OpInfo elu_op() { return row_of_number<elu_of>(Op::kElu, "elu", "alpha", elu_onnx, 9); }
-OpInfo pow_op() { return row_of_number<power>(Op::kPow, "pow", "exponent", pow_onnx, 5); }
+OpInfo elu_op() {
+  return row_of_number<EluOptions, &EluOptions::alpha, elu_of>(Op::kElu, "elu", elu_onnx, 9);
+}
+OpInfo pow_op() {
+  return row_of_number<Exponent, &Exponent::exponent, power>(Op::kPow, "pow", pow_onnx, 5);
+}
 
 }  // namespace steelyard::deploy

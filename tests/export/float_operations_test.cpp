@@ -153,25 +153,29 @@ struct Damage {
 
 TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
   const std::vector<Damage> damages{
-      {Op::kPad, [](Node& n) { n.before[1] = 99; }, "its border does not fit"},
-      {Op::kPad, [](Node& n) { n.before.pop_back(); }, "expected a border of"},
-      {Op::kSlice, [](Node& n) { n.first[0] = 99; }, "takes positions outside of"},
-      {Op::kSlice, [](Node& n) { n.steps[0] = INT64_MAX; }, "takes positions outside of"},
-      {Op::kSlice, [](Node& n) { n.steps.clear(); }, "expected positions in each dimension"},
-      {Op::kClamp, [](Node& n) { n.bounds.lo = 7; }, "expected bounds in order"},
-      {Op::kLeakyRelu, [](Node& n) { n.ramp.slope = NAN; }, "expected a finite slope and offset"},
+      {Op::kPad, [](Node& n) { n.as<Border>().before[1] = 99; }, "its border does not fit"},
+      {Op::kPad, [](Node& n) { n.as<Border>().before.pop_back(); }, "expected a border of"},
+      {Op::kSlice, [](Node& n) { n.as<Positions>().first[0] = 99; }, "takes positions outside of"},
+      {Op::kSlice, [](Node& n) { n.as<Positions>().steps[0] = INT64_MAX; },
+       "takes positions outside of"},
+      {Op::kSlice, [](Node& n) { n.as<Positions>().steps.clear(); },
+       "expected positions in each dimension"},
+      {Op::kClamp, [](Node& n) { n.as<Bounds>().lo = 7; }, "expected bounds in order"},
+      {Op::kLeakyRelu, [](Node& n) { n.as<NegativeSlope>().slope = NAN; },
+       "expected a finite slope"},
       {Op::kResize,
        [](Node& n) {
-         n.repeats = {1, 1};
+         n.as<Repeats>().repeats = {1, 1};
        },
        "wrong number of weights"},
       {Op::kResize, [](Node& n) { n.constants.clear(); }, "expected weights [outputs, inputs]"},
       {Op::kConvTranspose2d,
        [](Node& n) {
-         n.conv.stride = {0, 1};
+         n.as<ConvTranspose2dGeometry>().conv.stride = {0, 1};
        },
        "expected stride"},
-      {Op::kConvTranspose2d, [](Node& n) { n.conv.groups = 3; }, "its weight does not fit"},
+      {Op::kConvTranspose2d, [](Node& n) { n.as<ConvTranspose2dGeometry>().conv.groups = 3; },
+       "its weight does not fit"},
       {Op::kConvTranspose2d, [](Node& n) { n.weights.reset(); }, "weights belong to"},
       {Op::kScaleShift, [](Node& n) { n.constants[1].value = Tensor::zeros({3}); },
        "expected two constants of 4 numbers"},
@@ -184,22 +188,24 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
       {Op::kMul, [](Node& n) { n.constants[0].place = 7; }, "its constants are f32 operands"},
       {Op::kMul, [](Node& n) { n.constants[0].value = Tensor::zeros({4}, DType::kF64); },
        "its constants are f32 operands"},
-      {Op::kConcat, [](Node& n) { n.axis = 5; }, "its dimension is not one of its inputs'"},
-      {Op::kReshape, [](Node& n) { n.dims[0] = 99; }, "cannot give"},
-      {Op::kPermute, [](Node& n) { n.dims[0] = n.dims[1]; }, "expected a permutation"},
+      {Op::kConcat, [](Node& n) { n.as<JoinedAxis>().axis = 5; },
+       "its dimension is not one of its inputs'"},
+      {Op::kReshape, [](Node& n) { n.as<NewShape>().shape[0] = 99; }, "cannot give"},
+      {Op::kPermute, [](Node& n) { n.as<AxisOrder>().order[0] = n.as<AxisOrder>().order[1]; },
+       "expected a permutation"},
       {Op::kSum,
        [](Node& n) {
-         n.dims = {1, 0};
+         n.as<ReducedDims>().dims = {1, 0};
        },
        "expected dimensions of its input, in order"},
       {Op::kReduceMax,
        [](Node& n) {
-         n.dims = {1, 0};
+         n.as<ReducedDims>().dims = {1, 0};
        },
        "expected dimensions of its input, in order"},
-      {Op::kExpand, [](Node& n) { n.dims[0] = 99; }, "cannot repeat"},
-      {Op::kExpand, [](Node& n) { n.dims.pop_back(); }, "cannot repeat"},
-      {Op::kPow, [](Node& n) { n.value = INFINITY; }, "expected a finite number"},
+      {Op::kExpand, [](Node& n) { n.as<NewShape>().shape[0] = 99; }, "cannot repeat"},
+      {Op::kExpand, [](Node& n) { n.as<NewShape>().shape.pop_back(); }, "cannot repeat"},
+      {Op::kPow, [](Node& n) { n.as<Exponent>().exponent = INFINITY; }, "expected a finite number"},
       {Op::kMaximum, [](Node& n) { n.constants[0].value = Tensor::zeros({7}); },
        "do not broadcast"},
       {Op::kEmbedding, [](Node& n) { n.constants[0].value = Tensor::zeros({7}); },
@@ -214,15 +220,13 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
          n.constants[0].value = Tensor::zeros({20, 7});
        },
        "expected a constant [20, 6] as operand 1"},
-      {Op::kInputPart, [](Node& n) { n.first[0] = 190; },
+      {Op::kInputPart, [](Node& n) { n.as<PartOfInput>().first[0] = 190; },
        "takes values outside of its input's 216"},
-      {Op::kInputPart,
-       [](Node& n) {
-         n.first = {1, 1};
-       },
+      {Op::kInputPart, [](Node& n) { n.as<PartOfInput>().shape = {217}; },
        "takes values outside of its input's 216"},
       {Op::kMatmul, [](Node& n) { n.inputs[1] = n.inputs[0]; }, "do not fit"},
-      {Op::kLayerNorm, [](Node& n) { n.eps = -1; }, "expected an eps of at least 0"}};
+      {Op::kLayerNorm, [](Node& n) { n.as<NormEpsilon>().eps = -1; },
+       "expected an eps of at least 0"}};
   Rng rng(3);
   const auto image_model = testing::image_operations(rng), attention = testing::attention(rng),
              inputs = testing::several_inputs(rng), recurrent = testing::recurrent(rng);

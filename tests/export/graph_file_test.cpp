@@ -200,7 +200,7 @@ TEST(ExportsPage, HoldsEveryKeyAndOperation) {
   words.insert("constants");
   for (const OpInfo& info : op_table()) {
     words.insert(info.name);
-    for (const NodeField& field : info.fields) words.insert(field.name);
+    for_each_option(info.options, [&](const char* name, const auto&) { words.insert(name); });
   }
   for (const std::string& word : words) {
     EXPECT_NE(page.find("`" + word + "`"), std::string::npos) << word;

@@ -85,7 +85,7 @@ TEST_F(Onnx, AMapWhoseTermsCancelIsATable) {
       node.name = op_name(op);
       node.inputs = {graph.nodes.size() - 1};
       node.output = graph.nodes.size();
-      if (op == Op::kAffine) node.ramp = ramp;
+      if (op == Op::kAffine) node.options = ramp;
     }
     graph.input = 0;
     graph.output = 2;

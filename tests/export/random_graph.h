@@ -54,6 +54,7 @@ class RandomGraph {
                                 kernels::Activation activation = kernels::Activation::kNone) {
     deploy::Node node;
     node.op = op;
+    node.options = deploy::op_info(op).options;
     node.inputs = std::move(inputs);
     node.activation = activation;
     return node;
@@ -89,7 +90,7 @@ class RandomGraph {
     constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu, deploy::Op::kTanh,
                                    deploy::Op::kLeakyRelu};
     deploy::Node node = make_node(kOps[pick(0, 3)], {last_});
-    if (node.op == deploy::Op::kLeakyRelu) node.ramp.slope = 0.1;
+    if (node.op == deploy::Op::kLeakyRelu) node.as<deploy::NegativeSlope>().slope = 0.1;
     last_ = finish(node, shape());
   }
 
@@ -98,13 +99,14 @@ class RandomGraph {
     deploy::Node node = make_node(deploy::Op::kConv2d, {last_}, activation);
     const std::int64_t groups = pick(0, 2) == 0 ? in[2] : 1;
     const std::int64_t dilation = pick(1, 2);
-    node.conv = {.stride = {stride, 1},
-                 .padding = {dilation * kernel / 2, pick(0, 1)},
-                 .dilation = {dilation, 1},
-                 .groups = groups};
+    auto& geometry = node.as<Conv2dGeometry>();
+    geometry = {.stride = {stride, 1},
+                .padding = {dilation * kernel / 2, pick(0, 1)},
+                .dilation = {dilation, 1},
+                .groups = groups};
     const std::int64_t out = groups == 1 ? pick(1, 12) : groups * pick(1, 2);
     const Shape weight{out, in[2] / groups, kernel, std::min(in[1], pick(1, 3))};
-    const auto s = conv2d_shape(batched(in), weight, node.conv);
+    const auto s = conv2d_shape(batched(in), weight, geometry);
     node.weights = weights(weight);
     last_ = finish(node, {s.out_h(), s.out_w(), out});
   }
@@ -115,15 +117,16 @@ class RandomGraph {
     if (in[0] * in[1] > 200) return;
     deploy::Node node = make_node(deploy::Op::kConvTranspose2d, {last_}, pick_activation());
     const std::int64_t groups = pick(0, 2) == 0 ? in[2] : 1, stride = pick(1, 3);
-    node.conv = {.stride = {stride, pick(1, 2)},
-                 .padding = {pick(0, 1), 0},
-                 .dilation = {1, pick(1, 2)},
-                 .groups = groups};
-    node.output_padding = {pick(0, stride - 1), 0};
+    auto& geometry = node.as<ConvTranspose2dGeometry>();
+    geometry.conv = {.stride = {stride, pick(1, 2)},
+                     .padding = {pick(0, 1), 0},
+                     .dilation = {1, pick(1, 2)},
+                     .groups = groups};
+    geometry.output_padding = {pick(0, stride - 1), 0};
     const std::int64_t out = groups * pick(1, 3);
     const Shape weight{out, in[2] / groups, pick(2, 3), pick(1, 3)};
     node.weights = weights(weight);
-    const auto s = qat::transposed_conv(batched(in), weight, {node.conv, node.output_padding});
+    const auto s = qat::transposed_conv(batched(in), weight, geometry);
     last_ = finish(node, {s.height.out, s.width.out, out});
   }
 
@@ -131,7 +134,7 @@ class RandomGraph {
     const std::size_t shortcut = last_;
     const Shape in = shape();
     deploy::Node node = make_node(deploy::Op::kConv2d, {last_});
-    node.conv.padding = {1, 1};
+    node.as<Conv2dGeometry>().padding = {1, 1};
     node.weights = weights({in[2], in[2], 3, 3});
     last_ = finish(node, in);
     last_ = finish(make_node(deploy::Op::kAdd, {last_, shortcut}, pick_activation()), in);
@@ -153,11 +156,11 @@ class RandomGraph {
     const Shape in = shape();
     if (pick(0, 1) == 0) {
       deploy::Node whole = make_node(deploy::Op::kAvgPool2d, {last_});
-      whole.pool = {{in[0], in[1]}, {1, 1}, {0, 0}};
+      whole.as<Pool2dGeometry>() = {{in[0], in[1]}, {1, 1}, {0, 0}};
       last_ = finish(whole, {1, 1, in[2]});
     }
     deploy::Node node = make_node(deploy::Op::kHardSigmoid, {last_});
-    node.ramp = {.slope = 0.2F, .offset = 0.5F};
+    node.as<kernels::Ramp>() = {.slope = 0.2F, .offset = 0.5F};
     last_ = finish(node, shape());
     last_ = finish(make_node(deploy::Op::kMul, {gated, last_}), in);
   }
@@ -166,8 +169,9 @@ class RandomGraph {
     const Shape in = shape();
     if (std::min(in[0], in[1]) < 3) return;
     deploy::Node node = make_node(op, {last_});
-    node.pool = {{pick(2, 3), pick(1, 3)}, {pick(1, 2), pick(1, 2)}, {pick(0, 1), 0}};
-    const auto s = pool2d_shape("pool", batched(in), node.pool);
+    auto& window = node.as<Pool2dGeometry>();
+    window = {{pick(2, 3), pick(1, 3)}, {pick(1, 2), pick(1, 2)}, {pick(0, 1), 0}};
+    const auto s = pool2d_shape("pool", batched(in), window);
     const Shape out{s.out_h(), s.out_w(), s.in_channels};
     if (op == deploy::Op::kMaxPool2d) {
       last_ = finish(node, out, graph_.values[last_].quantization);

@@ -27,7 +27,8 @@ std::int64_t work_of(const Graph& graph) {
   for (const Value& value : graph.values) add(shape_size(value.shape), 1);
   for (const Node& node : graph.nodes) {
     const std::int64_t outputs = shape_size(graph.values[node.output].shape);
-    add(outputs, node.pool.kernel[0] * node.pool.kernel[1]);
+    const auto window = option_or(node.options, "kernel", std::array<std::int64_t, 2>{2, 2});
+    add(outputs, window[0] * window[1]);
     if (node.weights) add(outputs, node.weights->weight.size());
   }
   return work;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/fields.h"
 #include "steelyard/framework/tensor/words.h"
 #include "steelyard/kernels/activation/activation.h"
 
@@ -19,6 +20,11 @@ inline constexpr OpNames<kernels::ActivationFunction> kActivationNames[] = {
     {kernels::ActivationFunction::kTanh, "tanh", "Tanh"},
 };
 static_assert(has_every_value(kActivationNames, kernels::ActivationFunction::kTanh));
+
+template <>
+constexpr auto fields_of<kernels::Ramp>() {
+  return std::tuple(field("slope", &kernels::Ramp::slope), field("offset", &kernels::Ramp::offset));
+}
 
 // 1 / (1 + exp(-x)).
 Variable sigmoid(const Variable& x);

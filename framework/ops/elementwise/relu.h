@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -14,6 +15,9 @@ Variable relu6(const Variable& x);
 // What clamp() keeps x within.
 struct Bounds {
   double lo = 0, hi = 0;
+  static constexpr auto fields() {
+    return std::tuple(field("lo", &Bounds::lo), field("hi", &Bounds::hi));
+  }
 };
 
 // x within [lo, hi], either of which may be infinite; NaN stays NaN. Keeps its input for backward.

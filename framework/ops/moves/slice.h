@@ -5,6 +5,7 @@
 
 #include "steelyard/framework/autograd/autograd.h"
 #include "steelyard/framework/ops/moves/strided.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -34,6 +35,9 @@ void require_border(const char* op, const Shape& x, const std::vector<std::int64
 struct Border {
   std::vector<std::int64_t> before{};
   double value = 0;
+  static constexpr auto fields() {
+    return std::tuple(field("before", &Border::before), field("value", &Border::value));
+  }
 };
 
 // x with `before[i]` and `after[i]` elements of `value` at both ends of dimension i; negative ones

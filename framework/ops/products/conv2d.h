@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/fields.h"
 #include "steelyard/kernels/conv/conv.h"
 
 namespace steelyard {
@@ -16,6 +17,11 @@ struct Conv2dGeometry {
   std::array<std::int64_t, 2> dilation{1, 1};
   std::int64_t groups = 1;
   bool operator==(const Conv2dGeometry&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(
+        field("stride", &Conv2dGeometry::stride), field("padding", &Conv2dGeometry::padding),
+        field("dilation", &Conv2dGeometry::dilation), field("groups", &Conv2dGeometry::groups));
+  }
 };
 
 // The sizes of a convolution of input [N, H, W, C] with weight [O, C/groups, KH, KW]. Throws

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -12,6 +13,11 @@ namespace steelyard {
 struct ConvTranspose2dGeometry {
   Conv2dGeometry conv;
   std::array<std::int64_t, 2> output_padding{0, 0};  // less than the stride
+  static constexpr auto fields() {
+    return std::tuple_cat(
+        fields_within(&ConvTranspose2dGeometry::conv),
+        std::tuple(field("output_padding", &ConvTranspose2dGeometry::output_padding)));
+  }
 };
 
 // The convolution whose gradient it is, which has y for its input and x for its output; checked.

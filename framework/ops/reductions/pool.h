@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/fields.h"
 #include "steelyard/kernels/pool/pool.h"
 
 namespace steelyard {
@@ -15,6 +16,11 @@ struct Pool2dGeometry {
   std::array<std::int64_t, 2> stride{2, 2};
   std::array<std::int64_t, 2> padding{0, 0};
   bool operator==(const Pool2dGeometry&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("kernel", &Pool2dGeometry::kernel),
+                      field("stride", &Pool2dGeometry::stride),
+                      field("padding", &Pool2dGeometry::padding));
+  }
 };
 
 // An average over windows.

@@ -1,0 +1,130 @@
+// The options of deployed operations: a struct for each operation that has some. Their fields are
+// the names under which files have them. Dimensions are those of a sample, counted from 0.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/ops/products/conv_transpose2d.h"
+#include "steelyard/framework/ops/products/lstm.h"
+#include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/tensor/tensor.h"
+
+namespace steelyard::deploy {
+
+struct NoOptions {
+  static constexpr auto fields() { return std::tuple<>(); }
+};
+
+// concat: the dimension, or -1, the last one.
+struct JoinedAxis {
+  std::int64_t axis = -1;
+  static constexpr auto fields() {
+    return std::tuple(field("axis", &JoinedAxis::axis, /*optional=*/true));
+  }
+};
+
+// reshape, expand: the output's.
+struct NewShape {
+  Shape shape{};
+  static constexpr auto fields() { return std::tuple(field("shape", &NewShape::shape)); }
+};
+
+// permute: dimension i of the output is dimension order[i] of the input.
+struct AxisOrder {
+  std::vector<std::int64_t> order{};
+  static constexpr auto fields() { return std::tuple(field("order", &AxisOrder::order)); }
+};
+
+// slice: the positions of each dimension, from `first` on in `steps`.
+struct Positions {
+  std::vector<std::int64_t> first{};
+  std::vector<std::int64_t> steps{};
+  static constexpr auto fields() {
+    return std::tuple(field("first", &Positions::first), field("steps", &Positions::steps));
+  }
+};
+
+// input_part: the values of the input from `first` on, under a shape of their own.
+struct PartOfInput {
+  std::array<std::int64_t, 1> first{0};  // files hold a list
+  Shape shape{};
+  static constexpr auto fields() {
+    return std::tuple(field("first", &PartOfInput::first), field("shape", &PartOfInput::shape));
+  }
+};
+
+// sum, reduce_max, reduce_min: the dimensions that are reduced, in order.
+struct ReducedDims {
+  std::vector<std::int64_t> dims{};
+  static constexpr auto fields() { return std::tuple(field("dims", &ReducedDims::dims)); }
+};
+
+// resize: of each row and column; 0 where weights [outputs, inputs], a constant, say it.
+struct Repeats {
+  std::array<std::int64_t, 2> repeats{1, 1};
+  static constexpr auto fields() { return std::tuple(field("repeats", &Repeats::repeats)); }
+};
+
+// leaky_relu
+struct NegativeSlope {
+  double slope = 0;
+  static constexpr auto fields() { return std::tuple(field("slope", &NegativeSlope::slope)); }
+};
+
+// pow
+struct Exponent {
+  double exponent = 0;
+  static constexpr auto fields() { return std::tuple(field("exponent", &Exponent::exponent)); }
+};
+
+// elu
+struct EluOptions {
+  double alpha = 0;
+  static constexpr auto fields() { return std::tuple(field("alpha", &EluOptions::alpha)); }
+};
+
+// layer_norm
+struct NormEpsilon {
+  double eps = 0;
+  static constexpr auto fields() { return std::tuple(field("eps", &NormEpsilon::eps)); }
+};
+
+using NodeOptions = std::variant<NoOptions, AxisOrder, Border, Bounds, Conv2dGeometry,
+                                 ConvTranspose2dGeometry, EluOptions, Exponent, JoinedAxis,
+                                 LstmOptions, NegativeSlope, NewShape, NormEpsilon, PartOfInput,
+                                 Pool2dGeometry, Positions, ReducedDims, Repeats, kernels::Ramp>;
+
+// f(name, value) for each option.
+template <typename F>
+void for_each_option(const NodeOptions& options, const F& f) {
+  std::visit(
+      [&](const auto& of) {
+        for_each_field<std::decay_t<decltype(of)>>(
+            [&](const auto& field) { f(field.name, field.get(of)); });
+      },
+      options);
+}
+
+// The option of that name and type; `otherwise` where an operation has none.
+template <typename T>
+T option_or(const NodeOptions& options, std::string_view name, T otherwise) {
+  for_each_option(options, [&](const char* field, const auto& value) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, T>) {
+      if (name == field) otherwise = value;
+    }
+  });
+  return otherwise;
+}
+
+}  // namespace steelyard::deploy
