@@ -304,7 +304,7 @@ TEST(GraphFile, KeepsGates) {
   const auto gate = std::find_if(loaded.nodes.begin(), loaded.nodes.end(),
                                  [](const Node& node) { return node.op == Op::kHardSigmoid; });
   ASSERT_NE(gate, loaded.nodes.end());
-  EXPECT_EQ(gate->ramp, (kernels::Ramp{0.2F, 0.5}));
+  EXPECT_EQ(gate->as<kernels::Ramp>(), (kernels::Ramp{0.2F, 0.5}));
   const Tensor inputs = images(3, 4);
   const Tensor outputs = Interpreter(loaded).run(inputs);
   EXPECT_TRUE(testing::all_close(outputs, Interpreter(graph, Engine::kFast).run(inputs), 0, 1e-6));

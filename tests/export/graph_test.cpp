@@ -70,7 +70,7 @@ std::vector<GraphDamage> graph_damages() {
            "1 means and 1 standard deviations do not fit the input [9, 8, 3]"},
           {"window",
            [](Graph& g) {
-             conv1(g).conv.padding = {1 << 21, 1};
+             conv1(g).as<Conv2dGeometry>().padding = {1 << 21, 1};
            },
            "expected windows of at most 1048576 pixels, got 2097152"},
           {"no_weights", [](Graph& g) { conv1(g).weights.reset(); }, "weights belong to"},
@@ -89,7 +89,7 @@ std::vector<GraphDamage> graph_damages() {
            "its output is float"},
           {"stride",
            [](Graph& g) {
-             conv1(g).conv.stride = {0, 1};
+             conv1(g).as<Conv2dGeometry>().stride = {0, 1};
            },
            "stride"},
           {"output", [](Graph& g) { g.output = 1000; }, "not one of its values"}};
