@@ -12,6 +12,9 @@
 
 #include "steelyard/framework/ops/elementwise/activations.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
@@ -24,26 +27,6 @@ namespace steelyard::deploy {
 
 struct NoOptions {
   static constexpr auto fields() { return std::tuple<>(); }
-};
-
-// concat: the dimension, or -1, the last one.
-struct JoinedAxis {
-  std::int64_t axis = -1;
-  static constexpr auto fields() {
-    return std::tuple(field("axis", &JoinedAxis::axis, /*optional=*/true));
-  }
-};
-
-// reshape, expand: the output's.
-struct NewShape {
-  Shape shape{};
-  static constexpr auto fields() { return std::tuple(field("shape", &NewShape::shape)); }
-};
-
-// permute: dimension i of the output is dimension order[i] of the input.
-struct AxisOrder {
-  std::vector<std::int64_t> order{};
-  static constexpr auto fields() { return std::tuple(field("order", &AxisOrder::order)); }
 };
 
 // slice: the positions of each dimension, from `first` on in `steps`.
@@ -74,24 +57,6 @@ struct ReducedDims {
 struct Repeats {
   std::array<std::int64_t, 2> repeats{1, 1};
   static constexpr auto fields() { return std::tuple(field("repeats", &Repeats::repeats)); }
-};
-
-// leaky_relu
-struct NegativeSlope {
-  double slope = 0;
-  static constexpr auto fields() { return std::tuple(field("slope", &NegativeSlope::slope)); }
-};
-
-// pow
-struct Exponent {
-  double exponent = 0;
-  static constexpr auto fields() { return std::tuple(field("exponent", &Exponent::exponent)); }
-};
-
-// elu
-struct EluOptions {
-  double alpha = 0;
-  static constexpr auto fields() { return std::tuple(field("alpha", &EluOptions::alpha)); }
 };
 
 // layer_norm

@@ -1,4 +1,5 @@
 #include "steelyard/import/affine_maps.h"
+#include "steelyard/framework/ops/elementwise/activations.h"
 
 #include <algorithm>
 #include <cmath>
@@ -56,7 +57,7 @@ void make_affine(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor
     }
     node.type = "Affine";
     node.inputs = {map.of};
-    node.options = {{"slope", map.line.slope}, {"offset", map.line.offset}};
+    node.options = stored_options(kernels::Ramp{map.line.slope, map.line.offset});
     weights.erase(found);
     maps.emplace(node.name, map);
   }

@@ -11,7 +11,7 @@
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
-#include "steelyard/import/module_types.h"
+#include "steelyard/layers/catalogue.h"
 #include "steelyard/layers/containers/graph.h"
 
 namespace steelyard::imports {
@@ -122,20 +122,14 @@ InputPartSpec part_from(const Json& json, const Shape& sample) {
   return part;
 }
 
-const ModuleType& type_of(const NodeSpec& node) {
-  const auto& types = module_types();
-  const auto found = std::find_if(types.begin(), types.end(),
-                                  [&](const ModuleType& t) { return t.name == node.type; });
-  if (found == types.end()) {
+std::shared_ptr<Module> made(const NodeSpec& node) {
+  const LayerType* type = find_layer_type(node.type);
+  if (type == nullptr) {
     throw std::invalid_argument("unknown module '" + printable(node.type) + "'");
   }
-  return *found;
-}
-
-std::shared_ptr<Module> made(const NodeSpec& node) {
   Rng rng(0);
   try {
-    return type_of(node).make(OptionsReader(node.options), rng);
+    return type->make(node.options, rng);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument("node '" + printable(node.name) + "': " + error.what());
   }

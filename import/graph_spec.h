@@ -8,21 +8,19 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/layers/stored_options.h"
 
 namespace steelyard::imports {
 
-using OptionValue = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
-                                 std::vector<double>>;
-using Options = std::map<std::string, OptionValue>;
+using Options = StoredOptions;
 
 // A module. The names of inputs are those of nodes before it, or "input".
 struct NodeSpec {
   std::string name;
-  std::string type;  // of module_types()
+  std::string type;  // of layer_catalogue()
   std::vector<std::string> inputs;
   Options options = {};
   bool operator==(const NodeSpec&) const = default;

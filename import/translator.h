@@ -108,6 +108,15 @@ class Translator {
   // Adds a module with weights, which is called as its weight is where that tells more.
   std::string add_named(const std::string& after, const std::string& type,
                         std::vector<std::string> inputs, Options options);
+  template <typename S>
+  std::string add(const std::string& type, std::vector<std::string> inputs, const S& options) {
+    return add(type, std::move(inputs), stored_options(options));
+  }
+  template <typename S>
+  std::string add_named(const std::string& after, const std::string& type,
+                        std::vector<std::string> inputs, const S& options) {
+    return add_named(after, type, std::move(inputs), stored_options(options));
+  }
   void set_weight(const std::string& module, const std::string& parameter, const Constant& value);
   void set_weight(const std::string& module, const std::string& parameter, const Constant& value,
                   Shape shape);

@@ -2,6 +2,7 @@
 // constant. Shapes broadcast.
 #pragma once
 
+#include "steelyard/framework/tensor/fields.h"
 #include "steelyard/layers/containers/graph.h"
 
 namespace steelyard {
@@ -28,6 +29,16 @@ struct ConstantArithmeticOptions {
   bool trainable = false;
 };
 
+// What is stored of one: the value is a tensor of that shape, and the type says the operation.
+struct StoredConstant {
+  Shape shape{};
+  bool trainable = false;
+  static constexpr auto fields() {
+    return std::tuple(field("shape", &StoredConstant::shape),
+                      field("trainable", &StoredConstant::trainable));
+  }
+};
+
 // Arithmetic of x and a constant: the parameter "value" if it is trainable, else the buffer
 // "value".
 class ConstantArithmetic : public Module {
@@ -51,6 +62,11 @@ class MatMul : public JoinModule {
  public:
   Variable join(const std::vector<Variable>& inputs, ForwardContext& context) override;
   std::string type_name() const override { return "MatMul"; }
+};
+
+struct PReluOptions {
+  std::int64_t slopes = 1;
+  static constexpr auto fields() { return std::tuple(field("slopes", &PReluOptions::slopes)); }
 };
 
 // x where x > 0, else slope * x with a trainable slope: one, or one for each channel (the last

@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -23,6 +24,11 @@ class MaxPool2d : public Module {
 struct AvgPool2dOptions {
   Pool2dGeometry geometry{};
   bool count_include_pad = true;  // padded zeros count in the divisor
+  static constexpr auto fields() {
+    return std::tuple_cat(
+        fields_within(&AvgPool2dOptions::geometry),
+        std::tuple(field("count_include_pad", &AvgPool2dOptions::count_include_pad)));
+  }
 };
 
 // The mean of each window.

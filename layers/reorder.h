@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/tensor/fields.h"
 #include "steelyard/layers/containers/graph.h"
 
 namespace steelyard {
@@ -40,6 +41,15 @@ class Reshape : public Module {
   Shape shape_;
 };
 
+struct SliceOptions {
+  std::int64_t axis = 0;  // counted from 0, the batch's
+  TakenAxis taken{};
+  static constexpr auto fields() {
+    return std::tuple_cat(std::tuple(field("axis", &SliceOptions::axis)),
+                          fields_within(&SliceOptions::taken));
+  }
+};
+
 // Part of one dimension, counted from 0.
 class Slice : public Module {
  public:
@@ -54,6 +64,15 @@ class Slice : public Module {
  private:
   std::int64_t axis_;
   TakenAxis taken_;
+};
+
+struct PadOptions {
+  std::vector<std::int64_t> before{}, after{};
+  double value = 0;
+  static constexpr auto fields() {
+    return std::tuple(field("before", &PadOptions::before), field("after", &PadOptions::after),
+                      field("value", &PadOptions::value));
+  }
 };
 
 // A border of constant values: pairs of before and after, one for each dimension.
@@ -86,6 +105,14 @@ class Expand : public Module {
 
 enum class Reduction { kSum, kMean, kMax, kMin };
 
+struct ReduceOptions {
+  std::vector<std::int64_t> axes{};
+  bool keep = false;
+  static constexpr auto fields() {
+    return std::tuple(field("axes", &ReduceOptions::axes), field("keep", &ReduceOptions::keep));
+  }
+};
+
 // The sum, mean, largest or smallest element over some dimensions, which stay with size 1 or go.
 class Reduce : public Module {
  public:
@@ -114,6 +141,24 @@ class CatAxis : public JoinModule {
 
  private:
   std::int64_t axis_;
+};
+
+struct ResizeOptions {
+  ResizedAxis height{}, width{};
+  static constexpr auto fields() {
+    constexpr auto axis = [](const char* repeats, const char* in, const char* out,
+                             const char* weights) {
+      return std::tuple(field(repeats, &ResizedAxis::repeats),
+                        field(in, &ResizedAxis::inputs, /*optional=*/true),
+                        field(out, &ResizedAxis::outputs, /*optional=*/true),
+                        field(weights, &ResizedAxis::weights, /*optional=*/true));
+    };
+    return std::tuple_cat(
+        fields_within(&ResizeOptions::height,
+                      axis("height_repeats", "height_in", "height_out", "height_weights")),
+        fields_within(&ResizeOptions::width,
+                      axis("width_repeats", "width_in", "width_out", "width_weights")));
+  }
 };
 
 // [N, H, W, C] with other heights and widths.

@@ -27,9 +27,9 @@ constexpr auto field(const char* name, T S::*member, bool optional = false) {
   return Field<decltype(get)>{name, get, optional};
 }
 
-// The fields of a member that is a struct of options itself, as the outer struct's.
-template <typename S, typename T>
-constexpr auto fields_within(T S::*member) {
+// Fields of a member that is a struct of options itself, as the outer struct's.
+template <typename S, typename T, typename Fields>
+constexpr auto fields_within(T S::*member, const Fields& fields) {
   return std::apply(
       [member](const auto&... inner) {
         const auto through = [member](const auto& of) {
@@ -40,7 +40,11 @@ constexpr auto fields_within(T S::*member) {
         };
         return std::tuple(through(inner)...);
       },
-      T::fields());
+      fields);
+}
+template <typename S, typename T>
+constexpr auto fields_within(T S::*member) {
+  return fields_within(member, T::fields());
 }
 
 // The table of S: S::fields(), or a specialization for a struct that has none.

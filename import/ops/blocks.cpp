@@ -1,4 +1,6 @@
 // Images whose pixels and channels change places, and values that repeat.
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
@@ -27,11 +29,11 @@ void rearranged_image(Translator& t, const Blocks& b, const List& parts, const L
                       const List& channels_height_width) {
   const auto reshaped = [&](const std::string& node, List sizes) {
     sizes.insert(sizes.begin(), -1);
-    return t.add("Reshape", {node}, {{"shape", std::move(sizes)}});
+    return t.add("Reshape", {node}, NewShape{std::move(sizes)});
   };
   const std::int64_t c = channels_height_width[0], h = channels_height_width[1],
                      w = channels_height_width[2];
-  const std::string moved = t.add("Permute", {reshaped(b.image, parts)}, {{"order", order}});
+  const std::string moved = t.add("Permute", {reshaped(b.image, parts)}, AxisOrder{order});
   t.give(reshaped(moved, {h, w, c}), {b.batch, {c}, {h}, {w}}, true);
 }
 
@@ -73,7 +75,7 @@ void tile(Translator& t) {
     const auto at = static_cast<std::int64_t>(held_axis(t.input(0), axis));
     const std::vector<std::string> parts(static_cast<std::size_t>(repeats[axis]), node);
     node =
-        at + 1 == std::ssize(shape) ? t.add("Cat", parts) : t.add("CatAxis", parts, {{"axis", at}});
+        at + 1 == std::ssize(shape) ? t.add("Cat", parts) : t.add("CatAxis", parts, JoinedAxis{at});
     shape[axis] = {extent * repeats[axis]};
   }
   if (node == t.as_held(0)) return t.give(t.input(0));

@@ -70,7 +70,8 @@ Value chosen(Translator& t, const std::string& module, const std::array<Operand,
   if (!alike) refuse("of values of different numbers of dimensions");
   last = last && rank > 2;
   std::vector<std::string> nodes;
-  Options options;
+  WhereOptions options;
+  const std::array shapes{&options.x, &options.y, &options.a, &options.b};
   std::vector<std::pair<std::string, Constant>> constants;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (!operands[i].constant) {
@@ -88,7 +89,7 @@ Value chosen(Translator& t, const std::string& module, const std::array<Operand,
     for (const std::int64_t dim : constant.shape) extents.push_back({dim});
     shape = broadcast(shape, extents);
     constants.emplace_back(Where::kOperands[i], laid_out(constant, held_order(rank, last)));
-    options[constants.back().first + "_shape"] = constants.back().second.shape;
+    *shapes[i] = constants.back().second.shape;
   }
   const std::string made = t.add(module, nodes, options);
   for (const auto& [name, constant] : constants) t.set_weight(made, name, constant);

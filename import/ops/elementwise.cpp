@@ -3,8 +3,13 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/onnx/element_types.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/arithmetic.h"
 
 namespace steelyard::imports {
 namespace {
@@ -34,12 +39,12 @@ void gelu(Translator& t) {
 
 void hard_sigmoid(Translator& t) {
   unary(t, "HardSigmoid",
-        {{"slope", double{t.node().real("alpha", 0.2F)}},
-         {"offset", double{t.node().real("beta", 0.5F)}}});
+        stored_options(kernels::Ramp{.slope = double{t.node().real("alpha", 0.2F)},
+                                     .offset = double{t.node().real("beta", 0.5F)}}));
 }
 
 void leaky_relu(Translator& t) {
-  unary(t, "LeakyReLU", {{"slope", double{t.node().real("alpha", 0.01F)}}});
+  unary(t, "LeakyReLU", stored_options(NegativeSlope{double{t.node().real("alpha", 0.01F)}}));
 }
 
 void prelu(Translator& t) {
@@ -52,7 +57,7 @@ void prelu(Translator& t) {
   if (slope.size() != 1 && !of_channels) refuse("its slope " + shape_string(slope.shape));
   const bool last = slope.size() != 1 ? shape.size() > 2 : t.input(0).channels_last;
   const std::string module =
-      t.add_named(t.node().input(1), "PReLU", {t.held(0, last)}, {{"slopes", slope.size()}});
+      t.add_named(t.node().input(1), "PReLU", {t.held(0, last)}, PReluOptions{slope.size()});
   t.set_weight(module, "weight", slope, {slope.size()});
   t.give(module, shape, last);
 }
@@ -75,7 +80,7 @@ void clip(Translator& t) {
   if (lo == 0 && hi == 6) return unary(t, "ReLU6");
   if (lo == 0 && hi >= kFloatMax) return unary(t, "ReLU");
   if (!(lo <= hi)) refuse("min is above max");
-  unary(t, "Clamp", {{"lo", lo}, {"hi", hi}});
+  unary(t, "Clamp", stored_options(Bounds{lo, hi}));
 }
 
 // Floats of every width are float32 here.
@@ -102,8 +107,8 @@ void over_all_from(Translator& t, const char* type, std::size_t axis) {
   if (axis == 0) refuse("over the batch");
   ExtentShape rows(shape.begin(), shape.begin() + static_cast<std::ptrdiff_t>(axis));
   rows.push_back(elements({shape.begin() + static_cast<std::ptrdiff_t>(axis), shape.end()}));
-  const std::string node = t.add("Reshape", {t.plain(0)}, {{"shape", open_sizes(rows)}});
-  t.give(t.add("Reshape", {t.add(type, {node})}, {{"shape", open_sizes(shape)}}), shape, false);
+  const std::string node = t.add("Reshape", {t.plain(0)}, NewShape{open_sizes(rows)});
+  t.give(t.add("Reshape", {t.add(type, {node})}, NewShape{open_sizes(shape)}), shape, false);
 }
 
 // Rows are computed: the value is held with the axis last.
@@ -157,8 +162,7 @@ Partial with_constant(Translator& t, const std::string& type, const Partial& x,
   const Constant moved = laid_out(value, x.order);
   const bool ordered = type == "Sub" || type == "Div";
   const std::string name = constant_first && ordered ? "Constant" + type : type + "Constant";
-  const std::string module =
-      t.add(name, {x.node}, {{"shape", moved.shape}, {"trainable", moved.size() > 1}});
+  const std::string module = t.add(name, {x.node}, StoredConstant{moved.shape, moved.size() > 1});
   t.set_weight(module, "value", moved);
   return {module, result, x.order};
 }
@@ -230,7 +234,7 @@ void power(Translator& t) {
     refuse("its exponent " + shape_string(given.shape) + " has more dimensions than " +
            to_string(t.input(0).shape));
   }
-  if (*exponent != 2 && *exponent != 3) return unary(t, "Pow", {{"exponent", *exponent}});
+  if (*exponent != 2 && *exponent != 3) return unary(t, "Pow", stored_options(Exponent{*exponent}));
   const ExtentShape shape = t.input(0).shape;
   const bool last = t.input(0).channels_last;
   const std::string x = t.held(0, last);
@@ -258,7 +262,7 @@ void extreme(Translator& t, bool largest) {
   const bool last = in.channels_last;
   constexpr double kMost = std::numeric_limits<double>::max();
   t.give(t.add("Clamp", {t.held(1 - at, last)},
-               {{"lo", largest ? *bound : -kMost}, {"hi", largest ? kMost : *bound}}),
+               Bounds{largest ? *bound : -kMost, largest ? kMost : *bound}),
          shape, last);
 }
 void largest(Translator& t) { extreme(t, true); }

@@ -1,7 +1,10 @@
 // Functions of each element that are modules, or are composed of some.
 #include <cmath>
 
+#include "steelyard/framework/ops/elementwise/unary.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/where.h"
 
 namespace steelyard::imports {
 namespace {
@@ -21,7 +24,7 @@ void composed(Translator& t, const F& compute) {
 }
 
 std::string elu_of(Translator& t, const std::string& x, double alpha) {
-  return t.add("Elu", {x}, {{"alpha", alpha}});
+  return t.add("Elu", {x}, EluOptions{alpha});
 }
 
 void elu(Translator& t) {
@@ -65,8 +68,8 @@ void mish(Translator& t) {
 void thresholded_relu(Translator& t) {
   const float alpha = t.node().real("alpha", 1);
   composed(t, [&](const std::string& x) {
-    const std::vector<std::int64_t> number;
-    const std::string y = t.add("WhereGreater", {x, x}, {{"y_shape", number}, {"b_shape", number}});
+    const Shape number;
+    const std::string y = t.add("WhereGreater", {x, x}, WhereOptions{.y = number, .b = number});
     t.set_weight(y, "y", {.shape = {}, .floating = true, .reals = {alpha}});
     t.set_weight(y, "b", {.shape = {}, .floating = true, .reals = {0}});
     return y;
@@ -97,8 +100,7 @@ void fast_gelu(Translator& t) {
 }  // namespace
 
 std::string with_number(Translator& t, const char* type, const std::string& node, float value) {
-  const std::string module =
-      t.add(type, {node}, {{"shape", std::vector<std::int64_t>{}}, {"trainable", false}});
+  const std::string module = t.add(type, {node}, StoredConstant{});
   t.set_weight(module, "value", {.shape = {}, .floating = true, .reals = {value}});
   return module;
 }
@@ -106,7 +108,7 @@ std::string with_number(Translator& t, const char* type, const std::string& node
 std::string with_features(Translator& t, const char* type, const std::string& node,
                           const Constant& value) {
   const Shape shape{value.size()};
-  const std::string module = t.add(type, {node}, {{"shape", shape}, {"trainable", true}});
+  const std::string module = t.add(type, {node}, StoredConstant{shape, /*trainable=*/true});
   t.set_weight(module, "value", value, shape);
   return module;
 }

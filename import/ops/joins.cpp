@@ -1,7 +1,10 @@
 // Values one after another, constants among them.
 #include <algorithm>
 
+#include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/where.h"
 
 namespace steelyard::imports {
 namespace {
@@ -44,13 +47,12 @@ std::string repeated_as(Translator& t, const Constant& constant, const std::stri
                        .reals = std::vector<float>(constant.reals.size(), 0)};
   const Shape number;
   const std::string none =
-      t.add("WhereGreater", {one},
-            {{"x_shape", number}, {"y_shape", number}, {"a_shape", constant.shape}});
+      t.add("WhereGreater", {one}, WhereOptions{.x = number, .y = number, .a = constant.shape});
   t.set_weight(none, "x", {.shape = {}, .floating = true, .reals = {1}});
   t.set_weight(none, "y", {.shape = {}, .floating = true, .reals = {0}});
   t.set_weight(none, "a", zeros);
   const std::string sum =
-      t.add("AddConstant", {none}, {{"shape", constant.shape}, {"trainable", true}});
+      t.add("AddConstant", {none}, StoredConstant{constant.shape, /*trainable=*/true});
   t.set_weight(sum, "value", constant);
   return sum;
 }
@@ -103,7 +105,7 @@ void concat(Translator& t) {
   const std::string node =
       count == 1 ? inputs[0]
       : of_rows  ? t.add("Cat", inputs)
-                 : t.add("CatAxis", inputs, {{"axis", static_cast<std::int64_t>(at)}});
+                 : t.add("CatAxis", inputs, JoinedAxis{static_cast<std::int64_t>(at)});
   give_in_order(t, node, shape, order);
 }
 

@@ -1,7 +1,13 @@
 // Operations with weights: convolutions, products with matrices.
 #include <algorithm>
 
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/ops/windows.h"
+#include "steelyard/layers/reorder.h"
+#include "steelyard/layers/weighted/conv1d.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/layers/weighted/linear.h"
 
 namespace steelyard::imports {
 namespace {
@@ -29,23 +35,26 @@ void conv(Translator& t) {
   }
   Window window = window_of(t, in, {w.begin() + 2, w.end()});
   const std::string image = padded_image(t, t.image(0), window, 0);
-  Options options{{"in_channels", channels},
-                  {"out_channels", w[0]},
-                  {"groups", groups},
-                  {"bias", t.has_input(2)}};
-  const auto size = [&](const char* name, const std::vector<std::int64_t>& values) {
-    if (rank == 4) {
-      options[name] = values;
-    } else {
-      options[name] = values[0];
-    }
-  };
-  size("kernel", window.kernel);
-  size("stride", window.stride);
-  size("padding", window.before);
-  size("dilation", window.dilation);
-  const std::string module =
-      t.add_named(t.node().input(1), rank == 4 ? "Conv2d" : "Conv1d", {image}, options);
+  const std::string& name = t.node().input(1);
+  const std::string module = rank == 4
+                                 ? t.add_named(name, "Conv2d", {image},
+                                               Conv2dOptions{.in_channels = channels,
+                                                             .out_channels = w[0],
+                                                             .kernel_size = pair_of(window.kernel),
+                                                             .stride = pair_of(window.stride),
+                                                             .padding = pair_of(window.before),
+                                                             .dilation = pair_of(window.dilation),
+                                                             .groups = groups,
+                                                             .bias = t.has_input(2)})
+                                 : t.add_named(name, "Conv1d", {image},
+                                               Conv1dOptions{.in_channels = channels,
+                                                             .out_channels = w[0],
+                                                             .kernel_size = window.kernel[0],
+                                                             .stride = window.stride[0],
+                                                             .padding = window.before[0],
+                                                             .dilation = window.dilation[0],
+                                                             .groups = groups,
+                                                             .bias = t.has_input(2)});
   t.set_weight(module, "weight", weight);
   set_bias(t, module, 2, w[0]);
   t.give(module, window_output(in, w[0], window), true);
@@ -108,10 +117,7 @@ std::string cut(Translator& t, std::string node, const Spread& s,
     const std::int64_t front = s.before[i] - padding[i], behind = s.after[i] - padding[i];
     if (front == 0 && behind <= 0) continue;
     node = t.add("Slice", {node},
-                 {{"axis", static_cast<std::int64_t>(i + 1)},
-                  {"first", front},
-                  {"count", s.outputs[i]},
-                  {"step", std::int64_t{1}}});
+                 SliceOptions{static_cast<std::int64_t>(i + 1), {front, s.outputs[i]}});
   }
   return node;
 }
@@ -142,15 +148,15 @@ void conv_transpose(Translator& t) {
     if (at_the_end) extra[i] = more;
   }
   const std::string module = t.add_named(node.input(1), "ConvTranspose2d", {image_of(t)},
-                                         {{"in_channels", w[0]},
-                                          {"out_channels", w[1] * groups},
-                                          {"kernel", s.kernel},
-                                          {"stride", s.stride},
-                                          {"padding", padding},
-                                          {"output_padding", extra},
-                                          {"dilation", s.dilation},
-                                          {"groups", groups},
-                                          {"bias", t.has_input(2)}});
+                                         ConvTranspose2dOptions{.in_channels = w[0],
+                                                                .out_channels = w[1] * groups,
+                                                                .kernel_size = pair_of(s.kernel),
+                                                                .stride = pair_of(s.stride),
+                                                                .padding = pair_of(padding),
+                                                                .output_padding = pair_of(extra),
+                                                                .dilation = pair_of(s.dilation),
+                                                                .groups = groups,
+                                                                .bias = t.has_input(2)});
   t.set_weight(module, "weight", weight, w);
   set_bias(t, module, 2, w[1] * groups);
   give_image(t, cut(t, module, s, padding),
@@ -166,9 +172,8 @@ void linear_of(Translator& t, const Constant& weight) {
     refuse("its weight [" + std::to_string(inputs) + ", " + std::to_string(outputs) +
            "] does not fit the input " + to_string(in));
   }
-  const std::string module =
-      t.add_named(t.node().input(1), "Linear", {t.rows(0)},
-                  {{"in_features", inputs}, {"out_features", outputs}, {"bias", t.has_input(2)}});
+  const std::string module = t.add_named(t.node().input(1), "Linear", {t.rows(0)},
+                                         LinearOptions{inputs, outputs, t.has_input(2)});
   t.set_weight(module, "weight", weight);
   set_bias(t, module, 2, outputs);
   t.give_rows_of(0, module, with_last(in, {outputs}));
@@ -198,9 +203,8 @@ void matmul_of_matrix(Translator& t) {
   Order order = held_order(rank, false);
   std::swap(order[rank - 2], order[rank - 1]);
   const std::int64_t outputs = weight.shape[0];
-  const std::string module =
-      t.add_named(t.node().input(0), "Linear", {t.held_in(1, order)},
-                  {{"in_features", weight.shape[1]}, {"out_features", outputs}, {"bias", false}});
+  const std::string module = t.add_named(t.node().input(0), "Linear", {t.held_in(1, order)},
+                                         LinearOptions{weight.shape[1], outputs, /*bias=*/false});
   t.set_weight(module, "weight", weight);
   ExtentShape to = b;
   to[rank - 2] = {outputs};
@@ -217,8 +221,8 @@ std::string with_leading(Translator& t, std::size_t i, const ExtentShape& lead) 
   for (std::size_t k = 0; k < to.size(); ++k) {
     if (to[k].of_batch && !filled[k].of_batch) refuse("of one value for all samples");
   }
-  if (filled != from) node = t.add("Reshape", {node}, {{"shape", open_sizes(filled)}});
-  if (filled != to) node = t.add("Expand", {node}, {{"shape", open_sizes(to)}});
+  if (filled != from) node = t.add("Reshape", {node}, NewShape{open_sizes(filled)});
+  if (filled != to) node = t.add("Expand", {node}, NewShape{open_sizes(to)});
   return node;
 }
 

@@ -1,5 +1,7 @@
 // Rows of tables, one-hot values, and positions that a list names.
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/weighted/embedding.h"
 
 namespace steelyard::imports {
 namespace {
@@ -14,7 +16,7 @@ void give_without(Translator& t, const std::string& node, const ExtentShape& to,
     order.push_back(other > axis ? other - 1 : other);
     held.push_back(to[order.back()]);
   }
-  const std::string row = t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
+  const std::string row = t.add("Reshape", {node}, NewShape{open_sizes(held)});
   if (order == held_order(to.size(), false)) return t.give(row, to, false);
   t.give({.shape = to, .node = row, .order = order});
 }
@@ -42,7 +44,7 @@ void gather_positions(Translator& t, const Constant& list) {
     return give_without(t, node, to, own, axis);
   }
   const std::string node = picked(t, t.plain(0), axis, from.size(), positions);
-  t.give(t.add("Reshape", {node}, {{"shape", open_sizes(to)}}), to, false);
+  t.give(t.add("Reshape", {node}, NewShape{open_sizes(to)}), to, false);
 }
 
 // The node's output is whole numbers, as its input is.
@@ -89,7 +91,7 @@ void equal(Translator& t) {
   ExtentShape without(shape.begin(), shape.end() - 1), to = shape;
   to.back() = {numbers.size()};
   t.give({.shape = to,
-          .node = t.add("Reshape", {t.plain(at)}, {{"shape", open_sizes(without)}}),
+          .node = t.add("Reshape", {t.plain(at)}, NewShape{open_sizes(without)}),
           .whole = true,
           .one_hot = numbers.size()});
 }
@@ -120,8 +122,7 @@ void one_hot(Translator& t) {
 void give_rows(Translator& t, const std::string& node, const ExtentShape& shape,
                const std::string& name, const Constant& table) {
   const std::int64_t count = table.shape[0], width = table.shape[1];
-  const std::string module =
-      t.add_named(name, "Embedding", {node}, {{"count", count}, {"width", width}});
+  const std::string module = t.add_named(name, "Embedding", {node}, EmbeddingOptions{count, width});
   t.set_weight(module, "weight", table);
   ExtentShape to = shape;
   to.push_back({width});

@@ -1,5 +1,10 @@
 // Normalisations.
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/norms/instance_norm.h"
+#include "steelyard/layers/norms/layer_norm.h"
+#include "steelyard/layers/reorder.h"
 
 namespace steelyard::imports {
 namespace {
@@ -25,9 +30,7 @@ void batch_norm(Translator& t) {
   const bool image = in.size() > 2;
   const std::string module =
       t.add_named(t.node().input(1), "BatchNorm2d", {t.held(0, image)},
-                  {{"channels", channels},
-                   {"eps", eps},
-                   {"momentum", 1.0 - static_cast<double>(t.node().real("momentum", 0.9F))}});
+                  BatchNormOptions{channels, eps, 1.0 - double{t.node().real("momentum", 0.9F)}});
   const char* parameters[] = {"weight", "bias", "running_mean", "running_var"};
   for (std::size_t i = 0; i < 4; ++i) {
     t.set_weight(module, parameters[i], t.constant(i + 1, parameters[i]), {channels});
@@ -40,7 +43,7 @@ void instance_norm(Translator& t) {
   const std::int64_t channels = channels_of(in);
   if (in.size() < 3) refuse("expected [N, C, ...], got " + to_string(in));
   const std::string module = t.add_named(t.node().input(1), "InstanceNorm", {t.held(0, true)},
-                                         {{"channels", channels}, {"eps", epsilon(t)}});
+                                         InstanceNormOptions{channels, epsilon(t)});
   t.set_weight(module, "weight", t.constant(1, "scale"), {channels});
   t.set_weight(module, "bias", t.constant(2, "bias"), {channels});
   t.give(module, in, true);
@@ -63,15 +66,15 @@ void group_norm(Translator& t) {
   List order;
   for (std::size_t i = 0; i < parts.size(); ++i) order.push_back(static_cast<std::int64_t>(i));
   std::swap(order.back(), order[order.size() - 2]);
-  std::string node = t.add("Reshape", {t.held(0, true)}, {{"shape", parts}});
-  node = t.add("Permute", {node}, {{"order", order}});
+  std::string node = t.add("Reshape", {t.held(0, true)}, NewShape{parts});
+  node = t.add("Permute", {node}, AxisOrder{order});
   const bool of_groups = scale.size() == groups;
   node = t.add_named(of_groups ? t.node().input(1) : "", "InstanceNorm", {node},
-                     {{"channels", groups}, {"eps", epsilon(t)}});
+                     InstanceNormOptions{groups, epsilon(t)});
   t.set_weight(node, "weight", of_groups ? scale : filled(groups, 1), {groups});
   t.set_weight(node, "bias", of_groups ? bias : filled(groups, 0), {groups});
-  node = t.add("Permute", {node}, {{"order", order}});
-  node = t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
+  node = t.add("Permute", {node}, AxisOrder{order});
+  node = t.add("Reshape", {node}, NewShape{open_sizes(held)});
   if (!of_groups) {
     if (scale.size() != channels || bias.size() != channels)
       refuse("scale and bias of other sizes");
@@ -96,20 +99,20 @@ Rows rows_from(Translator& t, std::int64_t axis) {
   Rows rows{.node = "", .joined = true};
   for (std::size_t i = first; i < in.size(); ++i) rows.features *= fixed(in[i]);
   to.push_back({rows.features});
-  rows.node = t.add("Reshape", {t.plain(0)}, {{"shape", open_sizes(to)}});
+  rows.node = t.add("Reshape", {t.plain(0)}, NewShape{open_sizes(to)});
   return rows;
 }
 
 void give_rows_back(Translator& t, const Rows& rows, const std::string& node) {
   const ExtentShape in = t.input(0).shape;
   if (!rows.joined) return t.give_rows_of(0, node, in);
-  t.give(t.add("Reshape", {node}, {{"shape", open_sizes(in)}}), in, false);
+  t.give(t.add("Reshape", {node}, NewShape{open_sizes(in)}), in, false);
 }
 
 std::string layer_norm_of(Translator& t, const std::string& x, std::int64_t features, double eps,
                           std::size_t scale, std::size_t bias) {
   const std::string module =
-      t.add_named(t.node().input(scale), "LayerNorm", {x}, {{"features", features}, {"eps", eps}});
+      t.add_named(t.node().input(scale), "LayerNorm", {x}, LayerNormOptions{features, eps});
   t.set_weight(module, "weight", t.constant(scale, "scale"), {features});
   t.set_weight(module, "bias", t.has_input(bias) ? t.constant(bias, "bias") : filled(features, 0),
                {features});
@@ -126,7 +129,7 @@ std::string rms_norm_of(Translator& t, const std::string& x, std::size_t rank, d
                         std::size_t scale) {
   const auto last = static_cast<std::int64_t>(rank) - 1;
   std::string node = t.add("Mul", {x, x});
-  node = t.add("ReduceMean", {node}, {{"axes", std::vector<std::int64_t>{last}}, {"keep", true}});
+  node = t.add("ReduceMean", {node}, ReduceOptions{{last}, /*keep=*/true});
   node = with_number(t, "AddConstant", node, static_cast<float>(eps));
   node = t.add("Div", {x, t.add("Sqrt", {node})});
   return with_features(t, "MulConstant", node, t.constant(scale, "scale"));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/norms/layer_norm.h"
 
 namespace steelyard::imports {
 namespace {
@@ -300,8 +301,8 @@ bool give_layer_norm(Translator& t) {
   const ExtentShape shape = t.value(found->x)->shape;
   const bool last = found->axis + 1 != shape.size();
   const std::int64_t features = fixed(shape[found->axis]);
-  const std::string module = t.add("LayerNorm", {t.node_of(found->x, last)},
-                                   {{"features", features}, {"eps", found->eps}});
+  const std::string module =
+      t.add("LayerNorm", {t.node_of(found->x, last)}, LayerNormOptions{features, found->eps});
   const auto filled = [&](float number) {
     return Constant{.shape = {features},
                     .floating = true,

@@ -3,7 +3,12 @@
 #include <cmath>
 #include <limits>
 
+#include "steelyard/framework/ops/elementwise/unary.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/ops/windows.h"
+#include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/reorder.h"
 
 namespace steelyard::imports {
 namespace {
@@ -12,8 +17,8 @@ void require_image(const ExtentShape& shape) {
   if (shape.size() != 4) refuse("expected [N, C, H, W], got " + to_string(shape));
 }
 
-Options pool_options(const Window& window) {
-  return {{"kernel", window.kernel}, {"stride", window.stride}, {"padding", window.before}};
+Pool2dGeometry geometry_of(const Window& window) {
+  return {pair_of(window.kernel), pair_of(window.stride), pair_of(window.before)};
 }
 
 // The window of a pool of images; a sequence is an image of one row.
@@ -41,7 +46,7 @@ void max_pool(Translator& t) {
   const ExtentShape out = window_output(in, fixed(in[1]), window);
   const std::string padded =
       padded_image(t, image_of(t), window, std::numeric_limits<float>::lowest());
-  give_image(t, t.add("MaxPool2d", {padded}, pool_options(window)), out);
+  give_image(t, t.add("MaxPool2d", {padded}, geometry_of(window)), out);
 }
 
 // [1, height, width, 1]: the window's size by the pixels of it that count, which are those of the
@@ -79,11 +84,9 @@ void average_of_padded(Translator& t, const ExtentShape& in, Window window) {
   const Constant shares = all_count ? Constant{} : shares_counted(in, window, padding_counts);
   const ExtentShape out = window_output(in, fixed(in[1]), window);
   const std::string padded = padded_image(t, image_of(t), window, 0);
-  Options options = pool_options(window);
-  options["count_include_pad"] = true;
-  std::string node = t.add("AvgPool2d", {padded}, options);
+  std::string node = t.add("AvgPool2d", {padded}, AvgPool2dOptions{geometry_of(window)});
   if (!all_count) {
-    node = t.add("MulConstant", {node}, {{"shape", shares.shape}, {"trainable", false}});
+    node = t.add("MulConstant", {node}, StoredConstant{shares.shape});
     t.set_weight(node, "value", shares);
   }
   give_image(t, node, out);
@@ -95,9 +98,7 @@ void average_pool(Translator& t) {
   const bool padding_counts = t.node().integer("count_include_pad", 0) != 0;
   const bool counts = is_all_zero(window.beyond) && (padding_counts || is_all_zero(window.before));
   if (!window.symmetric() || !counts) return average_of_padded(t, in, window);
-  Options options = pool_options(window);
-  options["count_include_pad"] = true;
-  give_image(t, t.add("AvgPool2d", {image_of(t)}, options),
+  give_image(t, t.add("AvgPool2d", {image_of(t)}, AvgPool2dOptions{geometry_of(window)}),
              window_output(in, fixed(in[1]), window));
 }
 
@@ -113,7 +114,7 @@ void global_reduction(Translator& t, const char* type) {
     axes.push_back(static_cast<std::int64_t>(held_axis(i, in.size(), last)));
     out.push_back({1});
   }
-  t.give(t.add(type, {t.held(0, last)}, {{"axes", axes}, {"keep", true}}), out, last);
+  t.give(t.add(type, {t.held(0, last)}, ReduceOptions{axes, true}), out, last);
 }
 
 void global_average_pool(Translator& t) {
@@ -121,7 +122,7 @@ void global_average_pool(Translator& t) {
   if (in.size() == 3) {  // of any length
     const std::string row = t.add("GlobalAvgPool", {image_of(t)});
     const Shape one{0, 1, fixed(in[1])};
-    return t.give(t.add("Reshape", {row}, {{"shape", one}}), {in[0], in[1], {1}}, true);
+    return t.give(t.add("Reshape", {row}, NewShape{one}), {in[0], in[1], {1}}, true);
   }
   if (in.size() != 4) return global_reduction(t, "ReduceMean");
   require_image(in);
@@ -137,11 +138,8 @@ void global_max_pool(Translator& t) {
   const ExtentShape in = t.input(0).shape;
   if (in.size() != 4) return global_reduction(t, "ReduceMax");
   require_image(in);
-  const std::vector<std::int64_t> whole{fixed(in[2]), fixed(in[3])};
   t.give(t.add("MaxPool2d", {t.image(0)},
-               {{"kernel", whole},
-                {"stride", std::vector<std::int64_t>{1, 1}},
-                {"padding", std::vector<std::int64_t>{0, 0}}}),
+               Pool2dGeometry{.kernel = {fixed(in[2]), fixed(in[3])}, .stride = {1, 1}}),
          {in[0], in[1], {1}, {1}}, true);
 }
 
@@ -156,29 +154,25 @@ void local_response_norm(Translator& t) {
   // Channels as the width of images that have one channel.
   const std::int64_t pixels = fixed(elements({shape[2], shape[3]}));
   std::string node = t.add("Mul", {x, x});
-  node = t.add("Reshape", {node}, {{"shape", std::vector<std::int64_t>{-1, pixels, channels, 1}}});
-  using List = std::vector<std::int64_t>;
+  node = t.add("Reshape", {node}, NewShape{{-1, pixels, channels, 1}});
   const std::int64_t before = (size - 1) / 2, after = size - 1 - before;
   if (before != after) {
-    node =
-        t.add("Pad", {node},
-              {{"before", List{0, 0, before, 0}}, {"after", List{0, 0, after, 0}}, {"value", 0.0}});
+    node = t.add("Pad", {node}, PadOptions{.before = {0, 0, before, 0}, .after = {0, 0, after, 0}});
   }
-  node = t.add("AvgPool2d", {node},
-               {{"kernel", List{1, size}},
-                {"stride", List{1, 1}},
-                {"padding", List{0, before == after ? before : 0}},
-                {"count_include_pad", true}});
+  node = t.add(
+      "AvgPool2d", {node},
+      AvgPool2dOptions{
+          {.kernel = {1, size}, .stride = {1, 1}, .padding = {0, before == after ? before : 0}}});
   ExtentShape held;
   for (const std::size_t axis : held_order(4, true)) held.push_back(shape[axis]);
-  node = t.add("Reshape", {node}, {{"shape", open_sizes(held)}});
+  node = t.add("Reshape", {node}, NewShape{open_sizes(held)});
   const auto with_number = [&](const char* type, float number) {
-    node = t.add(type, {node}, {{"shape", List{}}, {"trainable", false}});
+    node = t.add(type, {node}, StoredConstant{});
     t.set_weight(node, "value", {.shape = {}, .floating = true, .reals = {number}});
   };
   with_number("MulConstant", t.node().real("alpha", 1e-4F));
   with_number("AddConstant", t.node().real("bias", 1));
-  node = t.add("Pow", {node}, {{"exponent", double{t.node().real("beta", 0.75F)}}});
+  node = t.add("Pow", {node}, Exponent{double{t.node().real("beta", 0.75F)}});
   t.give(t.add("Div", {x, node}), shape, true);
 }
 
@@ -214,9 +208,9 @@ struct ResizeRule {
   }
 };
 
-// Options "height_..." or "width_..." of a Resize module.
-void set_axis(Options& options, const std::string& prefix, const ResizeRule& rule,
-              std::int64_t inputs, std::int64_t outputs, float scale) {
+// How the rule resizes one dimension.
+ResizedAxis resized_axis(const ResizeRule& rule, std::int64_t inputs, std::int64_t outputs,
+                         float scale) {
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
   if (outputs < 1 || outputs > kMost || inputs > kMost / outputs) {
     refuse("from " + std::to_string(inputs) + " to " + std::to_string(outputs) + " pixels");
@@ -241,11 +235,8 @@ void set_axis(Options& options, const std::string& prefix, const ResizeRule& rul
     weight(to, static_cast<std::int64_t>(low) + 1) += share;
     repeats = repeats && outputs == inputs && weight(to, to) == 1;
   }
-  options[prefix + "_repeats"] = repeats ? outputs / inputs : std::int64_t{0};
-  if (repeats) return;  // of an image of any size
-  options[prefix + "_in"] = inputs;
-  options[prefix + "_out"] = outputs;
-  options[prefix + "_weights"] = weights;
+  if (repeats) return {.repeats = outputs / inputs};  // of an image of any size
+  return {.inputs = inputs, .outputs = outputs, .weights = std::move(weights)};
 }
 
 std::vector<float> reals_of(const Constant& constant, const char* what) {
@@ -268,7 +259,7 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
     if (!same) refuse("of the batch or of channels");
   }
   ExtentShape out = in;
-  Options options;
+  ResizeOptions options;
   for (const std::size_t axis : {2U, 3U}) {
     const std::int64_t inputs = fixed(in[axis]);
     std::int64_t outputs = 0;
@@ -283,14 +274,13 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
       if (!(size >= 1 && size < 1e9)) refuse("a scale of " + std::to_string(scale));
       outputs = static_cast<std::int64_t>(size);
     }
-    set_axis(options, axis == 2 ? "height" : "width", rule, inputs, outputs, scale);
+    (axis == 2 ? options.height : options.width) = resized_axis(rule, inputs, outputs, scale);
     out[axis] = {outputs};
   }
-  const bool same = options["height_repeats"] == OptionValue(std::int64_t{1}) &&
-                    options["width_repeats"] == OptionValue(std::int64_t{1});
+  const bool same = options.height.repeats == 1 && options.width.repeats == 1;
   // ONNX Runtime copies images that keep their size, whatever the scales are.
   if (same || out == in) return t.give(t.input(0));
-  give_image(t, t.add("Resize", {image_of(t)}, std::move(options)), out);
+  give_image(t, t.add("Resize", {image_of(t)}, options), out);
 }
 
 void require_known(const std::string& word, std::initializer_list<const char*> known,

@@ -2,7 +2,11 @@
 #include <algorithm>
 #include <cctype>
 
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/reorder.h"
+#include "steelyard/layers/weighted/lstm.h"
 
 namespace steelyard::imports {
 namespace {
@@ -110,12 +114,12 @@ class Lstm {
     const auto is_zero = [](const Constant& state) {
       return std::all_of(state.reals.begin(), state.reals.end(), [](float v) { return v == 0; });
     };
-    const std::string name = t_.add("LSTM", {x},
-                                    {{"inputs", features_},
-                                     {"units", units_},
-                                     {"reverse", directions_[d].reverse},
-                                     {"final_cell", with_cell},
-                                     {"begins_at_zero", is_zero(output) && is_zero(cell)}});
+    const LstmLayerOptions options{
+        .inputs = features_,
+        .units = units_,
+        .pass = {.reverse = directions_[d].reverse, .final_cell = with_cell},
+        .begins_at_zero = is_zero(output) && is_zero(cell)};
+    const std::string name = t_.add("LSTM", {x}, stored_options(options, kStoredLstm));
     t_.set_weight(name, "weight", part_of(w, at(gates * features_), {gates, features_}));
     t_.set_weight(name, "recurrent_weight", part_of(r, at(gates * units_), {gates, units_}));
     Constant bias{.shape = {gates}, .floating = true};
@@ -161,17 +165,14 @@ class Lstm {
   }
 
   std::string steps(const std::string& node, std::int64_t first, std::int64_t count) {
-    return t_.add(
-        "Slice", {node},
-        {{"axis", std::int64_t{1}}, {"first", first}, {"count", count}, {"step", std::int64_t{1}}});
+    return t_.add("Slice", {node}, SliceOptions{1, {first, count}});
   }
 
   // [N, L, H] of each direction as [N, L, directions, H].
   void give_outputs(const std::vector<std::string>& nodes) {
     const auto count = static_cast<std::int64_t>(nodes.size());
     const std::string both = count == 1 ? nodes[0] : t_.add("Cat", nodes);
-    const std::string node =
-        t_.add("Reshape", {both}, {{"shape", Shape{-1, length_, count, units_}}});
+    const std::string node = t_.add("Reshape", {both}, NewShape{{-1, length_, count, units_}});
     const Extent length{length_}, directions{count}, units{units_};
     if (layout_ != 0) return t_.give(node, {batch_, length, directions, units}, false);
     t_.give({.shape = {length, directions, batch_, units}, .node = node, .order = {2, 0, 1, 3}});
@@ -180,8 +181,7 @@ class Lstm {
   // [N, 1, H] of each direction as [N, directions, H].
   void give_states(const std::vector<std::string>& nodes, std::size_t output) {
     const auto count = static_cast<std::int64_t>(nodes.size());
-    const std::string node =
-        count == 1 ? nodes[0] : t_.add("CatAxis", nodes, {{"axis", std::int64_t{1}}});
+    const std::string node = count == 1 ? nodes[0] : t_.add("CatAxis", nodes, JoinedAxis{1});
     const Extent directions{count}, units{units_};
     if (layout_ != 0) {
       return t_.give({.shape = {batch_, directions, units}, .node = node}, output);

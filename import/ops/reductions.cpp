@@ -1,7 +1,9 @@
 // Reductions over dimensions.
 #include <optional>
 
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/reorder.h"
 
 namespace steelyard::imports {
 namespace {
@@ -79,7 +81,7 @@ void reduce(Translator& t, const char* type, Step before = nullptr, Step after =
   }
   std::string node = t.held(0, last);
   if (before != nullptr) node = before(t, node);
-  node = t.add(type, {node}, {{"axes", held}, {"keep", keep}});
+  node = t.add(type, {node}, ReduceOptions{held, keep});
   t.give(after == nullptr ? node : after(t, node), to, output_last);
 }
 
@@ -91,12 +93,12 @@ std::string logarithm(Translator& t, const std::string& x) { return t.add("Log",
 // A node of the held dimensions `axes`, which stay with size 1.
 std::string kept(Translator& t, const char* type, const std::string& node,
                  const std::vector<std::int64_t>& axes) {
-  return t.add(type, {node}, {{"axes", axes}, {"keep", true}});
+  return t.add(type, {node}, ReduceOptions{axes, true});
 }
 
 // Declares the output of a node that has every reduced dimension as 1.
 void give_kept(Translator& t, const Reduced& reduced, std::string node) {
-  if (!reduced.keep) node = t.add("Reshape", {node}, {{"shape", open_sizes(reduced.to)}});
+  if (!reduced.keep) node = t.add("Reshape", {node}, NewShape{open_sizes(reduced.to)});
   t.give(node, reduced.to, false);
 }
 
@@ -121,11 +123,7 @@ void reduce_prod(Translator& t) {
   for (std::size_t axis = 0; axis < from.size(); ++axis) {
     if (!reduced->axes[axis]) continue;
     const auto part = [&](std::int64_t first, std::int64_t count) {
-      return t.add("Slice", {node},
-                   {{"axis", static_cast<std::int64_t>(axis)},
-                    {"first", first},
-                    {"count", count},
-                    {"step", std::int64_t{1}}});
+      return t.add("Slice", {node}, SliceOptions{static_cast<std::int64_t>(axis), {first, count}});
     };
     std::vector<std::string> odd;  // elements that have no other half
     std::int64_t extent = fixed(from[axis]);

@@ -2,7 +2,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/reorder.h"
 
 namespace steelyard::imports {
 namespace {
@@ -13,8 +16,7 @@ void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& from,
                        const Order& order) {
   ExtentShape held;
   for (const std::size_t axis : order) held.push_back(to[axis]);
-  give_in_order(t, t.add("Reshape", {t.held_in(0, from)}, {{"shape", open_sizes(held)}}), to,
-                order);
+  give_in_order(t, t.add("Reshape", {t.held_in(0, from)}, NewShape{open_sizes(held)}), to, order);
 }
 
 // An order for a value that has another dimension than the batch first: the batch, and the others
@@ -91,7 +93,7 @@ void reshaped(Translator& t, ExtentShape to) {
     const std::string row = t.averaged_row(0);
     return t.give(row.empty() ? t.add("Flatten", {t.image(0)}) : row, to, false);
   }
-  t.give(t.add("Reshape", {t.plain(0)}, {{"shape", open_sizes(to)}}), to, false);
+  t.give(t.add("Reshape", {t.plain(0)}, NewShape{open_sizes(to)}), to, false);
 }
 
 void reshape(Translator& t) {
@@ -157,7 +159,7 @@ void with_ones(Translator& t, const ExtentShape& to, const Order& from, bool kee
   if (!stays) return reshaped(t, to);
   ExtentShape held;
   for (const std::size_t axis : held_order(to.size(), true)) held.push_back(to[axis]);
-  t.give(t.add("Reshape", {t.image(0)}, {{"shape", open_sizes(held)}}), to, true);
+  t.give(t.add("Reshape", {t.image(0)}, NewShape{open_sizes(held)}), to, true);
 }
 
 void squeeze(Translator& t) {
@@ -226,7 +228,7 @@ void transpose(Translator& t) {
   for (std::size_t axis = 0; axis < to.size(); ++axis) {
     held.push_back(std::find(order.begin(), order.end(), axis) - order.begin());
   }
-  t.give(t.add("Permute", {node}, {{"order", held}}), to, false);
+  t.give(t.add("Permute", {node}, AxisOrder{held}), to, false);
 }
 
 void expand(Translator& t) {
@@ -249,15 +251,12 @@ void expand(Translator& t) {
   const bool last = added == 0 && in.channels_last;
   ExtentShape held;
   for (const std::size_t axis : held_order(to.size(), last)) held.push_back(to[axis]);
-  t.give(t.add("Expand", {t.held(0, last)}, {{"shape", open_sizes(held)}}), to, last);
+  t.give(t.add("Expand", {t.held(0, last)}, NewShape{open_sizes(held)}), to, last);
 }
 
 std::string sliced_node(Translator& t, std::string node, std::size_t at, const SlicedAxis& taken) {
   return t.add("Slice", {std::move(node)},
-               {{"axis", static_cast<std::int64_t>(at)},
-                {"first", taken.first},
-                {"count", taken.count},
-                {"step", taken.step}});
+               SliceOptions{static_cast<std::int64_t>(at), {taken.first, taken.count, taken.step}});
 }
 
 void slice(Translator& t) {
@@ -399,8 +398,7 @@ void pad(Translator& t) {
     return std::all_of(sizes.begin(), sizes.end(), [](auto size) { return size == 0; });
   };
   if (nothing(before) && nothing(after)) return t.give(t.input(0));
-  t.give(t.add("Pad", {t.held(0, last)}, {{"before", before}, {"after", after}, {"value", value}}),
-         shape, last);
+  t.give(t.add("Pad", {t.held(0, last)}, PadOptions{before, after, value}), shape, last);
 }
 
 }  // namespace
@@ -443,7 +441,7 @@ std::string picked(Translator& t, const std::string& node, std::size_t axis, std
   if (parts.empty()) refuse("its result is empty");
   if (parts.size() == 1) return parts[0];
   if (axis + 1 == rank) return t.add("Cat", parts);
-  return t.add("CatAxis", parts, {{"axis", static_cast<std::int64_t>(axis)}});
+  return t.add("CatAxis", parts, JoinedAxis{static_cast<std::int64_t>(axis)});
 }
 
 std::vector<OperationRow> shape_operations() {

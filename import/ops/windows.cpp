@@ -1,4 +1,6 @@
 #include "steelyard/import/ops/windows.h"
+#include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/layers/reorder.h"
 
 #include <algorithm>
 
@@ -82,14 +84,14 @@ std::string image_of(Translator& t) {
   if (in.size() != 3) return t.image(0);
   // A row of any length.
   const Shape row{0, 1, -1, fixed(in[1])};
-  return t.add("Reshape", {t.image(0)}, {{"shape", row}});
+  return t.add("Reshape", {t.image(0)}, NewShape{row});
 }
 
 void give_image(Translator& t, const std::string& node, ExtentShape out) {
   if (t.input(0).shape.size() == 4) return t.give(node, out, true);
   out.erase(out.begin() + 2);
   const Shape sequence{0, -1, fixed(out[1])};
-  t.give(t.add("Reshape", {node}, {{"shape", sequence}}), out, true);
+  t.give(t.add("Reshape", {node}, NewShape{sequence}), out, true);
 }
 
 std::string padded_image(Translator& t, const std::string& image, Window& window, double value) {
@@ -101,7 +103,7 @@ std::string padded_image(Translator& t, const std::string& image, Window& window
   after.push_back(0);
   window.before.assign(window.before.size(), 0);
   window.after = window.before;
-  return t.add("Pad", {image}, {{"before", before}, {"after", after}, {"value", value}});
+  return t.add("Pad", {image}, PadOptions{before, after, value});
 }
 
 ExtentShape window_output(const ExtentShape& input, std::int64_t channels, const Window& window) {

@@ -1,6 +1,7 @@
 // Windows that slide over images, as ONNX's attributes say it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -17,6 +18,11 @@ struct Window {
 
   bool symmetric() const { return before == after; }
 };
+
+// Of two spatial dimensions.
+inline std::array<std::int64_t, 2> pair_of(const std::vector<std::int64_t>& numbers) {
+  return {numbers.at(0), numbers.at(1)};
+}
 
 // Reads kernel_shape (or that of the weight), strides, dilations, pads and auto_pad for an input of
 // [N, C, ...]. A last window that ceil_mode lets reach over the edge makes the padding larger.

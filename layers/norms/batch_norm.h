@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/ops/reductions/batch_norm.h"
+#include "steelyard/framework/tensor/fields.h"
 #include "steelyard/framework/train/step_statistics.h"
 
 namespace steelyard {
@@ -11,6 +12,11 @@ struct BatchNormOptions {
   std::int64_t channels = 0;
   double eps = 1e-5;
   double momentum = 0.1;  // the weight of the new batch in the running statistics
+  static constexpr auto fields() {
+    return std::tuple(field("channels", &BatchNormOptions::channels),
+                      field("eps", &BatchNormOptions::eps),
+                      field("momentum", &BatchNormOptions::momentum));
+  }
 };
 
 // Normalizes each channel of [N, ..., C]: with the batch's statistics in training, with the running

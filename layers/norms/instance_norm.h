@@ -2,12 +2,17 @@
 #pragma once
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
 struct InstanceNormOptions {
   std::int64_t channels = 0;  // the last dimension
   double eps = 1e-5;
+  static constexpr auto fields() {
+    return std::tuple(field("channels", &InstanceNormOptions::channels),
+                      field("eps", &InstanceNormOptions::eps));
+  }
 };
 
 // Normalizes each channel of each sample by its own mean and variance over all dimensions between

@@ -2,12 +2,17 @@
 #pragma once
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
 struct LayerNormOptions {
   std::int64_t features = 0;  // the last dimension
   double eps = 1e-5;
+  static constexpr auto fields() {
+    return std::tuple(field("features", &LayerNormOptions::features),
+                      field("eps", &LayerNormOptions::eps));
+  }
 };
 
 // Normalizes each row of the last dimension by its own moments. Parameters weight and bias [C].

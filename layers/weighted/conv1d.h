@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -15,6 +16,14 @@ struct Conv1dOptions {
   std::int64_t dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
+  static constexpr auto fields() {
+    return std::tuple(
+        field("in_channels", &Conv1dOptions::in_channels),
+        field("out_channels", &Conv1dOptions::out_channels),
+        field("kernel", &Conv1dOptions::kernel_size), field("stride", &Conv1dOptions::stride),
+        field("padding", &Conv1dOptions::padding), field("dilation", &Conv1dOptions::dilation),
+        field("groups", &Conv1dOptions::groups), field("bias", &Conv1dOptions::bias));
+  }
 
   // The geometry of the same convolution of images of one row.
   Conv2dGeometry geometry() const {

@@ -5,6 +5,7 @@
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -18,6 +19,14 @@ struct Conv2dOptions {
   std::array<std::int64_t, 2> dilation{1, 1};
   std::int64_t groups = 1;
   bool bias = true;
+  static constexpr auto fields() {
+    return std::tuple(
+        field("in_channels", &Conv2dOptions::in_channels),
+        field("out_channels", &Conv2dOptions::out_channels),
+        field("kernel", &Conv2dOptions::kernel_size), field("stride", &Conv2dOptions::stride),
+        field("padding", &Conv2dOptions::padding), field("dilation", &Conv2dOptions::dilation),
+        field("groups", &Conv2dOptions::groups), field("bias", &Conv2dOptions::bias));
+  }
 
   Conv2dGeometry geometry() const { return {stride, padding, dilation, groups}; }
 };

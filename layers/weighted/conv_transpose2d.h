@@ -5,6 +5,7 @@
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -19,6 +20,17 @@ struct ConvTranspose2dOptions {
   std::array<std::int64_t, 2> dilation{1, 1};
   std::int64_t groups = 1;
   bool bias = true;
+  static constexpr auto fields() {
+    return std::tuple(field("in_channels", &ConvTranspose2dOptions::in_channels),
+                      field("out_channels", &ConvTranspose2dOptions::out_channels),
+                      field("kernel", &ConvTranspose2dOptions::kernel_size),
+                      field("stride", &ConvTranspose2dOptions::stride),
+                      field("padding", &ConvTranspose2dOptions::padding),
+                      field("output_padding", &ConvTranspose2dOptions::output_padding),
+                      field("dilation", &ConvTranspose2dOptions::dilation),
+                      field("groups", &ConvTranspose2dOptions::groups),
+                      field("bias", &ConvTranspose2dOptions::bias));
+  }
 
   ConvTranspose2dGeometry geometry() const {
     return {{stride, padding, dilation, groups}, output_padding};

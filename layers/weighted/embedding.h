@@ -2,12 +2,17 @@
 #pragma once
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
 struct EmbeddingOptions {
   std::int64_t count = 0;  // rows of the table
   std::int64_t width = 0;
+  static constexpr auto fields() {
+    return std::tuple(field("count", &EmbeddingOptions::count),
+                      field("width", &EmbeddingOptions::width));
+  }
 };
 
 // y[..., D] = weight[x[...]] for i64 x, or floats, which are rounded to indices. Parameter weight

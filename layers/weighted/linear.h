@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -9,6 +10,11 @@ struct LinearOptions {
   std::int64_t in_features = 0;
   std::int64_t out_features = 0;
   bool bias = true;
+  static constexpr auto fields() {
+    return std::tuple(field("in_features", &LinearOptions::in_features),
+                      field("out_features", &LinearOptions::out_features),
+                      field("bias", &LinearOptions::bias));
+  }
 };
 
 // y[..., out] = x[..., in] weight^T + bias. Parameters: weight [out, in], bias [out].

@@ -3,6 +3,7 @@
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/ops/products/lstm.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -16,7 +17,19 @@ struct LstmLayerOptions {
   // Whether the state before the first step is 0 whatever is loaded: who replaces the layer can
   // then leave the state out.
   bool begins_at_zero = true;
+  static constexpr auto fields() {
+    return std::tuple_cat(
+        std::tuple(field("inputs", &LstmLayerOptions::inputs),
+                   field("units", &LstmLayerOptions::units)),
+        fields_within(&LstmLayerOptions::pass),
+        std::tuple(
+            field("return_sequences", &LstmLayerOptions::return_sequences, /*optional=*/true),
+            field("begins_at_zero", &LstmLayerOptions::begins_at_zero, /*optional=*/true)));
+  }
 };
+
+// What stored options that do not say something mean: files of before begins_at_zero lack it.
+inline constexpr LstmLayerOptions kStoredLstm{.begins_at_zero = false};
 
 // "LSTM(8, 16, reverse)".
 std::string lstm_text(const LstmLayerOptions& options);

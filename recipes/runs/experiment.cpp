@@ -56,7 +56,7 @@ std::optional<std::string> note_of_positions(const imports::GraphSpec& network,
       std::any_of(network.nodes.begin(), network.nodes.end(), [&](const imports::NodeSpec& node) {
         const auto channels = node.options.find("in_channels");
         return node.type == "Conv1d" && channels != node.options.end() &&
-               channels->second == imports::OptionValue(sample[0]);
+               channels->second == OptionValue(sample[0]);
       });
   if (!channels_first || sample[0] == sample[1]) return std::nullopt;
   return "data.normalize has a mean and deviation for each of the " + std::to_string(sample[1]) +

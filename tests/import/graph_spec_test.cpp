@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/import/module_types.h"
+#include "steelyard/layers/catalogue.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 

@@ -127,7 +127,7 @@ TEST(Recurrent, SaysWhetherItBeginsAtZero) {
     const auto lstm = std::find_if(nodes.begin(), nodes.end(),
                                    [](const NodeSpec& node) { return node.type == "LSTM"; });
     ASSERT_NE(lstm, nodes.end());
-    EXPECT_EQ(lstm->options.at("begins_at_zero"), OptionValue(!given));
+    EXPECT_EQ(options_from<LstmLayerOptions>(lstm->options, kStoredLstm).begins_at_zero, !given);
   }
 }
 

@@ -26,6 +26,12 @@ constexpr auto fields_of<kernels::Ramp>() {
   return std::tuple(field("slope", &kernels::Ramp::slope), field("offset", &kernels::Ramp::offset));
 }
 
+// The options of leaky_relu().
+struct NegativeSlope {
+  double slope = 0.01;
+  static constexpr auto fields() { return std::tuple(field("slope", &NegativeSlope::slope)); }
+};
+
 // 1 / (1 + exp(-x)).
 Variable sigmoid(const Variable& x);
 

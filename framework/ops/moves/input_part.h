@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
 
@@ -9,6 +10,9 @@ namespace steelyard {
 struct SamplePart {
   std::int64_t first = 0;
   Shape shape;
+  static constexpr auto fields() {
+    return std::tuple(field("first", &SamplePart::first), field("shape", &SamplePart::shape));
+  }
 };
 
 // For x [N, ...], of each sample the values from `part.first` on, in row-major order, as

@@ -15,6 +15,10 @@ struct TakenAxis {
   std::int64_t count = 0;
   std::int64_t step = 1;  // negative: backwards
   bool operator==(const TakenAxis&) const = default;
+  static constexpr auto fields() {
+    return std::tuple(field("first", &TakenAxis::first), field("count", &TakenAxis::count),
+                      field("step", &TakenAxis::step));
+  }
 };
 
 // The part of x of one TakenAxis for each dimension. Throws std::invalid_argument where a position
