@@ -34,7 +34,7 @@ Tensor rows_between(const Tensor& rows, std::int64_t first, std::int64_t count) 
   return part;
 }
 
-// Those without a fault, of which each row has one.
+// The rows whose fault, one for each, is "".
 Tensor good_rows(const Tensor& rows, const std::vector<std::string>& faults) {
   const auto good = std::count(faults.begin(), faults.end(), "");
   if (good == std::ssize(faults)) return rows;

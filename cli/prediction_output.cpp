@@ -113,7 +113,7 @@ void PredictionPrinter::print(const std::string& sample, std::span<const float> 
   ++rows_;
 }
 
-// Those whose chance is above 1/2.
+// The labels whose chance is above 1/2.
 std::vector<std::size_t> PredictionPrinter::labels_of(std::span<const float> outputs) const {
   const float limit = outputs_ == OutputKind::kLabels ? 0 : 0.5F;
   std::vector<std::size_t> said;

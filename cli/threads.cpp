@@ -42,7 +42,8 @@ std::optional<int> threads_of_environment() {
   return count;
 }
 
-// How often an idle thread looks for work before it sleeps; docs/design.md has the measurement.
+// How often an idle thread looks for work before it sleeps; docs/design_history.md has the
+// measurement.
 constexpr const char* kTurnsBeforeSleep = "10000";
 
 }  // namespace

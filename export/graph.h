@@ -180,8 +180,8 @@ struct Graph {
   // Instead of input_port, where the input is read by input_part operations alone.
   std::vector<InputPort> input_ports = {};
   Port output_port{"output"};
-  // The same network for samples with other sizes of the dimensions that its ports have free; empty
-  // where none is. An ONNX file leaves them free if its nodes are the same for all.
+  // Graphs of this network for samples with other sizes of the dimensions that its ports have free;
+  // empty where none is. An ONNX file leaves them free if its nodes are the same for all.
   std::vector<std::shared_ptr<const Graph>> resized = {};
   // The digest of the checkpoint's model from which it was made, written to files; may be empty.
   std::string model_sha256;

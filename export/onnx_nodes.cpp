@@ -196,7 +196,7 @@ OnnxType OnnxNodes::code_type(const Quantization& q) const {
   return stored_as_s8(q) ? OnnxType::kInt8 : OnnxType::kUint8;
 }
 
-// Its byte, that of u8 too.
+// The zero point's byte, that of u8 too.
 std::int8_t OnnxNodes::stored_zero_point(const Quantization& q) const {
   const bool shifted = q.dtype == DType::kI8 && !stored_as_s8(q);
   return static_cast<std::int8_t>(q.zero_point + (shifted ? 128 : 0));

@@ -76,7 +76,7 @@ Constant rearranged(const Constant& x, Shape shape, const From& from, std::int64
 
 namespace {
 
-// Its only element, many times.
+// The only element of `one`, many times.
 Constant filled(const Constant& one, const Shape& shape, std::int64_t like) {
   Constant y{.shape = shape, .floating = one.floating};
   const auto size = static_cast<std::size_t>(grown_size(shape, y.floating, like));

@@ -204,7 +204,7 @@ struct OperationRow {
   std::string domain = {};
   WholeNumbers whole = WholeNumbers::kRefused;
 };
-// That of a node, or null; a refusal then says kNotSupported.
+// The row of a node's operation, or null; a refusal then says kNotSupported.
 const OperationRow* find_operation(const OnnxNode& node);
 inline constexpr const char* kNotSupported = "the operation is not supported";
 

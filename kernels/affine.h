@@ -1,7 +1,8 @@
 // The arithmetic of affine quantization, host and device. What else in kernels/ rounds to codes: a
 // softmax of codes (softmax/softmax.h), faster ways to the same bits (multiples.h, and with AVX-512
-// requantize/requantizer.h), and oscillating weights that freeze at their mean code
-// (oscillation/oscillation.h).
+// requantize/requantizer.h), oscillating weights that freeze at their mean code
+// (oscillation/oscillation.h), and the choice of a zero point (qparams.h,
+// quantizer_state/formulas.h).
 //
 // A real x has the code  q = clamp(rint(x / s) + z, qmin, qmax)  and a code stands for  (q - z) *
 // s. Codes stay in floating point until they are clamped, because x / s may fit no integer and NaN

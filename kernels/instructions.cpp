@@ -24,7 +24,7 @@ bool processor_has(InstructionLevel level) {
   }
 }
 
-// Those of the build that the processor has and the operating system lets programs use, lowest
+// The levels of the build that the processor has and the operating system lets programs use, lowest
 // first.
 std::vector<InstructionLevel> usable_levels() {
   std::vector<InstructionLevel> levels;

@@ -51,7 +51,7 @@ struct Pool1dGeometry {
   std::int64_t stride = 2;
   std::int64_t padding = 0;  // positions on each side, at most half the kernel
 
-  // The same window in images of one row.
+  // This window in images of one row.
   Pool2dGeometry on_row() const {
     return {.kernel = {1, kernel}, .stride = {1, stride}, .padding = {0, padding}};
   }

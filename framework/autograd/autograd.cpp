@@ -115,7 +115,7 @@ class LeafGradients {
   std::unordered_map<GradNode*, Tensor> before_;
 };
 
-// Those of the nodes on the tape, each once.
+// The fault checks of the nodes on the tape, each once.
 std::vector<std::shared_ptr<FaultCheck>> checks_of(
     const std::vector<std::shared_ptr<Function>>& tape, const GradNode& output) {
   std::vector<std::shared_ptr<FaultCheck>> checks;

@@ -39,8 +39,8 @@ bool greet_rank(const Socket& connection, const Secret& secret, int own, int ran
 
 // Accepts connections until each rank of `awaited` has greeted this one, or until the deadline, and
 // returns those of the ranks that have, after answering. All connections are read side by side.
-// Those that do not greet in time, or not with this run's secret, are closed, and `note` is called
-// with the first of them.
+// Connections that do not greet in time, or not with this run's secret, are closed, and `note` is
+// called with the first of them.
 std::map<int, Socket> admit_ranks(const Socket& listener, const Secret& secret, int own,
                                   std::set<int> awaited, SocketClock::time_point deadline,
                                   const std::function<void(const std::string&)>& note);

@@ -41,7 +41,7 @@ class SampleSource {
 
   // The sample in messages: its file, or its number.
   virtual std::string name(std::int64_t sample) const { return "sample " + std::to_string(sample); }
-  // The same with the bytes that the name of its file has.
+  // name(), with the bytes that the name of its file has.
   virtual std::string raw_name(std::int64_t sample) const { return name(sample); }
   // Whether read() has a random part.
   virtual bool draws() const { return false; }

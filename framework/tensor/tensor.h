@@ -72,7 +72,7 @@ class Tensor {
   // The only element as double; throws unless size() == 1. Waits for a GPU.
   double item() const;
 
-  // The same storage under another shape of equal size.
+  // A tensor with this one's storage under another shape of equal size.
   Tensor reshape(Shape shape) const;
   Tensor clone() const;
   // Conversion by value; the same dtype gives a clone. f16 and bf16 convert to and from the

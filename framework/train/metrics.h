@@ -39,7 +39,7 @@ struct MetricInfo {
   // Computes the metric from predictions of the kind that the loss has; null for `loss` and `top1`,
   // which are computed on the device.
   std::function<double(const Predictions& predictions, const Dataset& dataset)> value = {};
-  // Those that have it, and programs' own with targets of the same kind; empty: all.
+  // Losses that have it, as programs' own with targets of the same kind do; empty: all.
   std::span<const Loss::Type> losses = {};
   bool in_units = false;  // of the data: may have any magnitude
 };
@@ -50,7 +50,7 @@ std::span<const MetricInfo> metric_table();
 const MetricInfo* find_metric(std::string_view name, const Loss& loss = {});
 // Whether training with that loss has the metric.
 bool has_metric(const Loss& loss, const MetricInfo& metric);
-// Those that it has, the library's first.
+// The metrics that training with that loss has, the library's first.
 std::vector<const MetricInfo*> metrics_of(const Loss& loss);
 
 // The metrics of a loss in addition to `loss` and `top1`.

@@ -372,7 +372,7 @@ inline bool are_bf16_windows(const CudaQueue& queue, const Conv2dShape& s, std::
   return queue.precision == MatmulPrecision::kBf16 && fits_windows(s) && s.in_channels > 0 &&
          s.in_channels % inputs == 0 && s.out_channels % outputs == 0 && has_tensor_cores();
 }
-// Its gradients: cuBLAS takes products of matrices of any size.
+// Gradients of such a convolution: cuBLAS takes products of matrices of any size.
 inline bool are_bf16_gradients(const CudaQueue& queue, const Conv2dShape& s, std::int64_t inputs) {
   return are_bf16_windows(queue, s, s.is_matrix_product() ? 1 : inputs,
                           s.is_matrix_product() ? 1 : 8);

@@ -89,7 +89,7 @@ using ConvKernels =
                              CodesBackwardWeight<std::int8_t>, CodesBackwardWeight<std::uint8_t>,
                              CodesBackwardWeight<std::int8_t, BFloat16>,
                              CodesBackwardWeight<std::uint8_t, BFloat16>>>;
-// Those that the CPU has not ...
+// Kernels that the CPU has not ...
 using ConvOfCodesKernels = KernelList<CodesBackwardInput<float>, CodesBackwardInput<BFloat16>,
                                       CodesBackwardInput<BFloat16, BFloat16>>;
 // ... and one that a GPU has not.

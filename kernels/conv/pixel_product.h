@@ -61,7 +61,7 @@ struct PixelProduct {
   int channels = 0, kernel_w = 1;
   int in_h = 1, in_w = 1, out_h = 1, out_w = 1;
   int stride_h = 1, stride_w = 1, pad_h = 0, pad_w = 0, dilation_h = 1, dilation_w = 1;
-  // Those of PixelTiling: pixels of a block, a multiple of kPanelTerms.
+  // Numbers of PixelTiling: pixels of a block, a multiple of kPanelTerms.
   std::int64_t chunk = 0;
   int row_tiles = 0, column_tiles = 0;
   float* sums = nullptr;  // [chunks, rows, columns]

@@ -249,7 +249,7 @@ __device__ Multiples<T> only_set(const S& sets, const SetParameters<T>& paramete
   return sets.sets == 1 ? Multiples<T>(parameters.at(0)) : Multiples<T>();
 }
 
-// Those of the set of an element.
+// The parameters of an element's set.
 template <class S, typename T>
 __device__ Multiples<T> set_of_element(const S& sets, const SetParameters<T>& parameters,
                                        const Multiples<T>& only, std::int64_t index) {

@@ -84,7 +84,7 @@ using FakeQuantizeKernelsOf =
 using FakeQuantizeKernels =
     JoinedKernels<FakeQuantizeKernelsOf<float>, FakeQuantizeKernelsOf<double>,
                   KernelList<ApplyMask<BFloat16>, ApplyMaskAndSum<float, BFloat16>>>;
-// Those that the CPU has not.
+// Kernels that the CPU has not.
 using RoundedGradientKernels = KernelList<ApplyMaskAndSum<BFloat16, BFloat16>>;
 
 }  // namespace steelyard::kernels

@@ -17,9 +17,9 @@ struct Clipping {
   std::int32_t last;
 };
 
-// Those of one pass of the search, in the order in which the first of equal ones wins. Symmetric:
-// 1, 2, ... bins to both sides of `first`. Else `firsts` ends from `first` up, each with `lasts`
-// ends from `last` down.
+// Clippings of one pass of the search, in the order in which the first of equal ones wins.
+// Symmetric: 1, 2, ... bins to both sides of `first`. Else `firsts` ends from `first` up, each with
+// `lasts` ends from `last` down.
 struct Clippings {
   std::int32_t first, firsts;
   std::int32_t last, lasts;

@@ -26,7 +26,7 @@ constexpr std::int64_t largest_product(CodeRange x, CodeRange w, bool symmetric_
   return symmetric_weights ? largest_product(x, w)
                            : std::int64_t{x.qmax - x.qmin} * (w.qmax - w.qmin);
 }
-// That of any codes of 8 bits.
+// The largest product of any codes of 8 bits.
 inline constexpr std::int64_t kLargestProduct = largest_product({0, 255}, {-128, 127});
 // How many products of at most `largest` int32 holds the sum of.
 constexpr std::int64_t most_terms(std::int64_t largest) {

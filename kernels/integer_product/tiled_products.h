@@ -1,6 +1,6 @@
 // The integer products, exact in int32 on every machine, by tiles of sums in registers: with VNNI
 // codes are multiplied as they are (quad_sums.h), elsewhere as int16 pairs (pair_sums.h).
-// docs/design.md, Threads and backends, compares both with float32 products.
+// docs/design_history.md, Integer products, compares both with float32 products.
 #pragma once
 
 #include "steelyard/kernels/integer_product/integer_product.h"

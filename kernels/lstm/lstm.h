@@ -14,8 +14,8 @@ STEELYARD_HOST_DEVICE inline T lstm_gate(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 
-// Of `rows` samples with `columns` units: the gates from their two products, the cell, and the
-// output h = o * tanh(c).
+// One step of `rows` samples with `columns` units: the gates from their two products, the cell, and
+// the output h = o * tanh(c).
 template <typename T>
 struct LstmStep {
   std::int64_t rows, columns;

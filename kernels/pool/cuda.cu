@@ -140,7 +140,7 @@ __device__ void compute_channels(std::int64_t i, const ConvSizes& p,
   store(sum, k.grad_x + i);
 }
 
-// Of `n` elements each.
+// A thread computes `n` elements, one of the `parts`.
 template <int n, class K>
 __global__ void __launch_bounds__(kThreads) window_kernel(std::int64_t parts, ConvSizes p, K k) {
   const std::int64_t part = element_index();

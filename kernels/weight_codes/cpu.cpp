@@ -40,7 +40,8 @@ void follow_rows(const QuantizeWeights& k, const ChannelLayout& layout, std::int
   }
 }
 
-// Of all weights in one pass, which training does not have: there only NaN are counted, with codes.
+// Counts in a pass of its own over all weights, which training does not have: there only NaN are
+// counted, while codes are made.
 void count_non_finite(const QuantizeWeights& k, std::int64_t size) {
   float lo = 0;
   float hi = 0;

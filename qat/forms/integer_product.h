@@ -42,7 +42,7 @@ class IntegerProductFunction : public Function {
   // Fused after the product.
   kernels::Activation activation() const { return activation_; }
   const Shape& weight_shape() const { return saved()[1].shape(); }
-  // Those of the forward pass, while the parameter is unchanged.
+  // The codes of the forward pass, while the parameter is unchanged.
   Tensor weight_codes() const;
   const QParamTensors& weight_qparams() const { return weight_qparams_; }
   int weight_bits() const { return weight_bits_; }

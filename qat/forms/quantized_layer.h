@@ -65,8 +65,8 @@ class QuantizedLayer : public Module {
   // Moves elements of that weight whose codes `to` are others than `from` to `values`, where a
   // batch norm lets it; gives their number. All are by output channel, on the CPU.
   std::int64_t move_weights(const Tensor& from, const Tensor& to, const Tensor& values);
-  // Its output in evaluation, before its quantizer, of this weight in place of deployed_weight(),
-  // in float.
+  // The layer's output in evaluation, before its quantizer, of this weight in place of
+  // deployed_weight(), in float.
   Variable float_output_with(const Variable& input, const Variable& weight);
   kernels::Activation activation() const { return activation_; }
   // How inputs that arrive without codes are quantized in every pass; null where they are not.

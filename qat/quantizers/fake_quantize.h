@@ -62,7 +62,7 @@ class FakeQuantize : public Module, public StateCheck {
   // f32 and i32 [channels], on the module's device; they change in place.
   const Tensor& scale() const;
   const Tensor& zero_point() const;
-  // Their numbers; waits for a GPU.
+  // Scales and zero points as numbers; waits for a GPU.
   std::vector<float> host_scale() const;
   std::vector<std::int32_t> host_zero_point() const;
   std::int64_t channels() const { return qparams_.scale.size(); }

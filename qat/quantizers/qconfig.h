@@ -66,7 +66,7 @@ QuantizeConfig w8a8(std::vector<std::string> targets);
 // Throws std::invalid_argument for what the layers cannot execute: weights with unsigned codes,
 // activations per channel, dynamic ones without weights, invalid schemes, unknown observers.
 void validate(const QConfig& config);
-// Its two sides, each by itself.
+// Checks the two sides of a config, each by itself.
 void validate_weights(const QuantizerConfig& config);
 void validate_activations(const QuantizerConfig& config);
 // validate() with what the profile asks for: zero points of 0 for kTensorrt.

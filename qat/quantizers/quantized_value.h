@@ -25,7 +25,7 @@ struct QuantizedValue {
 
   // Whether codes have more than 8 bits (qat/forms/wide_codes.h).
   bool wide() const { return codes.dtype() == DType::kI32; }
-  // Their numbers; waits for a GPU.
+  // Scale and zero point as numbers; waits for a GPU.
   float host_scale() const { return static_cast<float>(qparams.scale.item()); }
   std::int32_t host_zero_point() const {
     return static_cast<std::int32_t>(qparams.zero_point.item());

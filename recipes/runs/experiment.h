@@ -94,8 +94,8 @@ class Experiment {
   KnownData known_data() const {
     return {normalization(), target_normalization_, input_.names.classes};
   }
-  // That the targets of train(), validation() and test() have, and the model's outputs; empty where
-  // they are as the data has them.
+  // The normalization that the targets of train(), validation() and test() have, and the model's
+  // outputs; empty where they are as the data has them.
   const Normalization& target_normalization() const { return target_normalization_; }
   // Goes on with that of a checkpoint.
   void normalize_as(const Normalization& normalization);
@@ -204,7 +204,7 @@ class Experiment {
   void compare_names_in(const NamesSource& checkpoint, bool refuses);
   void build(const Registries& registries, InitialWeights weights);
   void require_whole_numbers() const;
-  // Of `model.onnx`: from a checkpoint's text, else from the file.
+  // The network of `model.onnx`: from a checkpoint's text, else from the file.
   void load_network(const std::string& text);
   void load_imported_weights();
   void require_outputs_for_targets() const;

@@ -100,7 +100,7 @@ std::string Experiment::last_activation() const {
   return layer == nullptr ? "" : layer->find("type")->text;
 }
 
-// Of `model.layers`, the last one that computes in evaluation; null for another model.
+// The last one of `model.layers` that computes in evaluation; null for another model.
 const YamlNode* Experiment::last_layer() const {
   const YamlNode* layers = recipe_.model.options.find("layers");
   if (network_ || layers == nullptr) return nullptr;

@@ -64,7 +64,7 @@ TEST(CollapseWatch, TellsOfTop1ThatFallsToTheMostFrequentClass) {
   EXPECT_NE(said(ten_classes(), kLn10, {{0.9, 70}, {0.9, 0}}), "");
   // It knew little.
   EXPECT_EQ(said(ten_classes(), kLn10, {{2.2, 19}, {2.2, 10}}), "");
-  // Of 100 samples, ten standard deviations are 30 points.
+  // Ten standard deviations are 30 points where there are 100 samples.
   const Dataset few = labelled(std::vector<std::int64_t>(10, 10));
   EXPECT_EQ(said(few, kLn10, {{2.2, 39}, {2.2, 10}}), "");
   EXPECT_NE(said(few, kLn10, {{2.2, 41}, {2.2, 10}}), "");

@@ -103,7 +103,7 @@ TEST(DataLoader, EveryEpochVisitsEverySampleOnceInItsOwnOrder) {
 }
 
 TEST(DataLoader, SeedsAndSamplesChangeTheAugmentation) {
-  // The same image everywhere: what differs is the placement.
+  // All samples have one image: what differs is its placement.
   Dataset d = images(40, 6, 1);
   for (std::int64_t i = 1; i < 40; ++i) {
     std::copy_n(d.inputs.data<std::uint8_t>(), 36, d.inputs.data<std::uint8_t>() + i * 36);

@@ -151,7 +151,7 @@ TEST(Transforms, SizesAndCentre) {
       << "a thin image must not become a huge one";
 }
 
-// The same numbers give the same part; its area and shape are within the limits.
+// Equal random numbers give the same part; its area and shape are within the limits.
 TEST(Transforms, RandomResizedCropIsAFunctionOfItsNumbers) {
   const ImageTransforms transforms{.resize = {{8, 8}}, .random_area = {0.2, 0.5}};
   const Image image = numbered(12, 20);

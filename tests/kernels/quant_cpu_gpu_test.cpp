@@ -1,4 +1,5 @@
-// The same calls on CPU and GPU: 10^8 values for each operation and format, no bit different.
+// Calls on the CPU and on a GPU compared: 10^8 values for each operation and format, no bit
+// different.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The same call on CPU and GPU: arrays in both memories, whose bits must stay equal.
+// Arrays in the memories of the CPU and of a GPU, whose bits must stay equal when both run a call.
 #pragma once
 
 #include <gtest/gtest.h>

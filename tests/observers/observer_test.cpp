@@ -261,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(Crafted, LeastError,
                                   (std::get<2>(p.param) ? "_symmetric" : "_affine");
                          });
 
-// Of two channels whatever it is made for.
+// An observer of two channels, whatever it is made for.
 class TwoChannels : public MinMaxObserver {
  public:
   explicit TwoChannels(double lo) : MinMaxObserver(2) { range().lo.fill(lo), range().hi.fill(1); }

@@ -66,7 +66,7 @@ std::vector<Scheme> schemes() {
   return all;
 }
 
-// The same network twice: trained on the CPU for a pass, and a copy of that on the GPU.
+// Two copies of a network: one trained on the CPU for a pass, and one of that on the GPU.
 struct Twins {
   explicit Twins(const QuantizeConfig& config, bool observed = true)
       : cpu(network(config)), gpu(network(config)) {
@@ -411,7 +411,7 @@ TEST_F(QuantizersOnCuda, HoldOscillatingWeights) {
                                    .freeze_threshold = CosineSchedule{0.2, 0.2}};
   OscillationCallback cpu(*twins.cpu, options), gpu(*twins.gpu, options);
   for (std::int64_t step = 0; step < 6; ++step) {
-    // The same weights on both, which turn in every step.
+    // Both have the same weights, which turn in every step.
     for (Module* model : {twins.cpu.get(), twins.gpu.get()}) {
       for (const NamedParameter& p : model->named_parameters()) {
         const Tensor moved = p.variable.value().to(Device{}).clone();

@@ -128,7 +128,7 @@ class DynamicActivations : public ::testing::TestWithParam<DynamicCase> {
     const std::int64_t size = std::max(scheme.group_size, scheme.block[1]);
     return size > 0 ? std::min(size, kFeatures) : kFeatures;
   }
-  // That of a value's own row, group or block.
+  // The grid of a value's own row, group or block.
   static Grid grid_at(const Tensor& x, std::int64_t row, std::int64_t feature) {
     const std::int64_t rows = shared_rows(), columns = inputs_group();
     const std::int64_t first = row / rows * rows;

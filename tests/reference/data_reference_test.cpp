@@ -50,7 +50,7 @@ std::filesystem::path path_of(const nlohmann::json& c, const char* key = "file")
   return folder / c[key].get<std::string>();
 }
 
-// The same libraries decode: byte for byte, in colour and in grey.
+// Images equal Pillow's byte for byte, in colour and in grey: the same libraries decode.
 TEST(DataReference, Images) {
   std::int64_t cases = 0;
   for (const auto& c : files().manifest["images"]) {
@@ -115,7 +115,7 @@ TEST(DataReference, TransformsAreWithinOneGreyLevelOfPillow) {
   EXPECT_EQ(cases, 120);
 }
 
-// The same numbers draw the same part of the image.
+// Equal random numbers draw the same part of the image.
 TEST(DataReference, RandomResizedCropsAreWithinOneGreyLevelOfPillow) {
   std::int64_t cases = 0;
   for (const auto& c : files().manifest["crops"]) {

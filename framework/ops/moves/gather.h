@@ -16,7 +16,7 @@ namespace ops {
 // gather() without the tape, for an `axis` from 0 on; `op` is the name in messages. On the CPU the
 // caller has looked at the indices.
 Tensor rows_at(const char* op, const Tensor& x, const Tensor& indices, std::size_t axis);
-// Its gradient for x of that shape.
+// The gradient of rows_at() for x of that shape.
 Tensor gradient_of_rows(const char* op, const Shape& x, const Tensor& indices, std::size_t axis,
                         const Tensor& grad_output);
 // The first index outside [0, extent) of those on the CPU, or -1 if there is none. Throws

@@ -34,9 +34,9 @@ struct Options {
   std::int64_t work_until_lost = std::numeric_limits<std::int64_t>::max();
 };
 
-// Those of the launches to come. At first: of the variables STEELYARD_EMULATED_MEMORY and
-// STEELYARD_EMULATED_LOSS of the environment, where there are any, so that a whole program runs on
-// a small or a failing device.
+// The options of the launches to come. At first they are those of the variables
+// STEELYARD_EMULATED_MEMORY and STEELYARD_EMULATED_LOSS of the environment, where there are any, so
+// that a whole program runs on a small or a failing device.
 const Options& options();
 
 // Throws std::runtime_error once the device is lost.

@@ -10,7 +10,7 @@
 
 namespace steelyard::emulation {
 
-// Those of the running thread.
+// The coordinates of the running thread.
 struct Coordinates {
   uint3 thread{};
   uint3 block{};

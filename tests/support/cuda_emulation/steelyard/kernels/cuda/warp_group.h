@@ -55,7 +55,7 @@ class GroupProduct {
   using Exact = std::conditional_t<sizeof(Operand) == 1, std::int32_t, double>;
 
   static const GroupProduct& of_thread(const unsigned char* left, const unsigned char* right) {
-    // Those of two stages: threads wait for each other between any two.
+    // Products of two stages: threads wait for each other between any two.
     static std::array<GroupProduct, 32> products;
     Calls& mine = calls()[threadIdx.x];
     if (mine.block != blocks_begun) mine = {blocks_begun, 0};
