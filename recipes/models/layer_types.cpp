@@ -11,11 +11,13 @@
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/input_part.h"
 #include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/norms/instance_norm.h"
 #include "steelyard/layers/norms/layer_norm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/weighted/conv1d.h"
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/layers/weighted/embedding.h"
 #include "steelyard/layers/weighted/linear.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -239,6 +241,16 @@ void add_layers_with_weights(ModelRegistry& registry) {
            &LstmLayerOptions::return_sequences)
            .by_default()},
       make_lstm);
+  registry.add_layer<EmbeddingOptions>(
+      "Embedding", "rows of a learned table at whole numbers; values are rounded to them",
+      {key("count", "rows of the table: the numbers are below it", &EmbeddingOptions::count)
+           .required()
+           .within(1, static_cast<double>(kMaxLayerWeights)),
+       key("width", "numbers of a row", &EmbeddingOptions::width).required().within(1, kMaxSize)},
+      [](EmbeddingOptions o, const LayerSpec& spec, Rng& rng) -> std::shared_ptr<Module> {
+        require_weights(spec, o.count, o.width);
+        return std::make_shared<Embedding>(o, rng);
+      });
   registry.add_layer<ConvTranspose2dOptions>(
       "ConvTranspose2d", "transposed two-dimensional convolution",
       {key("out_channels", "outputs", &ConvTranspose2dOptions::out_channels)
@@ -268,24 +280,46 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .within(1, kMaxSize),
        key("bias", "whether a bias is added", &ConvTranspose2dOptions::bias).by_default()},
       make_conv_transpose2d);
-  registry.add_layer(
-      "BatchNorm2d", "batch normalization of each channel", {}, [](const LayerSpec& spec, Rng&) {
-        return std::make_shared<BatchNorm2d>(BatchNormOptions{.channels = spec.channels()});
+}
+
+void add_norms(ModelRegistry& registry) {
+  const auto eps = [](auto member) {
+    return key("eps", "added to the variance", member).by_default().above(0);
+  };
+  const std::vector<Row<BatchNormOptions>> batch_norm{
+      eps(&BatchNormOptions::eps),
+      key("momentum", "the weight of a new batch in the running statistics",
+          &BatchNormOptions::momentum)
+          .by_default()
+          .within(0, 1)};
+  registry.add_layer<BatchNormOptions>(
+      "BatchNorm2d", "batch normalization of each channel", batch_norm,
+      [](BatchNormOptions o, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        o.channels = spec.channels();
+        return std::make_shared<BatchNorm2d>(o);
       });
-  registry.add_layer(
-      "BatchNorm1d", "batch normalization of each channel of a sequence, or of each feature", {},
-      [](const LayerSpec& spec, Rng&) {
+  registry.add_layer<BatchNormOptions>(
+      "BatchNorm1d", "batch normalization of each channel of a sequence, or of each feature",
+      batch_norm, [](BatchNormOptions o, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
         if (spec.is_image()) {
           spec.fail("BatchNorm1d expects a sequence [length, channels] or flat features, got " +
                     shape_string(spec.input_shape()));
         }
-        return std::make_shared<BatchNorm1d>(
-            BatchNormOptions{.channels = spec.input_shape().back()});
+        o.channels = spec.input_shape().back();
+        return std::make_shared<BatchNorm1d>(o);
       });
-  registry.add_layer(
-      "LayerNorm", "normalization over the channels or features", {},
-      [](const LayerSpec& spec, Rng&) {
-        return std::make_shared<LayerNorm>(LayerNormOptions{.features = spec.input_shape().back()});
+  registry.add_layer<LayerNormOptions>(
+      "LayerNorm", "normalization over the channels or features", {eps(&LayerNormOptions::eps)},
+      [](LayerNormOptions o, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        o.features = spec.input_shape().back();
+        return std::make_shared<LayerNorm>(o);
+      });
+  registry.add_layer<InstanceNormOptions>(
+      "InstanceNorm", "normalization of each channel of a sample over its pixels or steps",
+      {eps(&InstanceNormOptions::eps)},
+      [](InstanceNormOptions o, const LayerSpec& spec, Rng&) -> std::shared_ptr<Module> {
+        o.channels = spec.input_shape().back();
+        return std::make_shared<InstanceNorm>(o);
       });
 }
 
@@ -364,6 +398,7 @@ void add_containers(ModelRegistry& registry) {
 
 void add_layers(ModelRegistry& registry) {
   add_layers_with_weights(registry);
+  add_norms(registry);
   registry.add_layer("ReLU", "max(x, 0)", {}, make_plain<ReLU>);
   registry.add_layer("ReLU6", "min(max(x, 0), 6)", {}, make_plain<ReLU6>);
   registry.add_layer<LeakyReluSpec>(
@@ -394,6 +429,8 @@ void add_layers(ModelRegistry& registry) {
         return std::make_shared<Dropout>(options.probability);
       });
   add_containers(registry);
+  add_function_layers(registry);
+  add_graph_layers(registry);
   registry.add_layer<InputPartSpec>(
       "InputPart",
       "one of the inputs of samples that have several (`data.inputs`); the first layer of a branch",

@@ -7,6 +7,7 @@
 #include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/containers/graph.h"
 #include "steelyard/layers/containers/sequential.h"
 #include "steelyard/recipes/language/scalar.h"
 
@@ -18,14 +19,42 @@ std::shared_ptr<const OptionCases> not_owned(const OptionCases& cases) {
   return {std::shared_ptr<void>(), &cases};
 }
 
+// One sample of zeros.
+Variable sample_of(Shape shape) {
+  shape.insert(shape.begin(), 1);
+  return Variable(Tensor::zeros(shape));
+}
+
 // The shape after a module, without the batch, from a forward pass of one sample of zeros.
-Shape shape_after(Module& module, Shape input_shape) {
+Shape shape_after(Module& module, const LayerInput& input) {
   const NoGradGuard no_grad;
   const ShapesOnlyGuard shapes_only;
   ForwardContext context;
-  input_shape.insert(input_shape.begin(), 1);
-  const Variable output = module.forward(Variable(Tensor::zeros(input_shape)), context);
+  Variable output;
+  if (auto* join = dynamic_cast<JoinModule*>(&module)) {
+    std::vector<Variable> values{sample_of(input.shape)};
+    for (const Shape& other : input.others) values.push_back(sample_of(other));
+    if (values.size() < 2) {
+      throw std::invalid_argument("it joins several values: it is a node of a Graph with `inputs`");
+    }
+    output = join->join(values, context);
+  } else if (input.others.empty()) {
+    output = module.forward(sample_of(input.shape), context);
+  } else {
+    throw std::invalid_argument("it takes one input, got " +
+                                std::to_string(input.others.size() + 1));
+  }
   return {output.shape().begin() + 1, output.shape().end()};
+}
+
+// The names of the values that a node of a graph reads: those of its `inputs`, or the one before
+// it.
+std::vector<std::string> values_read(const YamlNode& node, const std::string& before) {
+  const YamlNode* inputs = node.find("inputs");
+  if (inputs == nullptr) return {before};
+  std::vector<std::string> names;
+  for (const YamlNode& input : inputs->items) names.push_back(input.text);
+  return names;
 }
 
 }  // namespace
@@ -44,6 +73,40 @@ std::int64_t LayerSpec::channels() const {
          shape_string(input_shape()));
   }
   return input_shape()[2];
+}
+
+std::shared_ptr<Module> LayerSpec::build_graph(const YamlNode& nodes, Rng& rng) const {
+  constexpr const char* kInput = "input";
+  std::map<std::string, Shape> shapes{{kInput, input_.shape}};
+  std::vector<Graph::NamedNode> made;
+  std::string before = kInput;
+  for (const YamlNode& node : nodes.items) {
+    const std::string name = node.find("name")->text;
+    LayerInput input;
+    const std::vector<std::string> read = values_read(node, before);
+    for (std::size_t i = 0; i < read.size(); ++i) {
+      const auto found = shapes.find(read[i]);
+      if (found == shapes.end()) {
+        const YamlNode* inputs = node.find("inputs");
+        fail_at(inputs->items[i].place, "expected `input` or the name of a node before this one, " +
+                                            std::string("got ") + quote_for_message(read[i]));
+      }
+      if (i > 0) {
+        input.others.push_back(found->second);
+        continue;
+      }
+      input.shape = found->second;
+      if (read[i] == kInput) input.parts = input_.parts;
+    }
+    const LayerSpec spec(node, *registry_, std::move(input), classes_);
+    BuiltModule built = build_module(registry_->layer(spec.text("type")), spec, rng);
+    if (!shapes.emplace(name, std::move(built.output_shape)).second) {
+      spec.fail("the name " + quote_for_message(name) + " stands for another value of the graph");
+    }
+    made.push_back({name, std::move(built.module), read});
+    before = name;
+  }
+  return std::make_shared<Graph>(made);
 }
 
 BuiltModule LayerSpec::build_layers(const YamlNode& list, Rng& rng) const {
@@ -79,21 +142,44 @@ void ModelRegistry::add_model(const std::string& type, const std::string& help,
   models_->add(type, help, std::move(options), std::move(factory));
 }
 
-RecipeOption ModelRegistry::layer_list(const std::string& name, const std::string& help) const {
+RecipeOption ModelRegistry::layer_option() const {
   RecipeOption type{
       .name = "type", .kind = OptionKind::kChoice, .help = "the kind of layer", .required = true};
   RecipeOption label{.name = "name",
                      .help = "the layer's name in the model's paths; its index when absent",
                      .pattern = "[A-Za-z0-9_]+",
                      .pattern_help = "a name of letters, digits and _"};
-  RecipeOption layer{.kind = OptionKind::kTable,
-                     .help = "One module of a `layers` list; sizes of inputs are inferred.",
-                     .members = {type, label},
-                     .discriminator = "type",
-                     .cases = not_owned(layers_->cases),
-                     .definition = "layer"};
-  return {
-      .name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {layer}};
+  return {.kind = OptionKind::kTable,
+          .help = "One module of a `layers` list; sizes of inputs are inferred.",
+          .members = {type, label},
+          .discriminator = "type",
+          .cases = not_owned(layers_->cases),
+          .definition = "layer"};
+}
+
+RecipeOption ModelRegistry::layer_list(const std::string& name, const std::string& help) const {
+  return {.name = name,
+          .kind = OptionKind::kList,
+          .help = help,
+          .min_items = 1,
+          .members = {layer_option()}};
+}
+
+RecipeOption ModelRegistry::graph_nodes(const std::string& name, const std::string& help) const {
+  RecipeOption node = layer_option();
+  node.help = "A module of a graph.";
+  node.definition = "node";
+  RecipeOption& label = node.members[1];
+  label.required = true;
+  label.help = "its name in the graph and in the model's paths";
+  RecipeOption inputs = option_of<std::vector<std::string>>();
+  inputs.name = "inputs";
+  inputs.help =
+      "the values that it reads: names of nodes before it, or `input`, what the graph reads; "
+      "absent: the node before it";
+  inputs.min_items = 1;
+  node.members.push_back(inputs);
+  return {.name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {node}};
 }
 
 RecipeOption ModelRegistry::branches(const std::string& name, const std::string& help) const {
@@ -106,7 +192,7 @@ RecipeOption ModelRegistry::branches(const std::string& name, const std::string&
 Table<ModelSpec> ModelRegistry::model_table() const {
   const Row<ModelSpec> layers{
       layer_list("layers",
-                 "the modules, first to last; products of two branches need an ONNX file"),
+                 "the modules, first to last; a `Graph` among them has branches that meet"),
       {}};
   return Table<ModelSpec>(
              "The network: a built-in architecture, a list of layers, or an ONNX file. Its weights "
@@ -174,7 +260,7 @@ BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rn
   try {
     BuiltModule built{factory(spec, rng), {}};
     if (built.module == nullptr) throw std::invalid_argument("its factory gave no module");
-    built.output_shape = shape_after(*built.module, spec.input_shape());
+    built.output_shape = shape_after(*built.module, spec.input());
     return built;
   } catch (const InputError&) {
     throw;

@@ -31,6 +31,7 @@ struct LayerInput {
   Shape shape;  // {features}, {length, channels} or {height, width, channels}
   // The inputs that samples consist of, if the value is a sample itself and has several.
   std::vector<NamedInput> parts = {};
+  std::vector<Shape> others = {};  // of further values that a node of a graph reads
 };
 
 // A module and the shape that it gives, without the batch.
@@ -47,6 +48,7 @@ class LayerSpec : public OptionReader {
             std::int64_t classes)
       : OptionReader(resolved), registry_(&registry), input_(std::move(input)), classes_(classes) {}
 
+  const LayerInput& input() const { return input_; }
   const Shape& input_shape() const { return input_.shape; }
   const std::vector<NamedInput>& input_parts() const { return input_.parts; }
   // Outputs that the whole model must give.
@@ -61,6 +63,9 @@ class LayerSpec : public OptionReader {
   // Builds a list of layers (of ModelRegistry::layer_list()), the first of which takes this layer's
   // input.
   BuiltModule build_layers(const YamlNode& list, Rng& rng) const;
+  // Builds the graph of a list of nodes (of ModelRegistry::graph_nodes()), which read this layer's
+  // input and each other.
+  std::shared_ptr<Module> build_graph(const YamlNode& nodes, Rng& rng) const;
 
   // Throws InputError with this layer's place.
   [[noreturn]] void fail(const std::string& message) const { fail_at(place(), message); }
@@ -116,6 +121,12 @@ class ModelRegistry {
     return {branches(name, help),
             {[member](const YamlNode& node, T& to) { to.*member = node.items; }}};
   }
+  // The option `name`: a list of layers with names that say which values they read.
+  template <typename T>
+  Row<T> graph_nodes(const std::string& name, const std::string& help, YamlNode T::*member) const {
+    return {graph_nodes(name, help),
+            {[member](const YamlNode& node, T& to) { to.*member = node; }}};
+  }
   // The section `model`.
   Table<ModelSpec> model_table() const;
 
@@ -142,8 +153,10 @@ class ModelRegistry {
       return factory(table.read(spec.node()), spec, rng);
     };
   }
+  RecipeOption layer_option() const;
   RecipeOption layer_list(const std::string& name, const std::string& help) const;
   RecipeOption branches(const std::string& name, const std::string& help) const;
+  RecipeOption graph_nodes(const std::string& name, const std::string& help) const;
 
   // On the heap: options point at the cases, which must stay when the registry moves.
   std::unique_ptr<Types> layers_;

@@ -16,12 +16,14 @@ ModelRegistry builtin_models();
 void add_models(ModelRegistry& registry);
 void add_torchvision_models(ModelRegistry& registry);
 void add_layers(ModelRegistry& registry);
+void add_function_layers(ModelRegistry& registry);
+void add_graph_layers(ModelRegistry& registry);
 
 // Among the layers below a recipe's node.
 bool has_layer(const YamlNode& node, const std::string& type);
 
 // Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to any
-// ONNX file and to a model with a layer that takes nothing else (Conv1d, LSTM, pools of sequences);
+// ONNX file and to a model with a layer that takes nothing else (Conv1d, LSTM, Attention, pools of sequences);
 // else they are images of one channel.
 bool takes_sequences(const ModelSpec& spec);
 

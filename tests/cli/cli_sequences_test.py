@@ -99,6 +99,34 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
 
+    def test_attention_and_a_graph_of_a_recipe_to_a_verified_export(self):
+        generator = random.Random(5)
+        self.write_data(generator, [12, 2], lambda label, at: (label - 1) * math.sin(at // 2) + generator.uniform(-.2, .2))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: Linear, name: embed, out_features: 8}
+    - type: Graph
+      name: block
+      nodes:
+        - {name: norm1, type: LayerNorm}
+        - {name: attention, type: Attention, heads: 2}
+        - {name: sum1, type: Add, inputs: [attention, input]}
+        - {name: norm2, type: LayerNorm}
+        - {name: up, type: Linear, out_features: 16}
+        - {name: gate, type: Sigmoid, inputs: [up]}
+        - {name: gated, type: Mul, inputs: [up, gate]}
+        - {name: down, type: Linear, out_features: 8}
+        - {name: sum2, type: Add, inputs: [down, sum1]}
+    - {type: ReduceMean, axes: [1]}
+    - {type: Linear, out_features: 3}
+train: {epochs: 8, optimizer: {type: adamw, lr: 0.01}}
+""" + QUANTIZE.replace("Conv2d, ", "") + "export: {formats: [safetensors, onnx]}\n")
+        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        self.assertRegex(trained, r"\nblock\.attention\.q_proj +weight +int8")
+        self.assertRegex(trained, r"\nblock\.sum2 +output +")
+        self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
+        self.exports_the_same("run")
+
     def test_an_imported_lstm_is_quantized_where_it_begins_at_zero(self):
         """Commands that load the run prepare its model before they load weights, and must decide the same."""
         generator = random.Random(8)
