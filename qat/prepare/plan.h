@@ -3,8 +3,11 @@
 #pragma once
 
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "steelyard/observers/qscheme.h"
 
 namespace steelyard::qat {
 
@@ -14,6 +17,7 @@ struct PlanRow {
   std::string quantized;  // "int8 symmetric, per channel", "as conv1.output", "float", "-"
   std::string observer;
   std::string note;
+  std::optional<observers::QScheme> scheme = {};  // of a tensor that has a quantizer here
 };
 
 struct Plan {

@@ -1,0 +1,347 @@
+#include "steelyard/qat/prepare/decisions.h"
+
+#include <algorithm>
+
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/qat/layers/form_table.h"
+
+namespace steelyard::qat {
+namespace {
+
+template <typename T>
+bool holds(const Slot& slot) {
+  return dynamic_cast<const T*>(slot.module().get()) != nullptr;
+}
+
+// "Linear, Conv2d and Pointwise": the types that targets can choose.
+std::string weighted_types(const QuantizedForms& own_forms) {
+  std::vector<std::string> types;
+  for (const QuantizedForms* forms : {&builtin_forms(), &own_forms}) {
+    for (const QuantizedForm& form : *forms) {
+      if (form.kind == FormKind::kWeighted) types.push_back(form.type);
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < types.size() ? ", " : " and ") + types[i];
+  }
+  return text;
+}
+
+// Why a form cannot write codes of this many bits; "" if it can.
+std::string too_wide(const QuantizedForm& form, const QuantizerConfig& output) {
+  if (output.scheme.bits <= form.most_bits) return "";
+  return form.type + " has codes of at most " + std::to_string(form.most_bits) +
+         " bits, the group asks for " + std::to_string(output.scheme.bits);
+}
+
+class Decider {
+ public:
+  using Kind = Decision::Kind;
+
+  Decider(const QuantizeConfig& config, const QuantizedForms& own_forms)
+      : own_forms_(own_forms), targets_(config), profile_(config.profile) {
+    for (std::size_t g = 0; g < config.groups.size(); ++g) {
+      const QuantizeGroup& group = config.groups[g];
+      if (group.targets.empty()) {
+        throw InputError("quantize.groups." + std::to_string(g) +
+                         ".targets: expected a type, a path or a pattern, got none");
+      }
+      validate(group.config, profile_);
+      if (group.config.activations && !is_dynamic(group.config) && !joins_) {
+        joins_ = group.config.activations;
+      }
+    }
+  }
+
+  Decisions run(Slot& root) {
+    nodes_ = module_graph(root, own_forms_, targets_);
+    flows_.resize(nodes_.size());
+    taken_.resize(nodes_.size(), false);
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!taken_[i]) decide(i);
+    }
+    targets_.finish(weighted_types(own_forms_));
+    return {std::move(nodes_), std::move(decisions_), std::move(input_)};
+  }
+
+ private:
+  void decide(std::size_t i) {
+    const ModuleNode& node = nodes_[i];
+    if (node.form == nullptr) return decide_other(i);
+    switch (node.form->kind) {
+      case FormKind::kWeighted:
+        return decide_weighted(node.form->is_linear ? with_followers(i, /*with_norm=*/true)
+                                                    : alone(i));
+      case FormKind::kPassesThrough:
+        return decide_passive(alone(i));
+      case FormKind::kComputes:
+        return decide_computing(alone(i));
+      case FormKind::kJoins:
+        return decide_join(node.form->fuses_activation ? with_followers(i, /*with_norm=*/false)
+                                                       : alone(i));
+    }
+  }
+
+  Decision alone(std::size_t i) const {
+    Decision d;
+    d.node = i;
+    d.in = input_flow(i);
+    return d;
+  }
+
+  // A node with the norm and the activation after it, if nobody else reads what they read.
+  Decision with_followers(std::size_t i, bool with_norm) const {
+    Decision d = alone(i);
+    std::size_t last = i;
+    const auto index = [&](const ModuleNode* node) {
+      return last = static_cast<std::size_t>(node - nodes_.data());
+    };
+    const ModuleNode* next = sole_reader(nodes_, last);
+    if (with_norm && next != nullptr && holds<BatchNorm>(*next->slot)) {
+      d.norm = index(next);
+      next = sole_reader(nodes_, last);
+    }
+    if (next != nullptr && next->form != nullptr &&
+        next->form->activation != kernels::Activation::kNone) {
+      d.activation = index(next);
+      d.activated = next->form->activation;
+    }
+    return d;
+  }
+
+  static std::size_t last_of(const Decision& d) {
+    return d.activation.value_or(d.norm.value_or(d.node));
+  }
+
+  void add(Decision decision, const Flow& output) {
+    for (const std::size_t i : {decision.node, last_of(decision)}) flows_[i] = output;
+    for (const auto& follower : {decision.norm, decision.activation}) {
+      if (follower) taken_[*follower] = true;
+    }
+    decisions_.push_back(std::move(decision));
+  }
+
+  void keep_in_float(Decision decision, Kind kind, const std::string& reason) {
+    decision.kind = kind;
+    decision.reason = reason;
+    const Flow flow{Flow::Kind::kFloat, nodes_[decision.node].path, {}};
+    add(std::move(decision), flow);
+  }
+
+  Flow input_flow(std::size_t i, std::size_t operand = 0) const {
+    if (nodes_[i].inputs.empty()) return {Flow::Kind::kUnknown, nodes_[i].path, {}};
+    const std::size_t input = nodes_[i].inputs.at(operand);
+    if (input == ModuleNode::kModelInput) return {};
+    if (input != ModuleNode::kUnknown) return flows_[input];
+    return {Flow::Kind::kUnknown, nodes_[i].path, {}};
+  }
+
+  void decide_weighted(Decision d) {
+    const ModuleNode& node = nodes_[d.node];
+    std::string reason;
+    const QConfig* target =
+        targets_.config_for(node.path, (*node.slot)->type_name(), node.container, reason);
+    if (target != nullptr && node.form->refusal) {
+      reason = node.form->refusal(**node.slot, target->activations.value_or(QuantizerConfig{}));
+      if (!reason.empty()) target = nullptr;
+    }
+    if (target == nullptr) return keep_in_float(std::move(d), Kind::kWeightedFloat, reason);
+    d.kind = Kind::kWeighted;
+    d.config = *target;
+    d.place = targets_.place_of_target() + ": " + node.path;
+    require_alone(d.node);
+    require_widths(d);
+    d.note = node.form->is_linear ? only_floats_read(last_of(d)) : "";
+    if (is_dynamic(*target)) d.note = "dynamic: the next layer quantizes it";
+    decide_input(d, *target);
+    const bool quantized = target->activations && d.note.empty();
+    const Flow output = quantized ? Flow{Flow::Kind::kQuantized, node.path, target->activations}
+                                  : Flow{Flow::Kind::kFloat, node.path, {}};
+    add(std::move(d), output);
+  }
+
+  // The tensor that the layer reads: quantized at its producer, else at this reader. Dynamic layers
+  // quantize what arrives in float.
+  void decide_input(Decision& d, const QConfig& target) {
+    if (target.weights && target.activations && !is_dynamic(target)) {
+      if (d.in.kind == Flow::Kind::kModelInput && !input_) input_ = target.activations;
+      d.quantizes_input = d.in.kind == Flow::Kind::kFloat || d.in.kind == Flow::Kind::kUnknown;
+    }
+    d.multiplied = d.in.kind == Flow::Kind::kQuantized              ? d.in.config
+                   : d.in.kind == Flow::Kind::kModelInput && input_ ? input_
+                                                                    : target.activations;
+    const bool groups =
+        target.weights && target.weights->scheme.granularity == kernels::Granularity::kGroup;
+    // Groups are multiplied in float where the layer's group has no activations.
+    if (!target.weights || (groups && !target.activations)) d.multiplied.reset();
+  }
+
+  // A layer in two places would become two, each with weights and an optimizer's state of its own.
+  void require_alone(std::size_t i) const {
+    for (std::size_t k = 0; k < nodes_.size(); ++k) {
+      if (k == i || nodes_[k].slot->module() != nodes_[i].slot->module()) continue;
+      throw InputError(nodes_[std::min(i, k)].path + " and " + nodes_[std::max(i, k)].path +
+                       " are the same layer: expected a layer for each place (quantize.ignore "
+                       "leaves it in float)");
+    }
+  }
+
+  // A layer of a user's own form that supports only 8-bit codes gets no wider ones.
+  void require_widths(const Decision& d) const {
+    const QuantizedForm& form = *nodes_[d.node].form;
+    std::string reason = reads_too_wide(form, d.in);
+    if (reason.empty() && d.config.activations) reason = too_wide(form, *d.config.activations);
+    if (!reason.empty()) throw InputError(d.place + ": " + reason);
+  }
+
+  // TensorRT quantizes what weighted layers read, not what they write (docs/exports.md). Why no
+  // reader of the output wants codes; "" where one does.
+  std::string only_floats_read(std::size_t i) const {
+    const ModuleNode& node = nodes_[i];
+    std::string why;
+    if (profile_ != Profile::kTensorrt) return why;
+    for (const ModuleNode::Reader& reader : node.readers) {
+      const QuantizedForm* form = nodes_[reader.node].form;
+      std::string found;
+      if (form != nullptr && form->kind == FormKind::kJoins) {
+        if (reader.operand < form->float_operands) found = form->reader + " (profile tensorrt)";
+      } else if ((form != nullptr && form->kind == FormKind::kPassesThrough) ||
+                 holds<Identity>(*nodes_[reader.node].slot)) {
+        found = only_floats_read(reader.node);
+      }
+      if (found.empty()) return "";
+      if (why.empty()) why = found;
+    }
+    if (node.is_output && why.empty()) why = "the model's output (profile tensorrt)";
+    return why;
+  }
+
+  std::string small_values_count(std::size_t i) const {
+    const std::string reader = reads_small_values(nodes_, i);
+    return reader.empty() ? "" : "read by " + reader + ", which needs its small values";
+  }
+
+  // Why a form cannot read codes of this many bits; "" if it can.
+  std::string reads_too_wide(const QuantizedForm& form, const Flow& in) const {
+    const std::optional<QuantizerConfig>& codes = in.kind != Flow::Kind::kModelInput ? in.config
+                                                  : input_                           ? input_
+                                                                                     : joins_;
+    if (!codes || codes->scheme.bits <= form.most_bits) return "";
+    return form.type + " has codes of at most " + std::to_string(form.most_bits) +
+           " bits, its input has " + std::to_string(codes->scheme.bits);
+  }
+
+  void decide_passive(Decision d) {
+    const std::string reason = reads_too_wide(*nodes_[d.node].form, d.in);
+    if (!reason.empty()) return keep_in_float(std::move(d), Kind::kFloat, reason);
+    d.kind = Kind::kPassesThrough;
+    const Flow in = d.in;
+    add(std::move(d), in);
+  }
+
+  void decide_computing(Decision d) {
+    const ModuleNode& node = nodes_[d.node];
+    std::string reason;
+    const auto in_float = [&](const std::string& why) {
+      keep_in_float(std::move(d), Kind::kFloat, why);
+    };
+    if (targets_.ignored(node.scope, reason)) return in_float(reason);
+    if (!joins_) return in_float("no group has activations");
+    if (d.in.kind == Flow::Kind::kFloat) return in_float("its input is in float");
+    reason = small_values_count(d.node);
+    if (reason.empty()) reason = reads_too_wide(*node.form, d.in);
+    if (reason.empty()) reason = too_wide(*node.form, *joins_);
+    if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
+    if (!reason.empty()) return in_float(reason);
+    const ModuleNode* next = node.form->continues ? sole_reader(nodes_, d.node) : nullptr;
+    if (next != nullptr && next->form == node.form && !targets_.ignored(next->scope, reason)) {
+      d.kind = Kind::kContinues;
+      d.reason = next->path;
+      const Flow in = d.in;
+      return add(std::move(d), in);
+    }
+    read_model_input(d.in);
+    own_output(std::move(d));
+  }
+
+  void decide_join(Decision d) {
+    const ModuleNode& node = nodes_[d.node];
+    std::vector<Flow> flows;
+    for (std::size_t k = 0; k < node.inputs.size(); ++k) flows.push_back(input_flow(d.node, k));
+    std::string reason;
+    const auto in_float = [&](const std::string& why) {
+      keep_in_float(std::move(d), Kind::kFloat, why);
+    };
+    if (targets_.ignored(node.scope, reason)) return in_float(reason);
+    if (!joins_) return in_float("no group has activations");
+    const bool float_operand = std::any_of(flows.begin(), flows.end(), [](const Flow& flow) {
+      return flow.kind == Flow::Kind::kFloat;
+    });
+    if (float_operand && profile_ != Profile::kTensorrt) return in_float("a branch is in float");
+    reason = small_values_count(last_of(d));
+    if (reason.empty()) reason = too_wide(*node.form, *joins_);
+    for (const Flow& flow : flows) {
+      if (reason.empty()) reason = reads_too_wide(*node.form, flow);
+    }
+    if (!reason.empty()) return in_float(reason);
+    for (const Flow& flow : flows) read_model_input(flow);
+    reason = only_floats_read(last_of(d));
+    if (!reason.empty()) return in_float(reason);
+    own_output(std::move(d));
+  }
+
+  void own_output(Decision d) {
+    const ModuleNode& node = nodes_[d.node];
+    if (!(*node.slot)->named_parameters().empty()) require_alone(d.node);
+    d.kind = Kind::kOwnOutput;
+    d.output = *joins_;
+    if (node.form->output) node.form->output(d.output);
+    d.note = node.form->note;
+    if (d.activation) d.note += " after " + nodes_[*d.activation].path;
+    const Flow output{Flow::Kind::kQuantized, node.path, d.output};
+    add(std::move(d), output);
+  }
+
+  // A module without a quantized form.
+  void decide_other(std::size_t i) {
+    const ModuleNode& node = nodes_[i];
+    Decision d = alone(i);
+    if (holds<Identity>(*node.slot)) {
+      const Flow in = d.in;
+      return add(std::move(d), in);
+    }
+    if ((*node.slot)->children().empty()) {
+      const std::string type = (*node.slot)->type_name();
+      return keep_in_float(std::move(d), Kind::kNoForm, type + " has no quantized form");
+    }
+    d.kind = Kind::kContainer;
+    add(std::move(d), {Flow::Kind::kUnknown, node.path, {}});
+  }
+
+  void read_model_input(const Flow& flow) {
+    if (flow.kind == Flow::Kind::kModelInput && !input_) input_ = joins_;
+  }
+
+  const QuantizedForms& own_forms_;
+  TargetMatcher targets_;
+  Profile profile_;
+  // The quantizer of sums, joins and averages, which no target names: the first group's
+  // activations.
+  std::optional<QuantizerConfig> joins_;
+  std::optional<QuantizerConfig> input_;
+  std::vector<ModuleNode> nodes_;
+  std::vector<Flow> flows_;  // of the nodes' outputs
+  std::vector<bool> taken_;  // along by an earlier node
+  std::vector<Decision> decisions_;
+};
+
+}  // namespace
+
+Decisions decide(Slot& root, const QuantizeConfig& config, const QuantizedForms& own_forms) {
+  return Decider(config, own_forms).run(root);
+}
+
+}  // namespace steelyard::qat
