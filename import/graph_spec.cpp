@@ -123,12 +123,12 @@ InputPartSpec part_from(const Json& json, const Shape& sample) {
 }
 
 std::shared_ptr<Module> made(const NodeSpec& node) {
-  const LayerType* type = find_layer_type(node.type);
-  if (type == nullptr) {
-    throw std::invalid_argument("unknown module '" + printable(node.type) + "'");
-  }
   Rng rng(0);
   try {
+    const LayerType* type = find_layer_type(node.type);
+    if (type == nullptr) {
+      throw std::invalid_argument("unknown module '" + printable(node.type) + "'");
+    }
     return type->make(node.options, rng);
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument("node '" + printable(node.name) + "': " + error.what());

@@ -81,7 +81,7 @@ void add_graph_layers(ModelRegistry& registry) {
       "Graph",
       "nodes with names, of which each says what it reads; the one that nobody reads gives the "
       "output",
-      {registry.graph_nodes("nodes", "each after those that it reads", &GraphOptions::nodes)
+      {registry.layer_list("nodes", "each after those that it reads", &GraphOptions::nodes)
            .required()},
       [](GraphOptions options, const LayerSpec& spec, Rng& rng) {
         return spec.build_graph(options.nodes, rng);

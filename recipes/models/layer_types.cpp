@@ -30,7 +30,8 @@ constexpr double kMaxSize = 65536;
 constexpr double kMaxExtent = 1024;
 
 std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec, Rng& rng) {
-  options.in_features = spec.features();
+  const bool sequence = spec.input_shape().size() == 2;
+  options.in_features = sequence ? spec.input_shape().back() : spec.features();
   require_weights(spec, options.in_features, options.out_features);
   return std::make_shared<Linear>(options, rng);
 }
@@ -180,7 +181,7 @@ std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
 
 void add_layers_with_weights(ModelRegistry& registry) {
   registry.add_layer<LinearOptions>(
-      "Linear", "fully connected",
+      "Linear", "fully connected: of features, or of each step of a sequence",
       {key("out_features", "outputs", &LinearOptions::out_features).required().within(1, kMaxSize),
        key("bias", "whether a bias is added", &LinearOptions::bias).by_default()},
       make_linear);

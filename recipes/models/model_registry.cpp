@@ -81,6 +81,7 @@ std::shared_ptr<Module> LayerSpec::build_graph(const YamlNode& nodes, Rng& rng) 
   std::vector<Graph::NamedNode> made;
   std::string before = kInput;
   for (const YamlNode& node : nodes.items) {
+    if (node.find("name") == nullptr) fail_at(node.place, "expected a `name` of the graph's node");
     const std::string name = node.find("name")->text;
     LayerInput input;
     const std::vector<std::string> read = values_read(node, before);
@@ -149,12 +150,19 @@ RecipeOption ModelRegistry::layer_option() const {
                      .help = "the layer's name in the model's paths; its index when absent",
                      .pattern = "[A-Za-z0-9_]+",
                      .pattern_help = "a name of letters, digits and _"};
-  return {.kind = OptionKind::kTable,
-          .help = "One module of a `layers` list; sizes of inputs are inferred.",
-          .members = {type, label},
-          .discriminator = "type",
-          .cases = not_owned(layers_->cases),
-          .definition = "layer"};
+  RecipeOption inputs = option_of<std::vector<std::string>>();
+  inputs.name = "inputs";
+  inputs.help =
+      "of a node of a Graph: the values that it reads, which are nodes before it or `input`, what "
+      "the graph reads; absent: the node before it";
+  inputs.min_items = 1;
+  return {
+      .kind = OptionKind::kTable,
+      .help = "One module of a `layers` list or node of a `Graph`; sizes of inputs are inferred.",
+      .members = {type, label, inputs},
+      .discriminator = "type",
+      .cases = not_owned(layers_->cases),
+      .definition = "layer"};
 }
 
 RecipeOption ModelRegistry::layer_list(const std::string& name, const std::string& help) const {
@@ -163,23 +171,6 @@ RecipeOption ModelRegistry::layer_list(const std::string& name, const std::strin
           .help = help,
           .min_items = 1,
           .members = {layer_option()}};
-}
-
-RecipeOption ModelRegistry::graph_nodes(const std::string& name, const std::string& help) const {
-  RecipeOption node = layer_option();
-  node.help = "A module of a graph.";
-  node.definition = "node";
-  RecipeOption& label = node.members[1];
-  label.required = true;
-  label.help = "its name in the graph and in the model's paths";
-  RecipeOption inputs = option_of<std::vector<std::string>>();
-  inputs.name = "inputs";
-  inputs.help =
-      "the values that it reads: names of nodes before it, or `input`, what the graph reads; "
-      "absent: the node before it";
-  inputs.min_items = 1;
-  node.members.push_back(inputs);
-  return {.name = name, .kind = OptionKind::kList, .help = help, .min_items = 1, .members = {node}};
 }
 
 RecipeOption ModelRegistry::branches(const std::string& name, const std::string& help) const {
@@ -276,6 +267,10 @@ BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry
   std::map<std::string, std::string> places;  // of the layers' names
   for (std::size_t i = 0; i < list.items.size(); ++i) {
     const LayerSpec spec(list.items[i], registry, input, classes);
+    if (spec.has("inputs")) {
+      fail_at(spec.at("inputs").place,
+              "a layer of a list reads the one before it: `inputs` is of nodes of a Graph");
+    }
     const std::string name = spec.has("name") ? spec.text("name") : std::to_string(i);
     const auto [earlier, added] = places.emplace(name, list.items[i].place);
     if (!added) {

@@ -63,8 +63,8 @@ class LayerSpec : public OptionReader {
   // Builds a list of layers (of ModelRegistry::layer_list()), the first of which takes this layer's
   // input.
   BuiltModule build_layers(const YamlNode& list, Rng& rng) const;
-  // Builds the graph of a list of nodes (of ModelRegistry::graph_nodes()), which read this layer's
-  // input and each other.
+  // Builds the graph of a list of layers (of ModelRegistry::layer_list()) with names, which read
+  // this layer's input and each other.
   std::shared_ptr<Module> build_graph(const YamlNode& nodes, Rng& rng) const;
 
   // Throws InputError with this layer's place.
@@ -121,12 +121,6 @@ class ModelRegistry {
     return {branches(name, help),
             {[member](const YamlNode& node, T& to) { to.*member = node.items; }}};
   }
-  // The option `name`: a list of layers with names that say which values they read.
-  template <typename T>
-  Row<T> graph_nodes(const std::string& name, const std::string& help, YamlNode T::*member) const {
-    return {graph_nodes(name, help),
-            {[member](const YamlNode& node, T& to) { to.*member = node; }}};
-  }
   // The section `model`.
   Table<ModelSpec> model_table() const;
 
@@ -156,7 +150,6 @@ class ModelRegistry {
   RecipeOption layer_option() const;
   RecipeOption layer_list(const std::string& name, const std::string& help) const;
   RecipeOption branches(const std::string& name, const std::string& help) const;
-  RecipeOption graph_nodes(const std::string& name, const std::string& help) const;
 
   // On the heap: options point at the cases, which must stay when the registry moves.
   std::unique_ptr<Types> layers_;

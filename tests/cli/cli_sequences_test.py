@@ -120,7 +120,7 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
     - {type: ReduceMean, axes: [1]}
     - {type: Linear, out_features: 3}
 train: {epochs: 8, optimizer: {type: adamw, lr: 0.01}}
-""" + QUANTIZE.replace("Conv2d, ", "") + "export: {formats: [safetensors, onnx]}\n")
+""" + QUANTIZE.replace(", Conv2d", "") + "export: {formats: [safetensors, onnx]}\n")
         trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
         self.assertRegex(trained, r"\nblock\.attention\.q_proj +weight +int8")
         self.assertRegex(trained, r"\nblock\.sum2 +output +")

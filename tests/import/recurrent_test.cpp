@@ -8,6 +8,7 @@
 #include "steelyard/framework/ops/elementwise/unary.h"
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/ops/products/lstm.h"
+#include "steelyard/layers/weighted/lstm.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 

@@ -368,7 +368,7 @@ TEST(DynamicQuantize, SayWhatHasNoSuchForm) {
   Rng rng(3);
   const auto message = [&](std::shared_ptr<Module> layer, const QConfig& quantized) {
     QuantizeConfig config;
-    config.groups = {{{"Linear", "Conv2d"}, quantized}};
+    config.groups = {{{layer->type_name()}, quantized}};
     return message_of<InputError>([&] {
       prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"a", layer}}), config);
     });

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::shared_ptr<Module> module_of(const std::string& layers, const Shape& input) {
-  const Registries registries = builtin_registries();
+  const Registries& registries = builtin_registries();
   const std::string text =
       with(kSmallRecipe, "{type: mlp, hidden: [8]}", "{layers: [" + layers + "]}");
   const Recipe recipe = parse_recipe(text, "r.yaml", {}, registries);
@@ -81,7 +81,10 @@ TEST(GraphLayers, MistakesAreNamedWithTheirPlaces) {
       HasSubstr("the name 'a' stands for another value of the graph"));
   EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: input, type: ReLU}]}", {10}),
               HasSubstr("the name 'input' stands for another value of the graph"));
-  EXPECT_THAT(refusal_of("{type: Graph, nodes: [{type: ReLU}]}", {10}), HasSubstr("name"));
+  EXPECT_THAT(refusal_of("{type: Graph, nodes: [{type: ReLU}]}", {10}),
+              HasSubstr("expected a `name` of the graph's node"));
+  EXPECT_THAT(refusal_of("{type: ReLU, inputs: [input]}", {10}),
+              HasSubstr("`inputs` is of nodes of a Graph"));
   EXPECT_THAT(
       refusal_of("{type: Graph, nodes: [{name: a, type: ReLU, inputs: [input, input]}]}", {10}),
       HasSubstr("it takes one input, got 2"));
@@ -150,8 +153,14 @@ TEST(GraphLayers, AttentionIsThePapersFormula) {
       }
     }
   }
-  // Flat, as [length, channels] lies.
-  const auto expected = linear("2", linear("0.out_proj", context));
+  const auto steps = linear("0.out_proj", context);
+  std::vector<double> flat;  // channel by channel, as Flatten gives it
+  for (std::int64_t c = 0; c < kChannels; ++c) {
+    for (std::int64_t step = 0; step < kLength; ++step) {
+      flat.push_back(steps[static_cast<std::size_t>(step * kChannels + c)]);
+    }
+  }
+  const auto expected = linear("2", flat);
   const Tensor y = output_of(*module, x);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(y.data<float>()[i], expected[i], 1e-5) << i;
