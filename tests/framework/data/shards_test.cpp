@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "steelyard/framework/tensor/error.h"
-#include "tests/framework/image_files.h"
+#include "tests/framework/data/image_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

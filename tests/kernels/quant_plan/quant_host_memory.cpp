@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_plan/quant_device.h"
 
 namespace steelyard::kernels::test {
 

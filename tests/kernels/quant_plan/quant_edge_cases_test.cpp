@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "steelyard/kernels/quant_plan/quant_plan.h"
-#include "tests/kernels/quant_device.h"
-#include "tests/kernels/quant_values.h"
+#include "tests/kernels/quant_plan/quant_device.h"
+#include "tests/kernels/quant_plan/quant_values.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -13,7 +13,7 @@
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/norm/norm.h"
-#include "tests/framework/device_cases.h"
+#include "tests/framework/device/device_cases.h"
 
 namespace steelyard::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include "steelyard/framework/tensor/captured_work.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/framework/train/trainer.h"
-#include "tests/framework/held_queue.h"
+#include "tests/framework/device/held_queue.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

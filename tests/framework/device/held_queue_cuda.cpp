@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "steelyard/framework/tensor/on_device.h"
-#include "tests/framework/held_queue.h"
+#include "tests/framework/device/held_queue.h"
 
 namespace steelyard::testing {
 namespace {

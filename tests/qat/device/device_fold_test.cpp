@@ -1,7 +1,7 @@
 // Folded batch norms on a GPU against the CPU's float64.
 #include "steelyard/qat/forms/fold.h"
 #include "steelyard/qat/forms/norm_after_fold.h"
-#include "tests/framework/device_cases.h"
+#include "tests/framework/device/device_cases.h"
 
 namespace steelyard::qat {
 namespace {

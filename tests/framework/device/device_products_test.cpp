@@ -9,7 +9,7 @@
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/cuda/gemm.h"
 #include "steelyard/kernels/value_type.h"
-#include "tests/framework/device_cases.h"
+#include "tests/framework/device/device_cases.h"
 
 namespace steelyard::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "gtest/gtest.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
-#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_plan/quant_device.h"
 
 namespace steelyard::kernels::test {
 

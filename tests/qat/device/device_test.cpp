@@ -13,7 +13,7 @@
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/ptq/calibrate.h"
 #include "tests/export/export_support.h"
-#include "tests/qat/device_networks.h"
+#include "tests/qat/device/device_networks.h"
 
 namespace steelyard::qat {
 namespace {

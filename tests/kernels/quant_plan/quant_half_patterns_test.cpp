@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/kernels/quant_reference.h"
+#include "tests/kernels/quant_plan/quant_reference.h"
 
 namespace steelyard::kernels {
 namespace {

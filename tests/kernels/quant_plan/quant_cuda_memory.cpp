@@ -1,6 +1,6 @@
 // A GPU's memory, or the emulated GPU's.
 #include "steelyard/kernels/cuda/cuda_memory.h"
-#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_plan/quant_device.h"
 
 namespace steelyard::kernels::test {
 

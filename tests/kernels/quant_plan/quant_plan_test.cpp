@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "tests/kernels/quant_device.h"
-#include "tests/kernels/quant_reference.h"
+#include "tests/kernels/quant_plan/quant_device.h"
+#include "tests/kernels/quant_plan/quant_reference.h"
 
 namespace steelyard::kernels {
 namespace {

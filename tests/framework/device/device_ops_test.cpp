@@ -26,7 +26,7 @@
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/framework/train/evaluate.h"
-#include "tests/framework/device_cases.h"
+#include "tests/framework/device/device_cases.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::testing {

@@ -9,7 +9,7 @@
 #include "steelyard/framework/data/dataset_registry.h"
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/tensor/error.h"
-#include "tests/framework/image_files.h"
+#include "tests/framework/data/image_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

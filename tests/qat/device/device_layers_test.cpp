@@ -4,7 +4,7 @@
 #include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "tests/export/export_support.h"
-#include "tests/qat/device_networks.h"
+#include "tests/qat/device/device_networks.h"
 #include "tests/support/attention_net.h"
 
 namespace steelyard::qat {

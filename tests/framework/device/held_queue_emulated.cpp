@@ -1,5 +1,5 @@
 #include "steelyard/framework/tensor/on_device.h"
-#include "tests/framework/held_queue.h"
+#include "tests/framework/device/held_queue.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 

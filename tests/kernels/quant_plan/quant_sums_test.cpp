@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "steelyard/kernels/quant_plan/quant_plan.h"
-#include "tests/kernels/quant_device.h"
-#include "tests/kernels/quant_reference.h"
+#include "tests/kernels/quant_plan/quant_device.h"
+#include "tests/kernels/quant_plan/quant_reference.h"
 
 namespace steelyard::kernels {
 namespace {

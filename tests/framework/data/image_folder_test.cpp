@@ -12,7 +12,7 @@
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/backend.h"
-#include "tests/framework/image_files.h"
+#include "tests/framework/data/image_files.h"
 #include "tests/support/temporary_folder.h"
 
 namespace steelyard {

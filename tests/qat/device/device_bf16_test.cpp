@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "steelyard/framework/tensor/on_device.h"
-#include "tests/qat/device_networks.h"
+#include "tests/qat/device/device_networks.h"
 
 namespace steelyard::qat {
 namespace {

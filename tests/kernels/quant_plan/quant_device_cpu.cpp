@@ -1,5 +1,5 @@
 #include "steelyard/kernels/backend.h"
-#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_plan/quant_device.h"
 
 namespace steelyard::kernels::test {
 

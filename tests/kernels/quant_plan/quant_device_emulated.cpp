@@ -1,4 +1,4 @@
-#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_plan/quant_device.h"
 #include "tests/support/cuda_emulation/emulation.h"
 
 namespace steelyard::kernels::test {
