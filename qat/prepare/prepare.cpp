@@ -124,10 +124,11 @@ class Applier {
     const auto by_output_channel = [&](const Tensor& weight) {
       return node.form->by_output_channel ? node.form->by_output_channel(module, weight) : weight;
     };
-    FormRequest request{.config = d.config,
-                        .weight = own_parameter(module, "weight"),
-                        .bias = own_parameter(module, "bias"),
-                        .activation = d.activated};
+    FormRequest request;
+    request.config = d.config;
+    request.weight = own_parameter(module, "weight");
+    request.bias = own_parameter(module, "bias");
+    request.activation = d.activated;
     if (!d.note.empty() && !is_dynamic(d.config)) request.config.activations.reset();
     require_groups_fit(request.config, by_output_channel(request.weight), d.place);
     const Slot* norm_slot = d.norm ? all_.nodes[*d.norm].slot : nullptr;
