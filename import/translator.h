@@ -211,6 +211,7 @@ inline constexpr const char* kNotSupported = "the operation is not supported";
 std::vector<OperationRow> layer_operations();
 std::vector<OperationRow> elementwise_operations();
 std::vector<OperationRow> shape_operations();
+std::vector<OperationRow> border_operations();
 std::vector<OperationRow> join_operations();
 std::vector<OperationRow> window_operations();
 std::vector<OperationRow> lookup_operations();

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph_file.h"
@@ -16,6 +15,8 @@
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/reports/reported_tensor.h"
+#include "steelyard/recipes/reports/run_summary.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
@@ -24,8 +25,6 @@ namespace steelyard {
 namespace {
 
 constexpr std::int64_t kBins = 128;  // on each side of 0
-constexpr int kMostBitsWithLevels = 4;
-constexpr std::uint64_t kMaxSummaryBytes = 1 << 20;
 
 // The integer model as a module, so that it is evaluated as the others are.
 class Deployed : public Module {
@@ -49,56 +48,6 @@ bool is_written_by_runs(const std::string& extension) {
   return std::any_of(formats.begin(), formats.end(), [&](const deploy::ExportFormat& format) {
     return format.suffix == extension;
   });
-}
-
-ReportedTensor reported(const qat::MeasuredTensor& tensor, bool quantizes) {
-  ReportedTensor result{.histogram = tensor.histogram, .in_codes = tensor.in_codes};
-  if (!quantizes) return result;
-  const qat::FakeQuantize& quantizer = *tensor.quantizer;
-  const observers::QScheme scheme = quantizer.scheme();
-  result.scheme = observers::to_string(scheme);
-  result.bits = scheme.bits;
-  result.error = tensor.error;
-  if (!tensor.error) return result;
-  const std::vector<float> scales = quantizer.host_scale();
-  const std::int32_t zero_point = quantizer.host_zero_point()[0];
-  const auto [smallest, largest] = std::minmax_element(scales.begin(), scales.end());
-  result.scales = {*smallest, *largest};
-  const kernels::CodeRange codes = quantizer.code_range();
-  const auto value = [&](std::int32_t code) {
-    return tensor.in_codes ? code : (code - zero_point) * double{scales[0]};
-  };
-  result.range = {value(codes.qmin), value(codes.qmax)};
-  if (scheme.bits <= kMostBitsWithLevels) {
-    for (std::int32_t code = codes.qmin; code <= codes.qmax; ++code) {
-      result.levels.push_back(value(code));
-    }
-  }
-  return result;
-}
-
-// The parts of summary.json that the page needs.
-struct Summary {
-  std::int64_t epochs = 0;  // 0: of a calibration
-  double seconds = 0;
-  std::optional<std::int64_t> best_epoch;
-  std::string warning = {};
-};
-
-Summary summary_in(const std::filesystem::path& path) {
-  const std::string text = read_file(path, kMaxSummaryBytes);
-  try {
-    const auto json = nlohmann::json::parse(text);
-    Summary summary{.epochs = integer_of<std::int64_t>(json.at("epochs")),
-                    .seconds = json.at("seconds").get<double>(),
-                    .best_epoch = {}};
-    const auto& best = json.at("best");
-    if (!best.is_null()) summary.best_epoch = integer_of<std::int64_t>(best.at("epoch"));
-    summary.warning = json.value("warning", "");
-    return summary;
-  } catch (const std::exception& error) {
-    throw InputError(printable(path.string()) + ": is not valid: " + printable(error.what()));
-  }
 }
 
 // Quantized, or left in float by the plan.
@@ -186,7 +135,7 @@ class Reporter {
   void read_summary() {
     attempt("summary of a finished run", [&] {
       const std::filesystem::path path = folder_ / "summary.json";
-      const Summary summary = summary_in(path);
+      const RunSummary summary = summary_in(path);
       const bool trained =
           report_.history && (!report_.history->steps.empty() || !report_.history->epochs.empty());
       if (summary.epochs != recipe_.train.trainer.epochs && (summary.epochs != 0 || trained)) {
@@ -482,7 +431,7 @@ class Reporter {
   ReportOptions options_;
   Recipe recipe_;
   LoadedRun loaded_;
-  std::optional<Summary> summary_;
+  std::optional<RunSummary> summary_;
   std::optional<std::int64_t> integer_bytes_;
   RunReport report_;
 };

@@ -43,8 +43,8 @@ target_link_libraries(emulated_gpu PUBLIC cuda_emulation PRIVATE steelyard_warni
 steelyard_add_tests(quant_plan_emulated_test
   SOURCES
     $<TARGET_OBJECTS:quant_plan_cases>
-    quant_device_emulated.cpp
-    quant_host_memory.cpp
+    quant_plan/quant_device_emulated.cpp
+    quant_plan/quant_host_memory.cpp
     $<TARGET_OBJECTS:emulated_kernels>
   DEPENDS steelyard::kernels cuda_emulation
   PREFIX emulated.)
@@ -52,8 +52,8 @@ steelyard_add_tests(quant_plan_emulated_test
 steelyard_add_tests(quantized_layer_emulated_test
   SOURCES
     $<TARGET_OBJECTS:quantized_layer_cases>
-    quant_cuda_memory.cpp
-    quant_device_emulated.cpp
+    quant_plan/quant_cuda_memory.cpp
+    quant_plan/quant_device_emulated.cpp
     $<TARGET_OBJECTS:emulated_kernels>
     $<TARGET_OBJECTS:emulated_gpu>
   DEPENDS steelyard::kernels cuda_emulation

@@ -17,11 +17,11 @@ steelyard_add_tests(quantization_kernels_test
   AGAIN x86-64-v3)
 
 # QuantPlan against the plain definition. Objects, linked into a program for each kind of device.
-add_library(quant_plan_cases OBJECT quant_arguments_test.cpp quant_edge_cases_test.cpp quant_guarantees_test.cpp
-  quant_plan_test.cpp quant_statistics_test.cpp quant_sums_test.cpp)
+add_library(quant_plan_cases OBJECT quant_plan/quant_arguments_test.cpp quant_plan/quant_edge_cases_test.cpp quant_plan/quant_guarantees_test.cpp
+  quant_plan/quant_plan_test.cpp quant_plan/quant_statistics_test.cpp quant_plan/quant_sums_test.cpp)
 steelyard_test_target(quant_plan_cases steelyard::kernels)
 steelyard_add_tests(quant_plan_test
-  SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_device_cpu.cpp quant_host_memory.cpp
+  SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_plan/quant_device_cpu.cpp quant_plan/quant_host_memory.cpp
   DEPENDS steelyard::kernels
   AGAIN x86-64-v2 x86-64-v3
   LABELS quick)
@@ -38,11 +38,11 @@ steelyard_test_target(quantized_layer_cases steelyard::kernels)
 
 # Every float pattern, one pair of parameters; STEELYARD_LONG_TESTS=1 in the environment takes more.
 steelyard_add_tests(fake_quantize_exhaustive_test
-  SOURCES fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp
+  SOURCES fake_quantize_exhaustive_test.cpp quant_plan/quant_half_patterns_test.cpp
   DEPENDS steelyard::kernels
   AGAIN x86-64-v3)
 # Their own loops over every pattern take the time.
-set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_half_patterns_test.cpp PROPERTIES
+set_source_files_properties(fake_quantize_exhaustive_test.cpp quant_plan/quant_half_patterns_test.cpp PROPERTIES
   COMPILE_OPTIONS -O3 SKIP_PRECOMPILE_HEADERS ON)
 
 steelyard_add_tests(integer_kernels_test
@@ -96,6 +96,7 @@ if(STEELYARD_NVCC)
       cmake_path(GET source PARENT_PATH folder)
       cmake_path(GET folder STEM stem)
     endif()
+    string(REGEX REPLACE "^cuda_" "quant_" stem ${stem})  # of the plan's kernels
     # Those of multiples.h and extremes.h, as often as nvcc 13.0 writes them in a source's kernels.
     set(fused 0)
     if(stem STREQUAL "affine_ptx")
@@ -126,8 +127,8 @@ endif()
 
 # The same tests on a GPU.
 steelyard_add_gpu_tests(quant_plan_cuda_test
-  SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_cpu_gpu_test.cpp quant_cuda_memory.cpp quant_device_cuda.cpp
+  SOURCES $<TARGET_OBJECTS:quant_plan_cases> quant_plan/quant_cpu_gpu_test.cpp quant_plan/quant_cuda_memory.cpp quant_plan/quant_device_cuda.cpp
   DEPENDS steelyard::kernels)
 steelyard_add_gpu_tests(quantized_layer_cuda_test
-  SOURCES $<TARGET_OBJECTS:quantized_layer_cases> quant_cuda_memory.cpp quant_device_cuda.cpp
+  SOURCES $<TARGET_OBJECTS:quantized_layer_cases> quant_plan/quant_cuda_memory.cpp quant_plan/quant_device_cuda.cpp
   DEPENDS steelyard::kernels)

@@ -12,7 +12,7 @@
 
 #include "steelyard/kernels/cuda_queue.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
-#include "tests/kernels/quant_device.h"
+#include "tests/kernels/quant_plan/quant_device.h"
 
 namespace steelyard::kernels::test {
 

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "tests/kernels/quant_reference.h"
+#include "tests/kernels/quant_plan/quant_reference.h"
 
 namespace steelyard::kernels {
 namespace {

@@ -1,0 +1,252 @@
+// Calls at the edges of what QuantPlan accepts, on the device of the program this is linked into.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "steelyard/kernels/quant_plan/quant_plan.h"
+#include "tests/kernels/quant_plan/quant_device.h"
+#include "tests/kernels/quant_plan/quant_values.h"
+
+namespace steelyard::kernels {
+namespace {
+
+using test::fake_quantize;
+using test::OnDevice;
+
+// Scales with and without quick multiples (multiples.h); values at ties and beside them.
+template <typename T>
+void check_scale(T scale) {
+  constexpr std::int32_t kZeroPoint = 20;
+  std::vector<T> x;
+  for (int code = -40; code < 280; ++code) {
+    const T tie = (static_cast<T>(code) + T(0.5)) * scale;
+    x.insert(x.end(), {std::nextafter(tie, -tie), tie, std::nextafter(tie, 2 * tie)});
+  }
+  QuantDescriptor d = fake_quantize({static_cast<std::int64_t>(x.size())});
+  d.value_type = std::is_same_v<T, double> ? ValueType::kF64 : ValueType::kF32;
+  const OnDevice values = OnDevice::of(x), y = OnDevice::of(x);
+  const OnDevice scales = OnDevice::of(std::vector<T>{scale});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{kZeroPoint});
+  QuantArgs args;
+  args.x = values.get();
+  args.y = y.get();
+  args.scale = scales.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  QuantPlan::select(d, test::device()).run(nullptr, nullptr, args);
+  const Affine<T> p = make_affine(d.range, scale, kZeroPoint);
+  const std::vector<T> result = y.host<T>();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(result[i], fake_quantize_value(x[i], p)) << x[i] << " / " << scale;
+  }
+}
+
+TEST(QuantEdge, ScalesOfEverySize) {
+  for (const float scale : {1e-40F, 1.11F * 0x1p-126F, 1.11F * 0x1p-61F, 1.11F * 0x1p-60F, 0.013F,
+                            1.11F * 0x1p59F, 1.11F * 0x1p60F, 1.11F * 0x1p110F}) {
+    check_scale(scale);
+  }
+  for (const double scale : {1e-310, 1.11 * 0x1p-1022, 1.11 * 0x1p-501, 1.11 * 0x1p-500, 0.013,
+                             1.11 * 0x1p499, 1.11 * 0x1p500, 1.11 * 0x1p1010}) {
+    check_scale(scale);
+  }
+}
+
+// Values one element and codes one byte behind what allocations begin at.
+TEST(QuantEdge, ArraysMayBeginAnywhere) {
+  constexpr std::int64_t kSize = 43;
+  std::vector<float> values;
+  for (int i = 0; i <= kSize; ++i) values.push_back(0.37F * static_cast<float>(i % 11 - 5));
+  for (const CodeType type :
+       {CodeType::kU8, CodeType::kS8, CodeType::kU4, CodeType::kS4, CodeType::kU2, CodeType::kS2}) {
+    QuantDescriptor d = fake_quantize({kSize});
+    d.code_type = type;
+    d.range = whole_range(type);
+    const OnDevice x = OnDevice::of(values), y = OnDevice::of(values);
+    const OnDevice codes(std::vector<std::uint8_t>(kSize + 1, 0));
+    const OnDevice scale = OnDevice::of(std::vector<float>{0.25F});
+    const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{1});
+    QuantArgs args;
+    args.x = x.get<float>() + 1;
+    args.codes = codes.get<std::uint8_t>() + 1;
+    args.scale = scale.get();
+    args.zero_point = zero_point.get<std::int32_t>();
+    d.operation = QuantOperation::kQuantize;
+    QuantPlan::select(d, test::device()).run(nullptr, nullptr, args);
+    args.x = nullptr;
+    args.y = y.get<float>() + 1;
+    d.operation = QuantOperation::kDequantize;
+    QuantPlan::select(d, test::device()).run(nullptr, nullptr, args);
+    const Affine<float> p = make_affine(d.range, 0.25F, 1);
+    const std::vector<float> result = y.host<float>();
+    for (std::size_t i = 1; i < result.size(); ++i) {
+      ASSERT_EQ(result[i], fake_quantize_value(values[i], p)) << "element " << i;
+    }
+  }
+}
+
+// More elements than the threads of a large GPU have at once, eight each.
+TEST(QuantEdge, ThreadsGoOnInLargeArrays) {
+  constexpr std::int64_t kSize = (std::int64_t{7} << 19) + 3;
+  std::vector<float> values(kSize), gradients(kSize);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0.001F * static_cast<float>(i * 7919 % 4001) - 1.5F;
+    gradients[i] = static_cast<float>(i % 97) - 48.0F;
+  }
+  values[kSize - 1] = -3.25F;  // the extremes: in the last span and in a thread's later one
+  values[kSize / 2] = 4.5F;
+  QuantDescriptor d = fake_quantize({kSize});
+  d.statistics = Statistics::kCurrent;
+  d.averaging_constant = 1;
+  const QuantPlan forward = QuantPlan::select(d, test::device());
+  const OnDevice x = OnDevice::of(values), y = OnDevice::of(values);
+  const OnDevice scale = OnDevice::of(std::vector<float>{1}),
+                 lo = OnDevice::of(std::vector<float>{0}), hi = OnDevice::of(std::vector<float>{0});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{0});
+  const OnDevice initialized(std::vector<std::uint8_t>(1, 1));
+  const OnDevice workspace(std::vector<std::uint8_t>(forward.workspace_bytes(), 0));
+  QuantArgs args;
+  args.x = x.get();
+  args.y = y.get();
+  args.scale = scale.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  args.range_lo = lo.get();
+  args.range_hi = hi.get();
+  args.initialized = initialized.get<std::uint8_t>();
+  forward.run(nullptr, workspace.get(), args);
+  EXPECT_EQ(lo.host<float>()[0], -3.25F);
+  EXPECT_EQ(hi.host<float>()[0], 4.5F);
+  const Affine<float> p =
+      make_affine(d.range, scale.host<float>()[0], zero_point.host<std::int32_t>()[0]);
+  const std::vector<float> result = y.host<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(result[i], fake_quantize_value(values[i], p)) << "element " << i;
+  }
+
+  QuantDescriptor backward = fake_quantize({kSize});
+  backward.direction = QuantDirection::kBackward;
+  const OnDevice grad_y = OnDevice::of(gradients), grad_x = OnDevice::of(gradients);
+  const OnDevice narrow = OnDevice::of(std::vector<float>{0.005F});
+  args = {};
+  args.x = x.get();
+  args.grad_y = grad_y.get();
+  args.grad_x = grad_x.get();
+  args.scale = narrow.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  QuantPlan::select(backward, test::device()).run(nullptr, nullptr, args);
+  const Affine<float> clips = make_affine(d.range, 0.005F, zero_point.host<std::int32_t>()[0]);
+  const std::vector<float> passed = grad_x.host<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(passed[i], is_inside(values[i], clips) ? gradients[i] : 0.0F) << "element " << i;
+  }
+}
+
+TEST(QuantEdge, NoParameterSetsNeedNoArrays) {
+  for (const Statistics statistics :
+       {Statistics::kGiven, Statistics::kDynamic, Statistics::kCurrent, Statistics::kDelayed}) {
+    QuantDescriptor d = fake_quantize({3, 0, 5});
+    d.granularity = Granularity::kChannel;
+    d.options.axis = 1;
+    d.statistics = statistics;
+    const QuantPlan plan = QuantPlan::select(d, test::device());
+    EXPECT_EQ(plan.can_implement({}), "");
+    EXPECT_EQ(plan.can_implement({}, true), "");
+    plan.run(nullptr, nullptr, {});
+    if (statistics == Statistics::kGiven) run_batch(nullptr, {{&plan, {}}, {&plan, {}}});
+  }
+}
+
+TEST(QuantEdge, MaskAloneGivesTheGradientOfFakeQuantize) {
+  for (const auto granularity :
+       {Granularity::kTensor, Granularity::kChannel, Granularity::kGroup}) {
+    QuantDescriptor d = fake_quantize({90, 12});
+    d.direction = QuantDirection::kBackward;
+    d.granularity = granularity;
+    d.options = {.axis = 1, .group_size = 5};
+    const QuantPlan plan = QuantPlan::select(d, test::device());
+    const OnDevice grad_y = OnDevice::of(std::vector<float>(1080, 3));
+    const OnDevice grad_x = OnDevice::of(std::vector<float>(1080, 9));
+    const OnDevice mask(std::vector<std::uint8_t>(135, 0x0F));
+    QuantArgs args;
+    args.grad_y = grad_y.get();
+    args.grad_x = grad_x.get();
+    args.mask = mask.get<std::uint8_t>();
+    ASSERT_EQ(plan.can_implement(args), "");
+    plan.run(nullptr, nullptr, args);
+    const std::vector<float> result = grad_x.host<float>();
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      ASSERT_EQ(result[i], i % 8 < 4 ? 3 : 0) << "element " << i;
+    }
+  }
+}
+
+TEST(QuantEdge, CheckOfParametersLeavesOutWhatTheCallWrites) {
+  const OnDevice x = OnDevice::of(std::vector<float>(4, 1));
+  const OnDevice scale = OnDevice::of(std::vector<float>{std::nanf("")});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{-7});
+  const OnDevice range = OnDevice::of(std::vector<float>{1, -1});
+  const OnDevice initialized(std::vector<std::uint8_t>{0});
+  QuantArgs args;
+  args.x = x.get();
+  args.y = x.get();
+  args.scale = scale.get();
+  args.zero_point = zero_point.get<std::int32_t>();
+  args.range_lo = range.get<float>();
+  args.range_hi = range.get<float>() + 1;
+  args.initialized = initialized.get<std::uint8_t>();
+  QuantDescriptor d = fake_quantize({4});
+  const auto checked = [&](Statistics statistics) {
+    d.statistics = statistics;
+    return QuantPlan::select(d, test::device()).can_implement(args, true);
+  };
+  EXPECT_NE(checked(Statistics::kGiven), "");
+  EXPECT_EQ(checked(Statistics::kDynamic), "");
+  EXPECT_EQ(checked(Statistics::kCurrent), "");
+  const std::uint8_t begun = 1;
+  test::copy_to_device(initialized.get(), &begun, 1);
+  EXPECT_NE(checked(Statistics::kDelayed), "");
+}
+
+TEST(QuantEdge, CodesMustNotLieOverTheValues) {
+  QuantDescriptor d = fake_quantize({4});
+  d.operation = QuantOperation::kQuantize;
+  const OnDevice memory(std::vector<std::uint8_t>(256, 0));
+  const OnDevice scale = OnDevice::of(std::vector<float>{1});
+  QuantArgs args;
+  args.x = memory.get();
+  args.codes = memory.get();
+  args.scale = scale.get();
+  EXPECT_NE(QuantPlan::select(d, test::device()).can_implement(args).find("codes apart from x"),
+            std::string::npos);
+}
+
+TEST(QuantEdge, AnAveragingConstantOfOneIsTheLastCall) {
+  QuantDescriptor d = fake_quantize({2});
+  d.statistics = Statistics::kCurrent;
+  d.averaging_constant = 1;
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  const OnDevice scale = OnDevice::of(std::vector<float>{9});
+  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{9});
+  const OnDevice range = OnDevice::of(std::vector<float>{1, -1});
+  const OnDevice initialized(std::vector<std::uint8_t>{0});
+  const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
+  for (const std::vector<float>& values : {std::vector<float>{-1e30F, 1e30F}, {-0.3F, 0.4F}}) {
+    const OnDevice x = OnDevice::of(values);
+    QuantArgs args;
+    args.x = x.get();
+    args.y = x.get();
+    args.scale = scale.get();
+    args.zero_point = zero_point.get<std::int32_t>();
+    args.range_lo = range.get<float>();
+    args.range_hi = range.get<float>() + 1;
+    args.initialized = initialized.get<std::uint8_t>();
+    plan.run(nullptr, workspace.get(), args);
+  }
+  EXPECT_EQ(range.host<float>(), (std::vector<float>{-0.3F, 0.4F}));
+}
+
+}  // namespace
+}  // namespace steelyard::kernels
