@@ -119,9 +119,9 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         - {name: sum2, type: Add, inputs: [down, sum1]}
     - {type: ReduceMean, axes: [1]}
     - {type: Linear, out_features: 3}
-train: {epochs: 8, optimizer: {type: adamw, lr: 0.01}}
+train: {epochs: 40, optimizer: {type: adamw, lr: 0.01}}
 """ + QUANTIZE.replace(", Conv2d", "") + "export: {formats: [safetensors, onnx]}\n")
-        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]", "--set", "data.batch_size=10")
+        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
         self.assertRegex(trained, r"\nblock\.attention\.q_proj +weight +int8")
         self.assertRegex(trained, r"\nblock\.sum2 +output +")
         self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
