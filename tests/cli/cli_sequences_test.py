@@ -101,7 +101,7 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
 
     def test_attention_and_a_graph_of_a_recipe_to_a_verified_export(self):
         generator = random.Random(5)
-        self.write_data(generator, [12, 2], lambda label, at: (label - 1) * math.sin(at // 2) + generator.uniform(-.2, .2))
+        self.write_data(generator, [12, 2], lambda label, at: label - 1 + generator.uniform(-.5, .5))  # steps have no order here
         recipe = self.recipe("""model:
   layers:
     - {type: Linear, name: embed, out_features: 8}
@@ -119,7 +119,7 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         - {name: sum2, type: Add, inputs: [down, sum1]}
     - {type: ReduceMean, axes: [1]}
     - {type: Linear, out_features: 3}
-train: {epochs: 40, optimizer: {type: adamw, lr: 0.01}}
+train: {epochs: 20, optimizer: {type: adamw, lr: 0.01}}
 """ + QUANTIZE.replace(", Conv2d", "") + "export: {formats: [safetensors, onnx]}\n")
         trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
         self.assertRegex(trained, r"\nblock\.attention\.q_proj +weight +int8")
