@@ -1,6 +1,6 @@
 # Installs the libraries, headers, the CMake package and a pkg-config file. find_package(Steelyard) gives
-# steelyard::steelyard (static, everything), steelyard::shared (libsteelyard.so) and each folder's own library, such as
-# steelyard::kernels; pkg-config gives libsteelyard.so.
+# steelyard::steelyard (static, everything), steelyard::shared (libsteelyard.so), steelyard::c and steelyard::c_plans (the
+# C face) and each folder's own library, such as steelyard::kernels; pkg-config gives the shared libraries.
 include(CMakePackageConfigHelpers)
 
 # Where the loader looks for what a target links: the same absolute folders in the build tree and installed. CMake
@@ -19,6 +19,9 @@ set_target_properties(steelyard_everything PROPERTIES EXPORT_NAME steelyard)
 target_link_libraries(steelyard_everything INTERFACE steelyard_recipes)
 set(steelyard_exported steelyard_flags steelyard_everything ${steelyard_libraries})
 
+file(RELATIVE_PATH steelyard_headers_from_libraries
+     ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+
 if(STEELYARD_SHARED AND NOT STEELYARD_FUZZ)
   # The same objects in one file; the archives behind them only tell which other libraries are needed.
   foreach(library ${steelyard_libraries})
@@ -34,10 +37,20 @@ if(STEELYARD_SHARED AND NOT STEELYARD_FUZZ)
   steelyard_keep_runpath(steelyard_shared)
   list(APPEND steelyard_exported steelyard_shared)
 
-  file(RELATIVE_PATH steelyard_headers_from_libraries
-       ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
   configure_file(${PROJECT_SOURCE_DIR}/cmake/steelyard.pc.in ${PROJECT_BINARY_DIR}/steelyard.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/steelyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
+if(TARGET steelyard_c)
+  foreach(steelyard_c_library steelyard_c steelyard_c_plans)
+    steelyard_keep_runpath(${steelyard_c_library})
+    list(APPEND steelyard_exported ${steelyard_c_library})
+    set(steelyard_c_pc ${PROJECT_BINARY_DIR}/${steelyard_c_library}.pc)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/steelyard_c.pc.in ${steelyard_c_pc} @ONLY)
+    install(FILES ${steelyard_c_pc} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  endforeach()
+  install(FILES ${PROJECT_SOURCE_DIR}/c/steelyard_c.h ${PROJECT_SOURCE_DIR}/c/steelyard_c_plans.h
+                ${PROJECT_SOURCE_DIR}/c/steelyard_dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard/c)
 endif()
 
 install(TARGETS ${steelyard_exported} EXPORT SteelyardTargets

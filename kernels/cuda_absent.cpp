@@ -20,6 +20,7 @@ std::string cuda_absence() { return "this build is without CUDA"; }
 std::string cuda_device_problem(int) { return cuda_absence(); }
 CudaIdentity cuda_identity(int) { cuda_is_absent(); }
 void cuda_select_device(int) { cuda_is_absent(); }
+int cuda_selected_device() { cuda_is_absent(); }
 void *cuda_new_stream() { cuda_is_absent(); }
 void cuda_release_stream(void *) noexcept {}
 void cuda_synchronize(const CudaQueue &) { cuda_is_absent(); }

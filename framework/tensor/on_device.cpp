@@ -11,6 +11,7 @@
 #include "steelyard/framework/tensor/matmul_precision_words.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
+#include "steelyard/kernels/own_precision.h"
 
 namespace steelyard {
 namespace {
@@ -42,6 +43,7 @@ kernels::CudaQueue& queue_of(Device device) {
 
 kernels::MatmulPrecision& precision_of(Device device) {
   if (device.kind == Device::Kind::kCpu) return kernels::cpu_matmul_precision();
+  if (auto* own = kernels::OwnMatmulPrecision::current()) return *own;
   return queue_of(device).precision;
 }
 
@@ -59,7 +61,16 @@ kernels::MatmulPrecision parse_precision(Device device, std::string_view word) {
 
 }  // namespace
 
-const kernels::CudaQueue& cuda_queue(Device device) { return queue_of(device); }
+const kernels::CudaQueue& cuda_queue(Device device) {
+  const kernels::CudaQueue& shared = queue_of(device);
+  const kernels::MatmulPrecision* own = kernels::OwnMatmulPrecision::current();
+  if (own == nullptr) return shared;
+  thread_local std::map<int, kernels::CudaQueue> queues;
+  kernels::CudaQueue& queue = queues[device.index];
+  queue = shared;
+  queue.precision = *own;
+  return queue;
+}
 
 MatmulPrecisionGuard::MatmulPrecisionGuard(Device device, std::string_view precision)
     : precision_(precision_of(device)),

@@ -13,8 +13,11 @@ Storage::Storage(std::size_t bytes, Device device) : bytes_(bytes), device_(devi
   if (bytes > 0) data_ = allocator(device).take(bytes);
 }
 
+Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<const void> owner)
+    : data_(data), bytes_(bytes), device_(device), owner_(std::move(owner)) {}
+
 Storage::~Storage() {
-  if (data_ != nullptr) allocator(device_).give_back(data_, bytes_);
+  if (data_ != nullptr && owner_ == nullptr) allocator(device_).give_back(data_, bytes_);
 }
 
 void Storage::move_to(Device device) {
@@ -23,6 +26,7 @@ void Storage::move_to(Device device) {
   copy_bytes(there.data_, device, data_, device_, bytes_);
   std::swap(data_, there.data_);
   std::swap(device_, there.device_);
+  std::swap(owner_, there.owner_);
   mark_changed();
 }
 

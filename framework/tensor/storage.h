@@ -28,6 +28,8 @@ class OutOfMemory : public std::runtime_error {
 class Storage {
  public:
   Storage(std::size_t bytes, Device device);
+  // Memory of somebody else's, which lives as long as `owner`; that is never null.
+  Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<const void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -36,6 +38,7 @@ class Storage {
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   // Copies the bytes to another device and stays there: everything that shares this storage moves.
+  // An owner is let go.
   void move_to(Device device);
 
   // How often the bytes were replaced in place or moved, as far as this object was told.
@@ -46,6 +49,7 @@ class Storage {
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
   Device device_;
+  std::shared_ptr<const void> owner_;  // null: the memory is the allocator's
   std::uint64_t version_ = 0;
 };
 

@@ -123,16 +123,36 @@ std::int64_t shape_size(const Shape& shape) {
   return size;
 }
 
-Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
-  Tensor t;
-  t.size_ = shape_size(shape);
+std::size_t Tensor::take_form(Shape shape, DType dtype) {
+  size_ = shape_size(shape);
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(t.size_, static_cast<std::int64_t>(dtype_bytes(dtype)), &bytes)) {
+  if (__builtin_mul_overflow(size_, static_cast<std::int64_t>(dtype_bytes(dtype)), &bytes)) {
     throw std::invalid_argument("[tensor] bytes of " + shape_string(shape) + " exceed 64 bits");
   }
-  t.shape_ = std::move(shape);
-  t.dtype_ = dtype;
-  t.storage_ = std::make_shared<Storage>(static_cast<std::size_t>(bytes), device);
+  shape_ = std::move(shape);
+  dtype_ = dtype;
+  return static_cast<std::size_t>(bytes);
+}
+
+Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
+  Tensor t;
+  const std::size_t bytes = t.take_form(std::move(shape), dtype);
+  t.storage_ = std::make_shared<Storage>(bytes, device);
+  return t;
+}
+
+Tensor Tensor::borrow(void* memory, Shape shape, DType dtype, Device device,
+                      std::shared_ptr<const void> owner) {
+  constexpr std::uintptr_t kAlignment = 64;  // kernels read whole vectors
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(memory) % kAlignment;
+  if (past != 0) {
+    throw std::invalid_argument("[tensor] expected memory aligned to " +
+                                std::to_string(kAlignment) + " bytes, got an address " +
+                                std::to_string(past) + " past one");
+  }
+  Tensor t;
+  const std::size_t bytes = t.take_form(std::move(shape), dtype);
+  t.storage_ = std::make_shared<Storage>(memory, bytes, device, std::move(owner));
   return t;
 }
 

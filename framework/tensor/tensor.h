@@ -31,6 +31,10 @@ class Tensor {
   // Uninitialized memory.
   static Tensor empty(Shape shape, DType dtype = DType::kF32, Device device = {});
   static Tensor zeros(Shape shape, DType dtype = DType::kF32, Device device = {});
+  // Elements that lie in memory of somebody else's, which lives as long as `owner`; both are never
+  // null. Throws std::invalid_argument where it is not aligned as allocated memory is, to 64 bytes.
+  static Tensor borrow(void* memory, Shape shape, DType dtype, Device device,
+                       std::shared_ptr<const void> owner);
   // As fill().
   static Tensor full(Shape shape, double value, DType dtype = DType::kF32, Device device = {});
   // Copies `values` (row-major); their number must be shape_size(shape).
@@ -106,6 +110,8 @@ class Tensor {
   void require_defined(const char* op) const;
   void require_dtype(DType dtype) const;
   void require_cpu(const char* op) const;
+  // Takes shape and dtype; returns the bytes of such a tensor.
+  std::size_t take_form(Shape shape, DType dtype);
 
   std::shared_ptr<Storage> storage_;
   Shape shape_;

@@ -264,7 +264,14 @@ class ModelReader {
 bool can_read_onnx() { return true; }
 
 OnnxModel read_onnx(const std::filesystem::path& path) {
-  const std::string bytes = read_file(path, kMaxFileBytes);
+  return parse_onnx(read_file(path, kMaxFileBytes), path);
+}
+
+OnnxModel parse_onnx(const std::string& bytes, const std::filesystem::path& path) {
+  if (bytes.size() > kMaxFileBytes) {
+    throw InputError(printable(path.string()) + ": expected at most " +
+                     std::to_string(kMaxFileBytes) + " bytes, got " + std::to_string(bytes.size()));
+  }
   OnnxModel model =
       ModelReader(parsed<onnx::ModelProto>(bytes, path, "an ONNX model"), path).read();
   model.sha256 = sha256_of(bytes);

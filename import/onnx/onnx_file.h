@@ -23,6 +23,10 @@ bool can_read_onnx();
 // protobuf.
 OnnxModel read_onnx(const std::filesystem::path& path);
 
+// The same of a file's bytes; `path` is what messages call them, and its folder has the tensors
+// that are kept in other files.
+OnnxModel parse_onnx(const std::string& bytes, const std::filesystem::path& path);
+
 // What the file says of itself in addition to the graph: its producer and its metadata_props.
 struct OnnxMetadata {
   std::string producer;

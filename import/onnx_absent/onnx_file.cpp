@@ -17,6 +17,7 @@ namespace {
 }  // namespace
 
 OnnxModel read_onnx(const std::filesystem::path& path) { fail(path); }
+OnnxModel parse_onnx(const std::string&, const std::filesystem::path& path) { fail(path); }
 OnnxMetadata read_onnx_metadata(const std::filesystem::path& path) { fail(path); }
 Constant read_onnx_tensor(const std::filesystem::path& path) { fail(path); }
 

@@ -7,9 +7,11 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/own_precision.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -26,6 +28,8 @@ Backend read_default_backend() {
   throw std::invalid_argument("[backend] expected STEELYARD_CPU_BACKEND to be " + expected +
                               ", got '" + wanted + "'");
 }
+
+thread_local MatmulPrecision* own_precision = nullptr;
 
 }  // namespace
 
@@ -53,7 +57,15 @@ std::string backend_text() {
   return text.str();
 }
 
+OwnMatmulPrecision::OwnMatmulPrecision(MatmulPrecision precision)
+    : precision_(precision), previous_(std::exchange(own_precision, &precision_)) {}
+
+OwnMatmulPrecision::~OwnMatmulPrecision() { own_precision = previous_; }
+
+MatmulPrecision* OwnMatmulPrecision::current() { return own_precision; }
+
 MatmulPrecision& cpu_matmul_precision() {
+  if (own_precision != nullptr) return *own_precision;
   static MatmulPrecision precision = MatmulPrecision::kFloat32;
   return precision;
 }

@@ -101,10 +101,14 @@ CudaIdentity cuda_identity(int index) {
   return {properties.name, uuid};
 }
 
+int cuda_selected_device() {
+  int index = 0;
+  require(cudaGetDevice(&index), "cudaGetDevice");
+  return index;
+}
+
 void cuda_select_device(int index) {
-  int current = 0;
-  require(cudaGetDevice(&current), "cudaGetDevice");
-  if (current != index) require(cudaSetDevice(index), "cudaSetDevice");
+  if (cuda_selected_device() != index) require(cudaSetDevice(index), "cudaSetDevice");
 }
 
 void* cuda_new_stream() {

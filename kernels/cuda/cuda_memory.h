@@ -24,6 +24,7 @@ struct CudaIdentity {
 CudaIdentity cuda_identity(int index);
 // The device of the calling thread's next calls.
 void cuda_select_device(int index);
+int cuda_selected_device();
 // A stream that does not wait for the default one.
 void* cuda_new_stream();
 void cuda_release_stream(void* stream) noexcept;

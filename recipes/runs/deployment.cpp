@@ -1,8 +1,6 @@
 #include "steelyard/recipes/runs/deployment.h"
 
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,14 +16,12 @@
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/models/models.h"
+#include "steelyard/recipes/runs/deployable.h"
 
 namespace steelyard {
 namespace {
 
 constexpr std::string_view kPrefix = "export: ";  // of messages
-
-// Samples that are tried in turn: a network may divide by what it reads.
-constexpr std::array kTrialValues = {0.0F, 1.0F, -0.5F};
 
 // A sample that gives a model its ranges; nothing where all of those tried are divided by 0, or the
 // like.
@@ -38,17 +34,6 @@ std::optional<Tensor> calibrated_on(Module& model, const Shape& sample) {
     } catch (const TrainingDiverged&) {
       // values that are not finite
     }
-  }
-  return std::nullopt;
-}
-
-// Why the first of the formats that has no form of the graph has none.
-static std::optional<std::string> refusal_of(const deploy::Graph& graph,
-                                             const std::vector<std::string>& formats) {
-  for (const std::string& name : formats) {
-    const deploy::ExportFormat& format = deploy::export_format(name);
-    const std::string why = format.refusal(graph);
-    if (!why.empty()) return std::string(kPrefix) + std::string(format.title) + ": " + why;
   }
   return std::nullopt;
 }
@@ -74,19 +59,6 @@ std::optional<std::string> why_not_exportable(const Experiment& experiment,
   return std::nullopt;
 }
 
-// What the schedule has yet to change; nothing where the quantizer is as planned.
-std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry) {
-  const std::string subject = "the quantizer " + entry.name;
-  if (!entry.quantizer->quantizing()) {
-    return subject + " is off in this checkpoint: schedule.fake_quant starts later";
-  }
-  const int bits = entry.quantizer->scheme().bits;
-  const int planned = entry.quantizer->config().scheme.bits;
-  if (bits == planned) return std::nullopt;
-  return subject + " has " + std::to_string(bits) + " bits in this checkpoint, " +
-         std::to_string(planned) + " in the plan: schedule.bits ends later";
-}
-
 // Grey where samples of images have one channel.
 std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
   std::optional<ImageTransforms> transforms = experiment.recipe().data.transforms;
@@ -95,26 +67,15 @@ std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
   return transforms;
 }
 
-deploy::Port port_of(const imports::PortSpec& spec) {
-  const DType dtype = spec.type == "int32"   ? DType::kI32
-                      : spec.type == "int64" ? DType::kI64
-                                             : DType::kF32;
-  return {spec.name, spec.batch, spec.channels_last, dtype, spec.free};
-}
-
 // Empty where the model reads samples as one input.
 std::vector<deploy::InputPort> input_ports(const Experiment& experiment) {
+  if (const auto& network = experiment.network()) return input_ports_of(*network);
   std::vector<deploy::InputPort> ports;
-  if (const auto& network = experiment.network()) {
-    for (const imports::InputPartSpec& part : network->parts) {
-      ports.push_back({port_of(part.port), part.first, part.shape});
-    }
-  } else if (reads_input_parts(experiment.recipe().model)) {
-    std::int64_t first = 0;
-    for (const NamedInput& part : experiment.input().names.inputs) {
-      ports.push_back({deploy::Port{part.name}, first, part.shape});
-      first += shape_size(part.shape);
-    }
+  if (!reads_input_parts(experiment.recipe().model)) return ports;
+  std::int64_t first = 0;
+  for (const NamedInput& part : experiment.input().names.inputs) {
+    ports.push_back({deploy::Port{part.name}, first, part.shape});
+    first += shape_size(part.shape);
   }
   return ports;
 }
@@ -144,61 +105,12 @@ deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
 
 namespace {
 
-// The graph of a sample of that shape that gives the quantizers no fault.
-deploy::Graph traced(Experiment& experiment, const std::vector<qat::NamedQuantizer>& quantizers,
-                     const Shape& batch) {
-  std::optional<std::string> first;
-  for (const float value : kTrialValues) {
-    const Tensor one = Tensor::full(batch, value);
-    deploy::Graph graph =
-        deploy::trace(*experiment.deployed_model(), one, experiment.recipe().name).graph;
-    const auto fault = qat::take_fault(quantizers);
-    if (!fault) {
-      deploy::require_constants(graph, *experiment.deployed_model(), one);
-      qat::take_fault(quantizers);  // of samples that nobody asked for
-      return graph;
-    }
-    if (!first) first = fault;
-  }
-  throw InputError("export: " + *first);
-}
-
 // Whether the data are normalized by a mean for each position of a dimension that the network
 // leaves free: then its size is that of the data.
 bool normalizes_positions(const Experiment& experiment) {
   const imports::PortSpec& input = experiment.network()->input;
   const auto last = static_cast<std::int64_t>(experiment.network()->sample.size()) - 1;
   return experiment.normalization().mean.size() > 1 && input.free.contains(last);
-}
-
-// A batch whose free sizes are that much larger, but at most twice as large.
-Shape enlarged(Shape batch, const imports::PortSpec& port, std::int64_t more) {
-  for (const auto& [axis, name] : port.free) {
-    std::int64_t& size = batch.at(static_cast<std::size_t>(axis) + 1);
-    size += std::min(size, more);
-  }
-  return batch;
-}
-
-// Graphs for samples of other sizes, where the network leaves them free: twice as large, and as
-// little larger as the network takes, so that what is rounded shows.
-std::vector<deploy::Graph> resized(Experiment& experiment,
-                                   const std::vector<qat::NamedQuantizer>& quantizers) {
-  const auto& network = experiment.network();
-  if (!network || network->input.free.empty() || normalizes_positions(experiment)) return {};
-  const Shape batch = experiment.input().batch(1);
-  const Shape twice = enlarged(batch, network->input, std::numeric_limits<std::int64_t>::max());
-  std::vector<deploy::Graph> graphs{traced(experiment, quantizers, twice)};
-  for (std::int64_t more = 1;; more *= 2) {
-    const Shape larger = enlarged(batch, network->input, more);
-    if (larger == twice) return graphs;
-    try {
-      graphs.push_back(traced(experiment, quantizers, larger));
-      return graphs;
-    } catch (const std::invalid_argument&) {  // no size of this network: what is joined differs
-      qat::take_fault(quantizers);
-    }
-  }
 }
 
 ExportedData data_to_export(const Experiment& experiment) {
@@ -221,30 +133,20 @@ void describe(deploy::Graph& graph, const Experiment& experiment) {
   if (graph.target == TargetKind::kText) graph.characters = experiment.input().classes;
   graph.class_names = std::move(data.class_names);
   graph.input_ports = input_ports(experiment);
-  if (const auto& network = experiment.network()) {
-    graph.input_port = port_of(network->input);
-    graph.output_port = port_of(network->output);
-  }
+  if (const auto& network = experiment.network()) describe_ports(graph, *network);
 }
 
 }  // namespace
 
 deploy::Graph deployed_graph(Experiment& experiment) {
-  const std::vector<qat::NamedQuantizer> quantizers = qat::named_quantizers(experiment.model());
-  for (const qat::NamedQuantizer& entry : quantizers) {
-    if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
-    if (!entry.quantizer->observed()) {
-      throw InputError("export: the quantizer " + entry.name + " never observed anything");
-    }
-    entry.quantizer->take_faults();
-  }
-  deploy::Graph graph = traced(experiment, quantizers, experiment.input().batch(1));
-  describe(graph, experiment);
-  for (deploy::Graph& larger : resized(experiment, quantizers)) {
-    describe(larger, experiment);
-    graph.resized.push_back(std::make_shared<deploy::Graph>(std::move(larger)));
-  }
-  return graph;
+  const auto& network = experiment.network();
+  return traced_graph({.trained = experiment.model(),
+                       .deployed = experiment.deployed_model(),
+                       .network = network ? &*network : nullptr,
+                       .batch = experiment.input().batch(1),
+                       .name = experiment.recipe().name,
+                       .free_sizes = !network || !normalizes_positions(experiment)},
+                      [&](deploy::Graph& graph) { describe(graph, experiment); });
 }
 
 std::string difference_in_data(const ExportedData& exported, const Experiment& experiment) {

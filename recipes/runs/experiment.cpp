@@ -16,36 +16,12 @@
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/initial_weights.h"
+#include "steelyard/recipes/runs/prepared_model.h"
 
 namespace steelyard {
 namespace {
 
 constexpr std::uint64_t kInitStream = std::uint64_t{0x1A17} << 48;
-
-// Throws InputError for groups that no layer could execute.
-void require_executable(const QuantizeSpec& spec) {
-  for (std::size_t i = 0; i < spec.config.groups.size(); ++i) {
-    try {
-      qat::validate(spec.config.groups[i].config, spec.config.profile);
-    } catch (const std::invalid_argument& error) {
-      throw InputError(spec.group_places[i] + ": " + error.what());
-    }
-  }
-}
-
-// With the most bits that any stage of the schedule gives.
-qat::QuantizeConfig widest_stage(qat::QuantizeConfig config, const qat::QatSchedule& schedule) {
-  const auto widen = [](std::optional<qat::QuantizerConfig>& side, int bits) {
-    if (side) side->scheme.bits = std::max(side->scheme.bits, bits);
-  };
-  for (const qat::BitStage& stage : schedule.stages) {
-    for (qat::QuantizeGroup& group : config.groups) {
-      widen(group.config.weights, stage.weights);
-      widen(group.config.activations, stage.activations);
-    }
-  }
-  return config;
-}
 
 // Where a mean for each position of sequences [C, L] stands in for one of each channel.
 std::optional<std::string> note_of_positions(const imports::GraphSpec& network,
@@ -63,15 +39,6 @@ std::optional<std::string> note_of_positions(const imports::GraphSpec& network,
          " positions of sequences " + shape_string(sample) +
          " ([channels, length]), not for each channel: for that, normalize the values in the files "
          "and set data.normalize: none";
-}
-
-std::string note_of_reduced_range(const std::vector<qat::QuantizeGroup>& groups) {
-  const bool keeps_any = std::any_of(groups.begin(), groups.end(), [](const auto& group) {
-    return group.config.weights &&
-           group.config.weights->scheme.granularity == kernels::Granularity::kGroup;
-  });
-  return std::string("weights have at most 7 bits") +
-         (keeps_any ? ", those of the strategy group 8" : "") + " (export.reduce_range)";
 }
 
 }  // namespace
@@ -145,10 +112,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   if (!train.only.empty()) {
     trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
   }
-  if (recipe_.quantize && !recipe_.schedule.stages.empty()) {  // its sums must fit int32 as well
-    qat::prepare(make_float_model(registries),
-                 widest_stage(recipe_.quantize->config, recipe_.schedule), registries.own_forms);
-  }
+  require_stages(recipe_, registries, [&] { return make_float_model(registries); });
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
   model_ = make_float_model(registries);
@@ -257,13 +221,9 @@ std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
                                              const Registries& registries,
                                              std::optional<qat::Plan>& plan) const {
   if (!recipe_.quantize) return model;
-  require_executable(*recipe_.quantize);
-  qat::PreparedModel result = qat::prepare(model, recipe_.quantize->config, registries.own_forms);
+  qat::PreparedModel result = prepared_model(std::move(model), recipe_, registries);
   qat::set_fault_errors(*result.model, false);  // runs look themselves, and say at which step
   plan = std::move(result.plan);
-  if (recipe_.exports.reduce_range) {
-    plan->notes.push_back(note_of_reduced_range(recipe_.quantize->config.groups));
-  }
   return result.model;
 }
 

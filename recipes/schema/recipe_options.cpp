@@ -1,5 +1,7 @@
 #include "steelyard/recipes/schema/recipe_options.h"
 
+#include <algorithm>
+
 #include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/option_docs.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
@@ -90,52 +92,92 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   }
 }
 
+// What belongs to a loop, and is not done where that is the host's.
+void require_what_a_host_does_not(const OptionReader& from, const Recipe& recipe) {
+  const auto refuse = [&](const char* table, const char* key, const char* why) {
+    const OptionReader of(from.at(table));
+    fail_at(of.has(key) ? of.at(key).place : of.place(),
+            std::string(table) + "." + key + ": " + why);
+  };
+  if (recipe.quantize) {
+    if (recipe.quantize->scale_lr) {
+      refuse("quantize", "algorithm", "scale_lr: the learning rates are the host optimizer's");
+    }
+    if (recipe.quantize->delayed_ranges.value_or(false)) {
+      refuse("quantize", "ranges", "delayed needs the trainer's steps: expected current");
+    }
+    if (recipe.quantize->oscillations) {
+      refuse("quantize", "oscillations",
+             "they are followed by the trainer, which the host replaces");
+    }
+  }
+  if (recipe.reestimate_bn) {
+    refuse("schedule", "reestimate_bn", "it follows the last epoch, which only the host knows");
+  }
+  if (!recipe.exports.formats.empty()) {
+    refuse("export", "formats", "the host exports when it wants to: expected none");
+  }
+}
+
+std::vector<Row<Recipe>> recipe_rows(const Registries& registries) {
+  return {
+      key_of<std::int64_t, Recipe>("version", "version of the recipe format: 1",
+                                   [](Recipe&, std::int64_t) {})
+          .required()
+          .within(1, 1),
+      key("name", "name of the run and its folder", &Recipe::name)
+          .required()
+          .matching("[A-Za-z0-9_][A-Za-z0-9._-]*", "a name of letters, digits, '.', '_' and '-'")
+          .role(OptionRole::kNotEssential),
+      key("seed", "random seed for initialization, shuffling and augmentation", &Recipe::seed)
+          .also(&Recipe::data, &DataSpec::loader, &LoaderOptions::seed)
+          .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
+          .by_default("1")
+          .at_least(0),
+      key("device", "where to train; auto: the first GPU that works, else the CPU", &Recipe::device)
+          .by_default("auto")
+          .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
+          .role(OptionRole::kFree),
+      nested<Recipe>("data", data_table(registries), &Recipe::data).required(),
+      nested<Recipe>("model", registries.models.model_table(), &Recipe::model).required(),
+      nested<Recipe>("init", init_table()).role(OptionRole::kNotEssential),
+      nested<Recipe>("train", train_table(registries), &Recipe::train).required(),
+      nested<Recipe>("quantize", quantize_table(registries), &Recipe::quantize),
+      nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
+      nested<Recipe>("schedule", schedule_table()).by_default("{}"),
+      nested<Recipe>("export", export_table()).by_default("{}"),
+      list_of<OwnPart, Recipe>(
+          "needs",
+          "parts of plugins and C++ programs that the recipe names; the recipe in a "
+          "run's folder lists them. Naming a part loads nothing: `--plugin` does "
+          "(docs/own_parts.md)",
+          needs_table(), &Recipe::needs)
+          .role(OptionRole::kFree)};
+}
+
 }  // namespace
 
 Table<Recipe> recipe_table(const Registries& registries) {
-  return Table<Recipe>(
-             "",
-             {key_of<std::int64_t, Recipe>("version", "version of the recipe format: 1",
-                                           [](Recipe&, std::int64_t) {})
-                  .required()
-                  .within(1, 1),
-              key("name", "name of the run and its folder", &Recipe::name)
-                  .required()
-                  .matching("[A-Za-z0-9_][A-Za-z0-9._-]*",
-                            "a name of letters, digits, '.', '_' and '-'")
-                  .role(OptionRole::kNotEssential),
-              key("seed", "random seed for initialization, shuffling and augmentation",
-                  &Recipe::seed)
-                  .also(&Recipe::data, &DataSpec::loader, &LoaderOptions::seed)
-                  .also(&Recipe::train, &TrainSpec::trainer, &TrainerOptions::seed)
-                  .by_default("1")
-                  .at_least(0),
-              key("device", "where to train; auto: the first GPU that works, else the CPU",
-                  &Recipe::device)
-                  .by_default("auto")
-                  .matching("auto|cpu|cuda(:[0-9]{1,3})?", "auto, cpu, cuda or cuda:N")
-                  .role(OptionRole::kFree),
-              nested<Recipe>("data", data_table(registries), &Recipe::data).required(),
-              nested<Recipe>("model", registries.models.model_table(), &Recipe::model).required(),
-              nested<Recipe>("init", init_table()).role(OptionRole::kNotEssential),
-              nested<Recipe>("train", train_table(registries), &Recipe::train).required(),
-              nested<Recipe>("quantize", quantize_table(registries), &Recipe::quantize),
-              nested<Recipe>("calibrate", calibrate_table()).needs("quantize"),
-              nested<Recipe>("schedule", schedule_table()).by_default("{}"),
-              nested<Recipe>("export", export_table()).by_default("{}"),
-              list_of<OwnPart, Recipe>(
-                  "needs",
-                  "parts of plugins and C++ programs that the recipe names; the recipe in a "
-                  "run's folder lists them. Naming a part loads nothing: `--plugin` does "
-                  "(docs/own_parts.md)",
-                  needs_table(), &Recipe::needs)
-                  .role(OptionRole::kFree)})
+  return Table<Recipe>("", recipe_rows(registries))
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_known_ranges(from, recipe);
         require_rows_for_shards(from, recipe);
         require_mergeable_ranges(from, recipe);
       });
+}
+
+Table<Recipe> hosted_table(const Registries& registries) {
+  constexpr std::string_view kKeys[] = {"version",  "name",     "seed",
+                                        "quantize", "schedule", "export"};
+  std::vector<Row<Recipe>> rows = recipe_rows(registries);
+  std::erase_if(rows, [&](const Row<Recipe>& row) {
+    return std::find(std::begin(kKeys), std::end(kKeys), row.option.name) == std::end(kKeys);
+  });
+  return Table<Recipe>("", std::move(rows)).check([](const OptionReader& from, Recipe& recipe) {
+    if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
+    require_what_a_host_does_not(from, recipe);
+  });
 }
 
 RecipeOption recipe_options(const Registries& registries) {

@@ -21,6 +21,8 @@ void check_schedule(const OptionReader& schedule, const Recipe& recipe);
 
 // The whole recipe.
 Table<Recipe> recipe_table(const Registries& registries);
+// What is left of it where data, model and training are a host's (hosted_recipe.h).
+Table<Recipe> hosted_table(const Registries& registries);
 
 // Largest count of anything.
 inline constexpr double kMaxCount = 1e9;

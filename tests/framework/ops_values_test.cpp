@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <thread>
 
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
@@ -21,6 +22,7 @@
 #include "steelyard/framework/ops/reductions/layer_norm.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/kernels/own_precision.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard {
@@ -69,6 +71,21 @@ TEST(Linear, RoundsFloat32OperandsWhileAGuardAsksForBf16) {
     EXPECT_EQ(product(), 1.001953125F);
   }
   EXPECT_EQ(product(), 1.001953125F);
+}
+
+TEST(Linear, RoundsAsTheThreadsOwnPrecisionSays) {
+  const Variable x(Tensor::from<float>({1.001953125F}, {1, 1}));
+  const Variable w(Tensor::from<float>({1.0F}, {1, 1}));
+  const auto product = [&] { return *linear(x, w, {}).value().data<float>(); };
+  const MatmulPrecisionGuard process(Device{}, "bf16");
+  {
+    const kernels::OwnMatmulPrecision own(kernels::MatmulPrecision::kFloat32);
+    EXPECT_EQ(product(), 1.001953125F);
+    float of_another_thread = 0;
+    std::thread([&] { of_another_thread = product(); }).join();
+    EXPECT_EQ(of_another_thread, 1.0F);
+  }
+  EXPECT_EQ(product(), 1.0F);
 }
 
 TEST(Linear, AVectorGivesAVector) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 
 #include "tests/support/gradcheck.h"
@@ -34,6 +35,26 @@ TEST(Tensor, DefaultIsUndefined) {
   EXPECT_THROW(t.data<float>(), std::invalid_argument);
   EXPECT_THROW(t.item(), std::invalid_argument);
   EXPECT_FALSE(t.clone().defined());
+}
+
+TEST(Tensor, BorrowsMemoryAsLongAsItsOwnerLives) {
+  alignas(64) float memory[4] = {1, 2, 3, 4};
+  const auto owner = std::make_shared<int>(0);
+  {
+    const Tensor t = Tensor::borrow(memory, {2, 2}, DType::kF32, Device{}, owner);
+    const Tensor alias = t;
+    EXPECT_EQ(t.raw(), memory);
+    EXPECT_EQ(owner.use_count(), 2);
+    alias.span<float>()[3] = 9;
+    memory[0] = 7;
+    EXPECT_THAT(t.span<float>(), ElementsAre(7, 2, 3, 9));
+    EXPECT_NE(t.clone().raw(), memory);
+  }
+  EXPECT_EQ(owner.use_count(), 1);
+  EXPECT_EQ(memory[3], 9);
+  EXPECT_EQ(message_of<std::invalid_argument>(
+                [&] { Tensor::borrow(memory + 1, {2}, DType::kF32, Device{}, owner); }),
+            "[tensor] expected memory aligned to 64 bytes, got an address 4 past one");
 }
 
 TEST(Tensor, RankZeroHoldsOneElement) {

@@ -53,6 +53,7 @@ CudaIdentity cuda_identity(int index) {
   return {"emulated", (uuid != nullptr ? uuid : "emulated-") + std::to_string(index)};
 }
 void cuda_select_device(int) {}
+int cuda_selected_device() { return 0; }
 void* cuda_new_stream() { return emulation::new_stream(); }
 void cuda_release_stream(void* stream) noexcept { emulation::release_stream(stream); }
 void cuda_synchronize(const CudaQueue& queue) {
