@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "steelyard/export/interpreter.h"
+#include "steelyard/export/op_info.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
 
 namespace steelyard::testing {
@@ -90,7 +91,7 @@ class RandomGraph {
     constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu, deploy::Op::kTanh,
                                    deploy::Op::kLeakyRelu};
     deploy::Node node = make_node(kOps[pick(0, 3)], {last_});
-    if (node.op == deploy::Op::kLeakyRelu) node.as<deploy::NegativeSlope>().slope = 0.1;
+    if (node.op == deploy::Op::kLeakyRelu) node.as<NegativeSlope>().slope = 0.1;
     last_ = finish(node, shape());
   }
 
