@@ -1,7 +1,6 @@
 // Plans on the caller's arrays.
 #include "steelyard/c/plan.h"
 
-#include <limits>
 #include <stdexcept>
 #include <vector>
 

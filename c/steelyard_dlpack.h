@@ -12,8 +12,12 @@
 extern "C" {
 #endif
 
-/* Where memory lies. These are the kinds that the library takes. */
+/* Where memory lies. These are the kinds that the library takes; others can be told from them. */
+#ifdef __cplusplus
+typedef enum : int32_t {
+#else
 typedef enum {
+#endif
   kDLCPU = 1,
   kDLCUDA = 2,
   kDLCUDAHost = 3 /* pinned memory of the host */

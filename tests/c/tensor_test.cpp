@@ -65,6 +65,18 @@ TEST(CTensor, OfAMissingDeviceIsRefused) {
       0U);
 }
 
+TEST(CTensor, WithoutMemoryIsAStatus) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "AddressSanitizer ends a program that asks for so much";
+#endif
+  TensorCase c;
+  Managed made;
+  c.shape[0] = std::int64_t{1} << 44;
+  EXPECT_EQ(c.create({kDLCPU, 0}, type_of<float>(), 2, made), STEELYARD_OUT_OF_MEMORY);
+  EXPECT_EQ(made, nullptr);
+  EXPECT_NE(c.context.message(), "");
+}
+
 TEST(CTensor, CopiesElements) {
   TensorCase c;
   Managed made;
