@@ -6,7 +6,7 @@
 #include "steelyard/c/context.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/onnx/onnx_file.h"
-#include "steelyard/recipes/runs/plan_json.h"
+#include "steelyard/recipes/hosted/plan_json.h"
 
 namespace steelyard::c {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "steelyard/c/steelyard_c.h"
 #include "steelyard/c/views.h"
-#include "steelyard/recipes/runs/hosted_network.h"
+#include "steelyard/recipes/hosted/hosted_network.h"
 
 struct steelyard_network {
   std::shared_ptr<steelyard::HostedNetwork> hosted;

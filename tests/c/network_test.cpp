@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "steelyard/import/onnx/onnx_file.h"
-#include "steelyard/recipes/runs/hosted_network.h"
+#include "steelyard/recipes/hosted/hosted_network.h"
 #include "tests/c/network_support.h"
 
 namespace steelyard::c_face {

@@ -1,4 +1,4 @@
-#include "steelyard/recipes/schema/hosted_recipe.h"
+#include "steelyard/recipes/hosted/hosted_recipe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

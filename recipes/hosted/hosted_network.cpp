@@ -1,4 +1,4 @@
-#include "steelyard/recipes/runs/hosted_network.h"
+#include "steelyard/recipes/hosted/hosted_network.h"
 
 #include <algorithm>
 #include <stdexcept>

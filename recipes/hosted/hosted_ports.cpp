@@ -1,4 +1,4 @@
-#include "steelyard/recipes/runs/hosted_ports.h"
+#include "steelyard/recipes/hosted/hosted_ports.h"
 
 #include <algorithm>
 #include <stdexcept>

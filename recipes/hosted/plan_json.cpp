@@ -1,4 +1,4 @@
-#include "steelyard/recipes/runs/plan_json.h"
+#include "steelyard/recipes/hosted/plan_json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -22,8 +22,8 @@
 #include "steelyard/import/translate.h"
 #include "steelyard/qat/model/schedule.h"
 #include "steelyard/qat/prepare/plan.h"
-#include "steelyard/recipes/runs/hosted_ports.h"
-#include "steelyard/recipes/schema/hosted_recipe.h"
+#include "steelyard/recipes/hosted/hosted_ports.h"
+#include "steelyard/recipes/hosted/hosted_recipe.h"
 
 namespace steelyard {
 
