@@ -1,5 +1,5 @@
 // The layers of recipes that are functions of each element or move elements.
-#include <map>
+#include <algorithm>
 
 #include "steelyard/framework/ops/elementwise/activations.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
@@ -98,7 +98,10 @@ std::shared_ptr<Module> make_permute(AxisOrder options, const LayerSpec&, Rng&) 
   return std::make_shared<Permute>(with_batch(options.order));
 }
 
-std::shared_ptr<Module> make_reshape(NewShape options, const LayerSpec&, Rng&) {
+std::shared_ptr<Module> make_reshape(NewShape options, const LayerSpec& spec, Rng&) {
+  if (std::count(options.shape.begin(), options.shape.end(), 0) > 0) {
+    fail_at(spec.at("shape").place, "expected sizes of at least 1, or -1 once, got 0");
+  }
   return std::make_shared<Reshape>(with_batch(options.shape));
 }
 

@@ -20,8 +20,9 @@ struct JoinOptions {
   std::optional<std::int64_t> axis = {};
 };
 
-std::shared_ptr<Module> make_cat(JoinOptions options, const LayerSpec&, Rng&) {
-  if (!options.axis) return std::make_shared<Cat>();
+std::shared_ptr<Module> make_cat(JoinOptions options, const LayerSpec& spec, Rng&) {
+  const bool last = !options.axis || *options.axis == std::ssize(spec.input_shape());
+  if (last) return std::make_shared<Cat>();
   return std::make_shared<CatAxis>(*options.axis);
 }
 
@@ -88,21 +89,23 @@ void add_graph_layers(ModelRegistry& registry) {
       });
   registry.add_layer("Add", "node of a Graph: the sum of two values of one shape", {},
                      [](const LayerSpec&, Rng&) { return std::make_shared<Add>(); });
-  registry.add_layer("Sub", "node of a Graph: the first value less the second; shapes broadcast",
-                     {}, make_pair<Arithmetic::kSubtract>);
-  registry.add_layer("Mul", "node of a Graph: the product of two values; shapes broadcast", {},
+  registry.add_layer("Sub",
+                     "node of a Graph: the first value less the second; sizes of 1 broadcast", {},
+                     make_pair<Arithmetic::kSubtract>);
+  registry.add_layer("Mul", "node of a Graph: the product of two values; sizes of 1 broadcast", {},
                      make_pair<Arithmetic::kMultiply>);
-  registry.add_layer("Div", "node of a Graph: the first value by the second; shapes broadcast", {},
-                     make_pair<Arithmetic::kDivide>);
-  registry.add_layer("Max", "node of a Graph: the larger of two values; shapes broadcast", {},
+  registry.add_layer("Div", "node of a Graph: the first value by the second; sizes of 1 broadcast",
+                     {}, make_pair<Arithmetic::kDivide>);
+  registry.add_layer("Max", "node of a Graph: the larger of two values; sizes of 1 broadcast", {},
                      make_pair<Arithmetic::kMaximum>);
-  registry.add_layer("Min", "node of a Graph: the smaller of two values; shapes broadcast", {},
+  registry.add_layer("Min", "node of a Graph: the smaller of two values; sizes of 1 broadcast", {},
                      make_pair<Arithmetic::kMinimum>);
   registry.add_layer(
       "MatMul", "node of a Graph: the product of two values that are matrices, or batches of them",
       {}, [](const LayerSpec&, Rng&) { return std::make_shared<MatMul>(); });
   registry.add_layer<JoinOptions>(
-      "Cat", "node of a Graph: values one after another along a dimension",
+      "Cat",
+      "node of a Graph: values one after another along a dimension; quantized along the last one",
       {key("axis", "the dimension, from 1 on; absent: the last one", &JoinOptions::axis)
            .within(1, 8)},
       make_cat);

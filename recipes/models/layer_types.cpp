@@ -243,7 +243,9 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .by_default()},
       make_lstm);
   registry.add_layer<EmbeddingOptions>(
-      "Embedding", "rows of a learned table at whole numbers; values are rounded to them",
+      "Embedding",
+      "rows of a learned table at whole numbers, to which values are rounded; numbers of tokens "
+      "need `data.normalize: none`",
       {key("count", "rows of the table: the numbers are below it", &EmbeddingOptions::count)
            .required()
            .within(1, static_cast<double>(kMaxLayerWeights)),

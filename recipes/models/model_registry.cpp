@@ -14,32 +14,50 @@
 namespace steelyard {
 namespace {
 
+constexpr const char* kGraphInputName = "input";  // of nodes of a Graph: what the graph reads
+
 // The cases of a table that may contain itself: the registry owns them.
 std::shared_ptr<const OptionCases> not_owned(const OptionCases& cases) {
   return {std::shared_ptr<void>(), &cases};
 }
 
-// One sample of zeros.
-Variable sample_of(Shape shape) {
-  shape.insert(shape.begin(), 1);
+// Samples of zeros.
+Variable samples_of(Shape shape, std::int64_t count) {
+  shape.insert(shape.begin(), count);
   return Variable(Tensor::zeros(shape));
 }
 
-// The shape after a module, without the batch, from a forward pass of one sample of zeros.
+// Of two samples, so that what would join one with the other does not fit.
+Variable joined(JoinModule& join, const LayerInput& input, ForwardContext& context) {
+  std::vector<Variable> values{samples_of(input.shape, 2)};
+  for (const Shape& other : input.others) {
+    if (other.size() != input.shape.size()) {
+      throw std::invalid_argument("expected values of as many dimensions, got " +
+                                  shape_string(input.shape) + " and " + shape_string(other));
+    }
+    values.push_back(samples_of(other, 2));
+  }
+  if (values.size() < 2) {
+    throw std::invalid_argument(
+        "it joins several values: expected a node of a Graph with two or more `inputs`, got one");
+  }
+  const Variable output = join.join(values, context);
+  if (output.shape().empty() || output.dim(0) != 2) {
+    throw std::invalid_argument("it joins values of different samples");
+  }
+  return output;
+}
+
+// The shape after a module, without the batch, from a forward pass that computes nothing large.
 Shape shape_after(Module& module, const LayerInput& input) {
   const NoGradGuard no_grad;
   const ShapesOnlyGuard shapes_only;
   ForwardContext context;
   Variable output;
   if (auto* join = dynamic_cast<JoinModule*>(&module)) {
-    std::vector<Variable> values{sample_of(input.shape)};
-    for (const Shape& other : input.others) values.push_back(sample_of(other));
-    if (values.size() < 2) {
-      throw std::invalid_argument("it joins several values: it is a node of a Graph with `inputs`");
-    }
-    output = join->join(values, context);
+    output = joined(*join, input, context);
   } else if (input.others.empty()) {
-    output = module.forward(sample_of(input.shape), context);
+    output = module.forward(samples_of(input.shape, 1), context);
   } else {
     throw std::invalid_argument("it takes one input, got " +
                                 std::to_string(input.others.size() + 1));
@@ -51,7 +69,9 @@ Shape shape_after(Module& module, const LayerInput& input) {
 // it.
 std::vector<std::string> values_read(const YamlNode& node, const std::string& before) {
   const YamlNode* inputs = node.find("inputs");
-  if (inputs == nullptr) return {before};
+  if (inputs == nullptr) {
+    return {node.find("type")->text == kInputPartLayer ? kGraphInputName : before};
+  }
   std::vector<std::string> names;
   for (const YamlNode& input : inputs->items) names.push_back(input.text);
   return names;
@@ -76,10 +96,9 @@ std::int64_t LayerSpec::channels() const {
 }
 
 std::shared_ptr<Module> LayerSpec::build_graph(const YamlNode& nodes, Rng& rng) const {
-  constexpr const char* kInput = "input";
-  std::map<std::string, Shape> shapes{{kInput, input_.shape}};
+  std::map<std::string, Shape> shapes{{kGraphInputName, input_.shape}};
   std::vector<Graph::NamedNode> made;
-  std::string before = kInput;
+  std::string before = kGraphInputName;
   for (const YamlNode& node : nodes.items) {
     if (node.find("name") == nullptr) fail_at(node.place, "expected a `name` of the graph's node");
     const std::string name = node.find("name")->text;
@@ -97,7 +116,7 @@ std::shared_ptr<Module> LayerSpec::build_graph(const YamlNode& nodes, Rng& rng) 
         continue;
       }
       input.shape = found->second;
-      if (read[i] == kInput) input.parts = input_.parts;
+      if (read[i] == kGraphInputName) input.parts = input_.parts;
     }
     const LayerSpec spec(node, *registry_, std::move(input), classes_);
     BuiltModule built = build_module(registry_->layer(spec.text("type")), spec, rng);
@@ -147,7 +166,9 @@ RecipeOption ModelRegistry::layer_option() const {
   RecipeOption type{
       .name = "type", .kind = OptionKind::kChoice, .help = "the kind of layer", .required = true};
   RecipeOption label{.name = "name",
-                     .help = "the layer's name in the model's paths; its index when absent",
+                     .help =
+                         "the layer's name in the model's paths; its index when absent, which a "
+                         "node of a Graph cannot be",
                      .pattern = "[A-Za-z0-9_]+",
                      .pattern_help = "a name of letters, digits and _"};
   RecipeOption inputs = option_of<std::vector<std::string>>();

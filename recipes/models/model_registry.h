@@ -16,6 +16,9 @@ namespace steelyard {
 
 class ModelRegistry;
 
+// The layer that reads one of several inputs of a sample: the graph's input if it is a node of one.
+inline constexpr const char* kInputPartLayer = "InputPart";
+
 // The section `model` of a recipe.
 struct ModelSpec {
   std::string type = {};                   // empty: the options hold `layers` or `onnx`

@@ -196,7 +196,6 @@ std::shared_ptr<Module> build_mobilenet(MobilenetSpec options, const LayerSpec& 
   return std::make_shared<Sequential>(std::move(modules));
 }
 
-constexpr const char* kInputPartLayer = "InputPart";
 constexpr const char* kHiddenUnits = "a hidden unit in training; 0: no such layer";
 
 template <typename T>

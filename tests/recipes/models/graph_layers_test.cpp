@@ -89,7 +89,7 @@ TEST(GraphLayers, MistakesAreNamedWithTheirPlaces) {
       refusal_of("{type: Graph, nodes: [{name: a, type: ReLU, inputs: [input, input]}]}", {10}),
       HasSubstr("it takes one input, got 2"));
   EXPECT_THAT(refusal_of("{type: Add}", {10}),
-              HasSubstr("it joins several values: it is a node of a Graph with `inputs`"));
+              HasSubstr("expected a node of a Graph with two or more `inputs`, got one"));
   EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: a, type: Linear, out_features: 3}, "
                          "{name: b, type: Add, inputs: [a, input]}]}",
                          {10}),
@@ -98,6 +98,45 @@ TEST(GraphLayers, MistakesAreNamedWithTheirPlaces) {
                          "{name: b, type: ReLU, inputs: [input]}]}",
                          {10}),
               HasSubstr("Graph"));
+}
+
+// Batches of as many samples as a sequence has steps hid it.
+TEST(GraphLayers, SamplesDoNotMeet) {
+  EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: mean, type: ReduceMean, axes: [1]}, "
+                         "{name: product, type: Mul, inputs: [input, mean]}]}",
+                         {16, 8}),
+              HasSubstr("expected values of as many dimensions, got [16, 8] and [8]"));
+  EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: one, type: Linear, out_features: 1}, "
+                         "{name: product, type: MatMul, inputs: [one, input]}]}",
+                         {8}),
+              HasSubstr("MatMul on an input of [1]"));
+}
+
+TEST(GraphLayers, PartsOfASampleReadTheGraphsInput) {
+  const Registries& registries = builtin_registries();
+  const std::string text =
+      with(kSmallRecipe, "{type: mlp, hidden: [8]}",
+           "{layers: [{type: Graph, nodes: [{name: a, type: InputPart, input: a}, "
+           "{name: b, type: InputPart, input: b}, {name: both, type: Cat, inputs: [b, a]}]}]}");
+  const Recipe recipe = parse_recipe(text, "r.yaml", {}, registries);
+  Rng rng(1);
+  const auto module =
+      build_model(recipe.model, {{5}, {{"a", {2}}, {"b", {3}}}}, 5, rng, registries.models);
+  const Tensor x = numbers({1, 5});
+  const Tensor y = output_of(*module, x);
+  for (const std::int64_t i : {0, 1, 2, 3, 4}) {
+    EXPECT_EQ(y.data<float>()[i], x.data<float>()[(i + 2) % 5]);
+  }
+}
+
+TEST(GraphLayers, CatOfTheLastDimensionIsTheOneThatIsQuantized) {
+  for (const char* axis : {"", "axis: 2, "}) {
+    const auto module =
+        module_of("{type: Graph, nodes: [{name: a, type: ReLU}, {name: both, type: Cat, " +
+                      std::string(axis) + "inputs: [a, input]}]}" + kEnd,
+                  {4, 3});
+    EXPECT_THAT(module->named_modules()[3].module->type_name(), "Cat") << axis;
+  }
 }
 
 // softmax(q k^T / sqrt(width)) v of each head, from the parameters, in double.
@@ -214,6 +253,8 @@ TEST(GraphLayers, MovesGiveTheShapesThatTheySay) {
   EXPECT_EQ(shape_after("{type: Slice, axis: 2, first: 4, count: 3, step: -2}", {4, 5}), 12);
   EXPECT_EQ(shape_after("{type: Reshape, shape: [2, -1]}, {type: ReduceMean, axes: [1]}", {12}), 6);
   EXPECT_EQ(shape_after("{type: ReduceSum, axes: [1, 2]}", {4, 4, 7}), 7);
+  EXPECT_THAT(refusal_of("{type: Reshape, shape: [0, 8]}", {4, 8}),
+              HasSubstr("expected sizes of at least 1, or -1 once, got 0"));
   EXPECT_EQ(shape_after("{type: Embedding, count: 5, width: 3}", {4}), 12);
   EXPECT_EQ(shape_after("{type: InstanceNorm, eps: 0.01}", {4, 4, 2}), 32);
 }
