@@ -105,6 +105,7 @@ Graph joined_rows() {
   const auto add = [&](Op op, std::vector<std::size_t> inputs) {
     Node node;
     node.op = op;
+    node.options = op_info(op).options;
     node.output = graph.nodes.size() + 1;
     node.name = graph.values[node.output].name;
     node.inputs = std::move(inputs);
