@@ -3,7 +3,7 @@
 #include <steelyard/steelyard.h>
 #include <iostream>
 
-#include "framework/tensor/tensor.h"
+#include "framework/tensor.h"
 #include "kernels/affine.h"
 
 int main() {
