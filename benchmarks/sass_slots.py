@@ -27,8 +27,9 @@ def readable(symbol):
 def compile_source(nvcc, root, source, architecture, cubin):
     """The resources of each kernel, as ptxas tells them."""
     include = os.path.dirname(cubin)
+    path = f"{root}/kernels/quant_plan/{source.replace('quant_', 'cuda_')}.cu"
     done = subprocess.run([nvcc, "-ccbin", "g++", "-std=c++20", "--fmad=false", "-O3", f"-arch=sm_{architecture}",
-                           f"-I{include}", "-Xptxas", "-v", "-cubin", f"{root}/kernels/quant_plan/{source.replace('quant_', 'cuda_')}.cu", "-o", cubin],
+                           f"-I{include}", "-Xptxas", "-v", "-cubin", path, "-o", cubin],
                           capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
