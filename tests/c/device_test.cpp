@@ -3,6 +3,7 @@
 
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "tests/c/plan_support.h"
+#include "tests/support/devices.h"
 
 namespace steelyard::c_face {
 namespace {
@@ -31,13 +32,15 @@ struct OnGpu {
   std::unique_ptr<DLManagedTensor, Destroy> tensor;
 };
 
+class CDevice : public testing::WithCudaDevice {};
+
 // A stream of the caller's.
 struct Stream {
   ~Stream() { kernels::cuda_release_stream(stream); }
   void* stream = kernels::cuda_new_stream();
 };
 
-TEST(CDevice, PlansGiveTheBitsOfTheCpuOnTheCallersStream) {
+TEST_F(CDevice, PlansGiveTheBitsOfTheCpuOnTheCallersStream) {
   const Context context;
   const Stream own;
   Array<float> x(wave(120), {3, 40}), scale({0.01F, 0.02F, 0.0123F});
@@ -65,7 +68,7 @@ TEST(CDevice, PlansGiveTheBitsOfTheCpuOnTheCallersStream) {
   EXPECT_EQ(on_gpu.values, on_cpu.values);
 }
 
-TEST(CDevice, ObserversFollowTheCallersStream) {
+TEST_F(CDevice, ObserversFollowTheCallersStream) {
   const Context context;
   const Stream own;
   Array<float> x(wave(120), {3, 40});
