@@ -6,7 +6,6 @@
 
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/files/json_integer.h"
 #include "steelyard/framework/tensor/error.h"
@@ -15,6 +14,7 @@
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/reports/deployed_module.h"
 #include "steelyard/recipes/reports/reported_tensor.h"
 #include "steelyard/recipes/reports/run_summary.h"
 #include "steelyard/recipes/reports/step_report.h"
@@ -25,23 +25,6 @@ namespace steelyard {
 namespace {
 
 constexpr std::int64_t kBins = 128;  // on each side of 0
-
-// The integer model as a module, so that it is evaluated as the others are.
-class Deployed : public Module {
- public:
-  // `targets`: how those are normalized that its outputs are compared with.
-  Deployed(deploy::Graph graph, Normalization targets)
-      : interpreter_(std::move(graph), deploy::Engine::kFast), targets_(std::move(targets)) {}
-  Variable forward(const Variable& x, ForwardContext&) override {
-    const Tensor outputs = interpreter_.run(x.value());
-    return Variable(targets_.mean.empty() ? outputs : normalized(outputs, targets_));
-  }
-  std::string type_name() const override { return "Deployed"; }
-
- private:
-  deploy::Interpreter interpreter_;
-  Normalization targets_;
-};
 
 bool is_written_by_runs(const std::string& extension) {
   const std::vector<deploy::ExportFormat>& formats = deploy::export_formats();

@@ -1,0 +1,30 @@
+// The integer model as a module.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/data/batches.h"
+
+namespace steelyard {
+
+// So that it is evaluated as the others are.
+class Deployed : public Module {
+ public:
+  // `targets`: how those are normalized that its outputs are compared with.
+  Deployed(deploy::Graph graph, Normalization targets)
+      : interpreter_(std::move(graph), deploy::Engine::kFast), targets_(std::move(targets)) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    const Tensor outputs = interpreter_.run(x.value());
+    return Variable(targets_.mean.empty() ? outputs : normalized(outputs, targets_));
+  }
+  std::string type_name() const override { return "Deployed"; }
+
+ private:
+  deploy::Interpreter interpreter_;
+  Normalization targets_;
+};
+
+}  // namespace steelyard
