@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "steelyard/c/context.h"
-#include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/recipes/hosted/plan_json.h"
 

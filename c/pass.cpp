@@ -3,7 +3,6 @@
 
 #include "steelyard/c/context.h"
 #include "steelyard/c/network.h"
-#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::c {
 namespace {

@@ -224,12 +224,12 @@ void pad(const Operands& op) {
   const Shape& in = op.input_value(0).shape;
   const List strides = strides_of(in);
   const Shape& out = op.output_value().shape;
-  const auto& [before, value] = op.node.as<Border>();
-  move(op, value, [&, &before = before](std::int64_t i) {
+  const Border& border = op.node.as<Border>();
+  move(op, border.value, [&](std::int64_t i) {
     std::int64_t from = 0;
     bool inside = true;
     for_each_position(i, out, [&](std::size_t d, std::int64_t at) {
-      const std::int64_t own = at - before[d];
+      const std::int64_t own = at - border.before[d];
       inside = inside && own >= 0 && own < in[d];
       from += own * strides[d];
     });

@@ -7,7 +7,7 @@
 namespace steelyard {
 namespace {
 
-constexpr const char* kName = "ctc_loss";
+constexpr const char* kCtcLoss = "ctc_loss";
 
 std::string text_of(const Tensor& tensor) {
   return std::string(dtype_name(tensor.dtype())) + " " + shape_string(tensor.shape());
@@ -28,28 +28,28 @@ void require_characters(const Tensor& targets, std::int64_t classes, std::int64_
 }
 
 void require_ctc(const Variable& logits, const Tensor& targets, const CtcOptions& options) {
-  ops::require_defined(kName, "logits", logits);
+  ops::require_defined(kCtcLoss, "logits", logits);
   if (logits.shape().size() != 3 || logits.value().size() < 1) {
-    ops::fail(kName, "logits [N, T, C], none of them 0", shape_string(logits.shape()));
+    ops::fail(kCtcLoss, "logits [N, T, C], none of them 0", shape_string(logits.shape()));
   }
-  ops::require_defined(kName, "targets", targets);
+  ops::require_defined(kCtcLoss, "targets", targets);
   const std::int64_t samples = logits.dim(0), classes = logits.dim(2);
   if (targets.dtype() != DType::kI64 || targets.rank() != 2 || targets.dim(0) != samples) {
-    ops::fail(kName, "i64 targets [" + std::to_string(samples) + ", length]", text_of(targets));
+    ops::fail(kCtcLoss, "i64 targets [" + std::to_string(samples) + ", length]", text_of(targets));
   }
   if (options.blank < 0 || options.blank >= classes) {
-    ops::fail(kName, "a blank in [0, " + std::to_string(classes) + ")",
+    ops::fail(kCtcLoss, "a blank in [0, " + std::to_string(classes) + ")",
               std::to_string(options.blank));
   }
   const Tensor& frames = options.frames;
   if (frames.defined() && (frames.dtype() != DType::kI64 || frames.shape() != Shape{samples})) {
-    ops::fail(kName, "i64 frames [" + std::to_string(samples) + "]", text_of(frames));
+    ops::fail(kCtcLoss, "i64 frames [" + std::to_string(samples) + "]", text_of(frames));
   }
   if (frames.defined()) {
     const Tensor counts = frames.to(Device{});
     for (const std::int64_t count : counts.span<std::int64_t>()) {
       if (count >= 0 && count <= logits.dim(1)) continue;
-      ops::fail(kName, "from 0 to " + std::to_string(logits.dim(1)) + " frames",
+      ops::fail(kCtcLoss, "from 0 to " + std::to_string(logits.dim(1)) + " frames",
                 std::to_string(count));
     }
   }
@@ -66,7 +66,7 @@ Variable ctc_loss(const Variable& logits, const Tensor& targets, const CtcOption
   const std::int64_t samples = logits.dim(0);
   const double factor = 1.0 / static_cast<double>(samples);
   const Tensor losses = Tensor::empty({samples}, DType::kF64, device);
-  visit_floating(logits.dtype(), kName, [&](auto zero) {
+  visit_floating(logits.dtype(), kCtcLoss, [&](auto zero) {
     using T = decltype(zero);
     kernels::CtcRows<T> rows{
         .n = samples,
@@ -92,7 +92,7 @@ Variable ctc_loss(const Variable& logits, const Tensor& targets, const CtcOption
                                       .result = loss.data<T>()});
   });
   if (!grad.defined()) return Variable(loss);
-  return record(loss, std::make_shared<ops::LossFunction>(kName, grad), {logits});
+  return record(loss, std::make_shared<ops::LossFunction>(kCtcLoss, grad), {logits});
 }
 
 }  // namespace steelyard
