@@ -7,7 +7,9 @@
 
 namespace steelyard {
 
-// {"rows": [{"module", "tensor", "quantized", "observer", "note"}, ...], "notes": [...]}
+// {"rows": [{"module", "tensor", "quantized", "observer", "note"}, ...], "notes": [...]}; rows of
+// tensors that have a quantizer have its "scheme", too: {"num_bits", "symmetric", "strategy",
+// "dynamic"}, as recipes call them.
 std::string plan_json(const qat::Plan& plan);
 
 }  // namespace steelyard

@@ -4,6 +4,7 @@
 
 #include "steelyard/layers/activation_words.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/catalogue.h"
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/containers/residual.h"
 #include "steelyard/layers/dropout.h"
@@ -248,7 +249,7 @@ void add_layers_with_weights(ModelRegistry& registry) {
       "need `data.normalize: none`",
       {key("count", "rows of the table: the numbers are below it", &EmbeddingOptions::count)
            .required()
-           .within(1, static_cast<double>(kMaxLayerWeights)),
+           .within(1, static_cast<double>(kMostLayerWeights)),
        key("width", "numbers of a row", &EmbeddingOptions::width).required().within(1, kMaxSize)},
       [](EmbeddingOptions o, const LayerSpec& spec, Rng& rng) -> std::shared_ptr<Module> {
         require_weights(spec, o.count, o.width);

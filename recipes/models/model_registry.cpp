@@ -7,6 +7,7 @@
 #include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/catalogue.h"
 #include "steelyard/layers/containers/graph.h"
 #include "steelyard/layers/containers/sequential.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -262,9 +263,9 @@ const ModuleFactory& ModelRegistry::model(const std::string& type) const {
 }
 
 void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input) {
-  if (in > kMaxLayerWeights / per_input) {
-    spec.fail("expected a layer of at most " + std::to_string(kMaxLayerWeights) + " weights, got " +
-              std::to_string(in) + " x " + std::to_string(per_input));
+  if (in > kMostLayerWeights / per_input) {
+    spec.fail("expected a layer of at most " + std::to_string(kMostLayerWeights) +
+              " weights, got " + std::to_string(in) + " x " + std::to_string(per_input));
   }
 }
 

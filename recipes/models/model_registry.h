@@ -167,10 +167,7 @@ BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rn
 BuiltModule build_layer_list(const YamlNode& list, const ModelRegistry& registry, LayerInput input,
                              std::int64_t classes, Rng& rng);
 
-// The most weights that one layer of a recipe may have.
-inline constexpr std::int64_t kMaxLayerWeights = std::int64_t{1} << 28;
-
-// Throws InputError for a layer of more weights than that.
+// Throws InputError for a layer of more than kMostLayerWeights (layers/catalogue.h).
 void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_input);
 
 }  // namespace steelyard

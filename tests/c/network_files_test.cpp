@@ -42,6 +42,8 @@ TEST(CNetworkFiles, ThePlanIsTextAndJson) {
   n.expect_ok(steelyard_network_plan, STEELYARD_JSON, &text);
   EXPECT_THAT(text, HasSubstr("{\"rows\":[{\"module\":\""));
   EXPECT_THAT(text, HasSubstr("\"tensor\":\"weight\""));
+  EXPECT_THAT(text, HasSubstr("\"scheme\":{\"num_bits\":8,\"symmetric\":true,"
+                              "\"strategy\":\"channel\",\"dynamic\":false}"));
   n.expect_ok(steelyard_network_notes, &text);
   EXPECT_STREQ(text, "");
   Network in_float(two_layers(), kFloatRecipe);
