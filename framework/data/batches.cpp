@@ -131,6 +131,7 @@ void fill_inputs(const SampleSource& source, const LoaderOptions& options,
 
 void fill_targets(const Tensor& all, std::span<const std::int64_t> samples, std::byte* out) {
   const auto bytes = static_cast<std::size_t>(all.bytes() / all.dim(0));
+  if (bytes == 0) return;  // of inputs alone
   const auto* in = static_cast<const std::byte*>(all.raw());
   for (const std::int64_t sample : samples) {
     std::memcpy(out, in + static_cast<std::size_t>(sample) * bytes, bytes);

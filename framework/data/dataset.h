@@ -30,7 +30,8 @@ struct Normalization {
 // Samples and what they should give. Copies share storage.
 struct Dataset {
   Tensor inputs;   // u8 or f32, [N, ...] (sample_source.h); undefined where there is a source
-  Tensor targets;  // as target_kind() says: labels i64 [N], values f32 [N, ...], ...
+  // As target_kind() says: labels i64 [N], values f32 [N, ...], ...; f32 [N, 0]: inputs alone.
+  Tensor targets;
   std::int64_t classes = 0;                         // 0 for regression; characters of a text
   std::shared_ptr<const SampleSource> source = {};  // of samples that are not held in memory
   DatasetNames names = {};

@@ -39,6 +39,12 @@ void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
     throw InputError("data.test: the dataset has a test set of its own");
   }
   if (has_test || splits.train.size() == 0) return;
+  if (!request.labels && !request.test_samples && splits.train.size() == 1) {
+    splits.test = splits.train;
+    splits.notes.push_back(printable(request.path.string()) +
+                           ": the only sample is the test set too");
+    return;
+  }
   if (!request.test_samples) {
     throw InputError(printable(request.path.string()) +
                      ": there is no test set; data.test sets samples of it aside");
@@ -55,6 +61,14 @@ void set_test_aside(const DatasetRequest& request, DatasetSplits& splits) {
   } catch (const InputError& error) {
     throw InputError(std::string("data.test: ") + error.what());
   }
+}
+
+// Zero columns stand for a dataset of inputs alone, which nobody has asked for.
+void require_targets(const DatasetRequest& request, const Dataset& dataset) {
+  if (has_targets(dataset)) return;
+  throw InputError(
+      printable(request.path.string()) + ": expected targets of one value or more, got f32 " +
+      shape_string(dataset.targets.shape()) + " (data.labels: false reads inputs alone)");
 }
 
 // A sample of two dimensions is an image, unless it is a sequence.
@@ -87,7 +101,7 @@ void name_numbers(const DatasetRequest& request, const std::vector<std::string>&
   const std::vector<std::string>& asked = request.known_classes();
   const bool own = asked.empty() && !request.names && !request.without_names;
   const std::vector<std::string>& names = own ? classes : asked;
-  if (names.empty() || dataset.size() == 0 || !dataset.names.classes.empty()) return;
+  if (names.empty() || !dataset.names.classes.empty()) return;
   if (dataset.classes == 0) {
     if (request.names) return;
     throw InputError(request.targets.names_source +
@@ -120,9 +134,14 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
   if (request.path.empty()) throw InputError("dataset '" + name + "' needs data.path");
   DatasetSplits splits =
       with_memory_for("dataset '" + name + "'", [&] { return row->second.loader(request); });
-  convert_targets(splits.train, request.targets);
-  convert_targets(splits.test, request.targets);
   for (Dataset* dataset : {&splits.train, &splits.test}) {
+    if (dataset->size() == 0) continue;
+    if (!request.labels) {
+      drop_targets(*dataset);
+      continue;
+    }
+    require_targets(request, *dataset);
+    convert_targets(*dataset, request.targets);
     name_numbers(request, row->second.classes, *dataset);
   }
   set_test_aside(request, splits);

@@ -27,6 +27,8 @@ struct DatasetRequest {
   DatasetParts parts = DatasetParts::kAll;
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
+  // Whether samples have targets. False: every dataset is of inputs alone (drop_targets()).
+  bool labels = true;
   TargetOptions targets = {};
   // Set aside as the test set, of a dataset that has none.
   std::optional<std::int64_t> test_samples = {};

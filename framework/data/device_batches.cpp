@@ -77,12 +77,13 @@ void DeviceBatches::stage(Stage& stage) {
   }
   auto* pinned = static_cast<std::byte*>(stage.pinned);
   std::memcpy(pinned, source->inputs.raw(), input_bytes);
-  std::memcpy(pinned + input_bytes, source->targets.raw(), target_bytes);
+  if (target_bytes > 0) std::memcpy(pinned + input_bytes, source->targets.raw(), target_bytes);
   const Batch before = stage.batch.value_or(Batch{});
   stage.batch = Batch{like(source->inputs, before.inputs, device_),
                       like(source->targets, before.targets, device_), source->index};
   kernels::cuda_wait_for(stage.copies, cuda_queue(device_));
   kernels::cuda_copy_to_device(stage.copies, stage.batch->inputs.raw(), pinned, input_bytes);
+  if (target_bytes == 0) return;  // of inputs alone
   kernels::cuda_copy_to_device(stage.copies, stage.batch->targets.raw(), pinned + input_bytes,
                                target_bytes);
 }

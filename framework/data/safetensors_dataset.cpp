@@ -90,8 +90,22 @@ void set_inputs(Dataset& dataset, const TensorsInFile& file,
   set_named_inputs(dataset, inputs, file.name());
 }
 
-Dataset load_file(const fs::path& path, const std::vector<std::string>& inputs) {
+// Whatever else is in the file.
+Dataset load_inputs(const TensorsInFile& file, const std::vector<std::string>& inputs) {
+  file.require(input_names(inputs), /*all=*/false);
+  Dataset dataset;
+  set_inputs(dataset, file, inputs);
+  return dataset;
+}
+
+Dataset load_file(const fs::path& path, const DatasetRequest& request) {
+  const std::vector<std::string>& inputs = request.inputs;
   const TensorsInFile file(path);
+  if (!request.labels) {
+    Dataset dataset = load_inputs(file, inputs);
+    drop_targets(dataset);
+    return dataset;
+  }
   std::vector<std::string> expected = input_names(inputs);
   expected.emplace_back("targets");
   file.require(expected, /*all=*/true);
@@ -191,11 +205,11 @@ Tensor joined_targets(const std::vector<Dataset>& parts, std::int64_t samples) {
   return targets;
 }
 
-Dataset load_split(const SplitFiles& files, const std::vector<std::string>& inputs) {
+Dataset load_split(const SplitFiles& files, const DatasetRequest& request) {
   std::vector<Dataset> parts;
   std::vector<std::shared_ptr<const SampleSource>> sources;
   for (const fs::path& path : files.paths) {
-    parts.push_back(load_file(path, inputs));
+    parts.push_back(load_file(path, request));
     sources.push_back(parts.back().source);
     require_same_samples({parts[0], parts.back()}, printable(path.string()),
                          printable(files.paths[0].filename().string()));
@@ -203,7 +217,11 @@ Dataset load_split(const SplitFiles& files, const std::vector<std::string>& inpu
   if (parts.size() == 1) return parts[0];
   Dataset joined = parts[0];
   joined.source = std::make_shared<ConcatenatedSamples>(std::move(sources));
-  joined.targets = joined_targets(parts, joined.source->size());
+  if (!request.labels) {
+    drop_targets(joined);
+  } else {
+    joined.targets = joined_targets(parts, joined.source->size());
+  }
   return joined;
 }
 
@@ -211,6 +229,9 @@ Dataset load_split(const SplitFiles& files, const std::vector<std::string>& inpu
 
 DatasetSplits load_safetensors_dataset(const DatasetRequest& request) {
   const fs::path& folder = request.path;
+  if (!request.labels && path_exists(folder) && !is_folder(folder)) {
+    return {load_file(folder, request), {}};
+  }
   require_folder(folder, "with train.safetensors and test.safetensors");
   const SplitFiles test = files_of(folder, "test");
   const bool has_test = path_exists(test.paths[0]);
@@ -218,7 +239,8 @@ DatasetSplits load_safetensors_dataset(const DatasetRequest& request) {
   // Classes are those of the training set, where it is read.
   std::optional<std::int64_t> classes;
   const auto load = [&](const SplitFiles& files) {
-    Dataset dataset = load_split(files, request.inputs);
+    Dataset dataset = load_split(files, request);
+    if (!request.labels) return dataset;
     if (!classes) classes = count_classes(dataset.targets, files.name);
     dataset.classes = *classes;
     convert_targets(dataset, request.targets);
@@ -234,11 +256,7 @@ DatasetSplits load_safetensors_dataset(const DatasetRequest& request) {
 }
 
 Dataset load_safetensors_inputs(const fs::path& path, const std::vector<std::string>& inputs) {
-  const TensorsInFile file(path);
-  file.require(input_names(inputs), /*all=*/false);
-  Dataset dataset;
-  set_inputs(dataset, file, inputs);
-  return dataset;
+  return load_inputs(TensorsInFile(path), inputs);
 }
 
 }  // namespace steelyard

@@ -16,7 +16,8 @@ namespace steelyard {
 // With `request.inputs`, tensors of those names are there instead of one (named_inputs.h). The
 // number of classes is the largest label of the training set + 1; kTest reads test.safetensors
 // alone, with its own largest label; it may be absent where `request.test_samples` are set aside.
-// Targets are converted as `request.targets` says. Throws InputError that names the file and what
+// Targets are converted as `request.targets` says. Without labels, only the inputs are looked for,
+// and the path may be a file. Throws InputError that names the file and what
 // it expected.
 DatasetSplits load_safetensors_dataset(const DatasetRequest& request);
 // The inputs of any safetensors file, as such a dataset has them. Throws InputError where one is

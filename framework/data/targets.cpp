@@ -170,7 +170,21 @@ std::vector<std::int64_t> class_counts(const Dataset& dataset) {
   return counts;
 }
 
+void drop_targets(Dataset& dataset) {
+  dataset.targets = Tensor::empty({dataset.size(), 0});
+  dataset.classes = 0;
+  dataset.names.classes.clear();
+}
+
+bool has_targets(const Dataset& dataset) {
+  const Tensor& y = dataset.targets;
+  const bool none = dataset.classes == 0 && y.defined() && y.dtype() == DType::kF32 &&
+                    y.rank() == 2 && y.dim(1) == 0;
+  return !none;
+}
+
 std::string target_text(const Dataset& dataset) {
+  if (!has_targets(dataset)) return "no targets";
   const Tensor& targets = dataset.targets;
   const std::string start = "targets " + std::string(dtype_name(targets.dtype())) + " ";
   if (target_kind(targets, dataset.classes) == TargetKind::kText) return start + "[length]";
@@ -223,6 +237,7 @@ void validate_targets(const Dataset& dataset, const std::string& source) {
   const auto require = [&source](bool condition, const std::string& what) {
     if (!condition) throw InputError(source + ": " + what);
   };
+  if (!has_targets(dataset)) return;
   const Tensor& y = dataset.targets;
   const std::string found = std::string(dtype_name(y.dtype())) + " " + shape_string(y.shape());
   switch (target_kind(y, dataset.classes)) {

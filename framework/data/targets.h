@@ -51,8 +51,14 @@ void convert_targets(Dataset& dataset, const TargetOptions& options);
 // character; empty for numbers.
 std::vector<std::int64_t> class_counts(const Dataset& dataset);
 
-// Throws InputError that starts with `source` unless targets are of a kind and in its range.
+// Throws InputError that starts with `source` unless targets are of a kind and in its range, or
+// there are none.
 void validate_targets(const Dataset& dataset, const std::string& source);
+
+// Makes it a dataset of inputs alone: targets f32 [N, 0], without classes and their names.
+void drop_targets(Dataset& dataset);
+// False where drop_targets() has made it one.
+bool has_targets(const Dataset& dataset);
 
 // "targets f32 [3]": of one sample; texts may have any length.
 std::string target_text(const Dataset& dataset);

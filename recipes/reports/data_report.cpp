@@ -56,7 +56,8 @@ std::string_view target_bytes(const Tensor& targets, std::int64_t sample) {
 std::string identity_of(const Dataset& dataset, const Origins& origins, std::int64_t sample) {
   std::string identity = origins[static_cast<std::size_t>(sample)].digest;
   const Tensor& targets = dataset.targets;
-  if (target_kind(targets, dataset.classes) != TargetKind::kValues) return identity;
+  const bool numbers = target_kind(targets, dataset.classes) == TargetKind::kValues;
+  if (!numbers || !has_targets(dataset)) return identity;
   return identity + sha256_of(target_bytes(targets, sample));
 }
 

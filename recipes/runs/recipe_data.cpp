@@ -29,6 +29,7 @@ bool takes_names(const Recipe& recipe) {
 TargetOptions target_options(const Recipe& recipe, const InputFormat* trained_on,
                              const std::vector<std::string>& class_names) {
   const DataSpec& data = recipe.data;
+  if (!data.labels) return {};
   TargetOptions options{.kind = targets_of(recipe), .separator = data.label_separator};
   if (trained_on != nullptr) {
     options.classes = trained_on->classes;
@@ -82,6 +83,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .parts = parts,
          .transforms = data.transforms,
          .table = data.table,
+         .labels = data.labels,
          .targets = targets,
          .test_samples = data.test,
          .stratified = data.stratified,

@@ -165,10 +165,12 @@ Table<TableOptions> table_table() {
   return {
       "The meaning of the columns, for `dataset: table`. All other columns are numeric inputs of "
       "the model.",
-      {key("target", "the column to predict; for a regression, one or several",
+      {key("target",
+           "the column to predict; for a regression, one or several; may be absent with labels: "
+           "false",
            &TableOptions::target)
-           .required()
-           .items(1, kMostColumns),
+           .by_default()
+           .items(0, kMostColumns),
        key("regression", "whether the targets are numbers, not classes", &TableOptions::regression)
            .by_default(),
        key("categories",
@@ -189,6 +191,20 @@ Table<TableOptions> table_table() {
            .may_be_empty(),
        key("delimiter", "separator of fields; absent: a tab in .tsv files, else a comma",
            &TableOptions::delimiter)}};
+}
+
+// Keys that speak of targets need them.
+void require_labels_for_keys(const OptionReader& from, const DataSpec& data) {
+  const bool no_target = data.table && data.table->target.empty();
+  if (data.labels && no_target) {
+    fail_at(from.at("table").place,
+            "missing key 'data.table.target', the column to predict (data.labels: false reads "
+            "inputs alone)");
+  }
+  if (data.labels) return;
+  const std::string no_labels = ": expected data.labels: true, there are no targets without labels";
+  if (data.class_names) fail_at(from.at("class_names").place, "data.class_names" + no_labels);
+  if (data.stratified) fail_at(from.at("stratified").place, "data.stratified" + no_labels);
 }
 
 }  // namespace
@@ -260,6 +276,11 @@ Table<DataSpec> data_table(const Registries& registries) {
                   "aside; for targets that are classes",
                   &DataSpec::stratified)
                   .by_default(),
+              key("labels",
+                  "whether samples have targets; false: inputs alone, and the float model's own "
+                  "outputs are what a quantized model is trained on and compared with",
+                  &DataSpec::labels)
+                  .by_default(),
               key("label_separator",
                   "with the loss binary_cross_entropy: the separator between the labels of a "
                   "sample, in tables and .cls files",
@@ -285,6 +306,7 @@ Table<DataSpec> data_table(const Registries& registries) {
         if (const auto* own = find_row(registries.dataset_options, data.dataset)) {
           data.dataset_options = own->make(from.node());
         }
+        require_labels_for_keys(from, data);
         std::vector<std::string> names = data.inputs;
         if (!names.empty()) names.emplace_back("targets");
         std::sort(names.begin(), names.end());

@@ -56,6 +56,7 @@ struct DataSpec {
   bool stratified = false;                     // each class keeps its share in both
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
+  bool labels = true;  // whether samples have targets
   std::string label_separator = {};
   std::optional<std::string> class_names = {};  // a file
   std::vector<std::string> inputs = {};         // of a sample; empty: it is one

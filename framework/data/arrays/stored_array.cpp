@@ -52,9 +52,10 @@ std::int64_t values_of(const Shape& shape) {
 
 class ArraySamples : public SampleSource {
  public:
-  explicit ArraySamples(const StoredArray& array) : array_(array) {
+  // `alone`: the array is one sample.
+  ArraySamples(const StoredArray& array, bool alone) : array_(array), alone_(alone) {
     const Shape& shape = array.shape();
-    if (shape.empty()) {
+    if (shape.empty() && !alone) {
       throw InputError(array.name() + ": expected inputs [N, ...], got " + array.text());
     }
     if (array.kind() == Kind::kBool) {
@@ -62,7 +63,7 @@ class ArraySamples : public SampleSource {
     }
     const bool bytes = array.kind() == Kind::kUnsigned && array.item_bytes() == 1;
     dtype_ = bytes ? DType::kU8 : DType::kF32;
-    shape_.assign(shape.begin() + 1, shape.end());
+    shape_.assign(shape.begin() + (alone ? 0 : 1), shape.end());
     if (shape_.empty()) shape_ = {1};
     values_ = values_of(shape_);
     if (values_ == 0) {
@@ -71,11 +72,11 @@ class ArraySamples : public SampleSource {
     }
   }
 
-  std::int64_t size() const override { return array_.shape()[0]; }
+  std::int64_t size() const override { return alone_ ? 1 : array_.shape()[0]; }
   DType dtype() const override { return dtype_; }
   const Shape& shape() const override { return shape_; }
   std::string name(std::int64_t sample) const override {
-    return array_.name() + ": sample " + std::to_string(sample);
+    return alone_ ? array_.name() : array_.name() + ": sample " + std::to_string(sample);
   }
 
   void read(std::int64_t sample, Rng* /*random*/, void* to) const override {
@@ -96,6 +97,7 @@ class ArraySamples : public SampleSource {
   }
 
   StoredArray array_;
+  bool alone_;
   DType dtype_ = DType::kU8;
   Shape shape_;
   std::int64_t values_ = 0;
@@ -139,7 +141,11 @@ void StoredArray::read(std::int64_t first, std::int64_t count, void* into) const
 }
 
 std::shared_ptr<const SampleSource> array_samples(const StoredArray& array) {
-  return std::make_shared<ArraySamples>(array);
+  return std::make_shared<ArraySamples>(array, /*alone=*/false);
+}
+
+std::shared_ptr<const SampleSource> array_sample(const StoredArray& array) {
+  return std::make_shared<ArraySamples>(array, /*alone=*/true);
 }
 
 Tensor array_targets(const StoredArray& array) {

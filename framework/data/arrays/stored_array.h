@@ -46,6 +46,8 @@ class StoredArray {
 // Samples of an array [N, ...], or [N] as [N, 1]: u8, or other integers and floats as f32. Throws
 // InputError for bool; read() throws it for values that f32 does not hold or that are not finite.
 std::shared_ptr<const SampleSource> array_samples(const StoredArray& array);
+// One sample: the whole array, or of a single number [1].
+std::shared_ptr<const SampleSource> array_sample(const StoredArray& array);
 // i64 of integers; f32 of floats, [N] as [N, 1]. Throws InputError for bool.
 Tensor array_targets(const StoredArray& array);
 

@@ -124,25 +124,29 @@ LabelledFiles files_of_folders(const fs::path& folder) {
   return files;
 }
 
-// The columns path and label, in any order.
-LabelledFiles files_of_table(const fs::path& table, const TargetOptions& targets) {
+// The columns path and label, in any order; without `targets`, labels are not read, and may be
+// absent.
+LabelledFiles files_of_table(const fs::path& table, const std::optional<TargetOptions>& targets) {
   CsvReader reader(table, delimiter_of(table, std::nullopt));
   CsvRecord row;
   const std::vector<std::string> columns{"path", "label"};
   const bool is_there = reader.next(row);
   for (std::string& name : row.fields) name = trimmed(name);
-  if (!is_there || !std::ranges::is_permutation(row.fields, columns)) {
+  const bool paths_alone = !targets && row.fields == std::vector<std::string>{"path"};
+  if (!is_there || !(paths_alone || std::ranges::is_permutation(row.fields, columns))) {
     reader.fail(1, "expected the columns path and label, and no other, in the first line");
   }
   const std::size_t path_at = row.fields[0] == "path" ? 0 : 1, label_at = 1 - path_at;
+  const std::size_t count = row.fields.size();
   LabelledFiles files{reader.name()};
   std::unordered_map<std::string, std::size_t> known;  // where each path is
   while (reader.next(row)) {
-    const bool two = row.fields.size() == 2;
-    std::string label = two ? row.fields[label_at] : "";
-    if (targets.kind != TargetKind::kText) label = trimmed(label);
-    if (!two || row.fields[path_at].empty() || (label.empty() && !targets.may_be_empty())) {
-      reader.fail(row.line, "expected a path and a label");
+    const bool complete = row.fields.size() == count;
+    std::string label = complete && targets ? row.fields[label_at] : "";
+    if (targets && targets->kind != TargetKind::kText) label = trimmed(label);
+    const bool has_label = !targets || !label.empty() || targets->may_be_empty();
+    if (!complete || row.fields[path_at].empty() || !has_label) {
+      reader.fail(row.line, paths_alone ? "expected a path" : "expected a path and a label");
     }
     const fs::path path = table.parent_path() / row.fields[path_at];
     if (!path_exists(path)) reader.fail(row.line, "there is no file " + shown(path));
@@ -150,7 +154,7 @@ LabelledFiles files_of_table(const fs::path& table, const TargetOptions& targets
     const auto [found, is_new] =
         known.emplace(path.lexically_normal().string(), files.paths.size());
     // A file that is there twice counts twice: so are rare classes weighed.
-    if (!is_new && !same_target(label, files.classes[found->second], targets)) {
+    if (targets && !is_new && !same_target(label, files.classes[found->second], *targets)) {
       reader.fail(row.line, shown(path) + " has the label '" + printable(label) + "' here and '" +
                                 printable(files.classes[found->second]) + "' in line " +
                                 std::to_string(files.lines[found->second]));
@@ -171,6 +175,57 @@ Dataset dataset_of(LabelledFiles files, const std::vector<std::string>& known,
   dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(files.paths)),
                                  request.transforms.value_or(ImageTransforms{}));
   return dataset;
+}
+
+Dataset without_targets(std::vector<std::string> paths, const DatasetRequest& request) {
+  Dataset dataset;
+  dataset.source = image_samples(std::make_shared<ImageFiles>(std::move(paths)),
+                                 request.transforms.value_or(ImageTransforms{}));
+  drop_targets(dataset);
+  return dataset;
+}
+
+// The images of a split, in a folder of any depth or listed in a table; nothing where neither is.
+std::optional<FoundImages> find_unlabelled_split(const fs::path& folder, const std::string& split) {
+  if (is_folder(folder / split)) return find_images(folder / split, UnreadableImages::kRefuse);
+  const fs::path table = only_one_of(folder, {split + ".csv", split + ".tsv"});
+  if (table.empty()) return std::nullopt;
+  return FoundImages{files_of_table(table, std::nullopt).paths};
+}
+
+DatasetSplits load_unlabelled_folder(const fs::path& folder, const DatasetRequest& request) {
+  std::optional<FoundImages> train = find_unlabelled_split(folder, "train");
+  std::optional<FoundImages> test = find_unlabelled_split(folder, "test");
+  const bool has_splits = train || test;
+  if (!has_splits) train = find_images(folder, UnreadableImages::kRefuse);
+  const bool needs_train = request.parts == DatasetParts::kAll || !test;
+  if (needs_train && !train) {
+    throw InputError(shown(folder) + ": expected images in train, beside those in test");
+  }
+  DatasetSplits splits;
+  const auto load = [&](FoundImages found, const fs::path& from) {
+    if (auto note = found.others.note(from)) splits.notes.push_back(*std::move(note));
+    return without_targets(std::move(found.paths), request);
+  };
+  if (needs_train) splits.train = load(*std::move(train), has_splits ? folder / "train" : folder);
+  if (!test) return splits;
+  splits.test = load(*std::move(test), folder / "test");
+  if (needs_train) require_same_samples(splits, shown(folder / "test"), "the training set");
+  return splits;
+}
+
+DatasetSplits load_unlabelled(const DatasetRequest& request) {
+  const fs::path& path = request.path;
+  if (is_folder(path) || !path_exists(path)) {
+    require_folder(path, "of images, or an image");
+    return load_unlabelled_folder(path, request);
+  }
+  if (has_image_extension(path.filename().string())) {
+    return {without_targets({path.string()}, request), {}};
+  }
+  throw InputError(shown(path) +
+                   ": expected a folder of images, or an image named .jpg, .jpeg, .png, .webp or "
+                   ".bmp");
 }
 
 // The folder or the table of a split, one of which may be there; nothing where neither is.
@@ -206,7 +261,7 @@ void OtherFiles::add(const OtherFiles& others) {
   count += others.count - std::ssize(others.first);
 }
 
-std::optional<std::string> OtherFiles::note(const fs::path& folder) const {
+std::optional<std::string> OtherFiles::note(const fs::path& folder, const std::string& kind) const {
   if (count == 0) return std::nullopt;
   std::string names;
   for (const std::string& path : first) {
@@ -216,8 +271,9 @@ std::optional<std::string> OtherFiles::note(const fs::path& folder) const {
     names += " and " + std::to_string(more) + " more";
   }
   return shown(folder) + ": left out " +
-         (count == 1 ? std::string("a file that is no image by its name: ")
-                     : std::to_string(count) + " files that are no images by their names: ") +
+         (count == 1
+              ? "a file that is no " + kind + " by its name: "
+              : std::to_string(count) + " files that are no " + kind + "s by their names: ") +
          names;
 }
 
@@ -232,6 +288,7 @@ FoundImages find_images(const fs::path& folder, UnreadableImages unreadable) {
 }
 
 DatasetSplits load_images(const DatasetRequest& request) {
+  if (!request.labels) return load_unlabelled(request);
   const fs::path& folder = request.path;
   require_folder(folder, "of images");
   std::vector<std::string> classes = request.known_classes();

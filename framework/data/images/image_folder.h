@@ -1,4 +1,4 @@
-// Images in folders, one for each class, or listed in a table.
+// Images in folders, one for each class, or listed in a table; or in any folders, without labels.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,10 @@ struct OtherFiles {
 
   void add(const std::filesystem::path& path);
   void add(const OtherFiles& others);
-  // A note that names the first of them, relative to the folder; nothing where there is none.
-  std::optional<std::string> note(const std::filesystem::path& folder) const;
+  // A note that names the first of them, relative to the folder, beside files that are of `kind`;
+  // nothing where there is none.
+  std::optional<std::string> note(const std::filesystem::path& folder,
+                                  const std::string& kind = "image") const;
 };
 
 // What to do with the path of an image that cannot be read: a link to nothing or back to a folder
@@ -61,7 +63,8 @@ FoundImages find_images(const std::filesystem::path& folder, UnreadableImages un
 // The folder `request.path` holds, for the train and the test set each, a folder of one folder for
 // each class, or a table train.csv (or .tsv) of the columns path and label; paths are relative to
 // the table. Or it holds the folders of the classes alone, where `request.test_samples` are set
-// aside. Classes are sorted, by number where all of them are numbers. Other files than images are
+// aside. Classes are sorted, by number where all of them are numbers. Without labels: a folder of
+// images at any depth, or train and test of such folders, or one image. Other files than images are
 // left out, with a note. Throws InputError.
 DatasetSplits load_images(const DatasetRequest& request);
 

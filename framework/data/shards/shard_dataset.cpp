@@ -129,20 +129,22 @@ const TarMember& only_file(const SampleFiles& sample, std::span<const std::strin
 }
 
 void add_sample(const InputFile& file, std::uint32_t shard, const SampleFiles& sample,
-                const TargetOptions& targets, Shards& shards) {
+                const DatasetRequest& request, Shards& shards) {
+  const TargetOptions& targets = request.targets;
   const std::string label = targets.kind == TargetKind::kText ? ".txt" : ".cls";
   const TarMember& image =
       only_file(sample, image_extensions(), "an image " + sample.key + ".jpg or the like");
-  const TarMember& text = only_file(sample, std::span(&label, 1), "a text " + sample.key + label);
   if (image.size > kMaxImageFileBytes) {
     throw InputError(image.name + ": expected at most " + std::to_string(kMaxImageFileBytes) +
                      " bytes, got " + std::to_string(image.size));
   }
   shards.images.push_back({shard, static_cast<std::uint32_t>(image.size), image.begin, image.name});
+  if (!request.labels) return;
+  const TarMember& text = only_file(sample, std::span(&label, 1), "a text " + sample.key + label);
   shards.classes.push_back(member_label(file, text, targets.may_be_empty()));
 }
 
-void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shards) {
+void add_shard(const fs::path& path, const DatasetRequest& request, Shards& shards) {
   const auto shard = static_cast<std::uint32_t>(shards.files.size());
   const InputFile& file = *shards.files.emplace_back(std::make_unique<const InputFile>(path));
   std::vector<TarMember> members = tar_members(file);
@@ -153,7 +155,7 @@ void add_shard(const fs::path& path, const TargetOptions& targets, Shards& shard
     std::span<const TarMember> rest(members);
     while (!rest.empty()) {
       const SampleFiles sample = first_sample(rest);
-      add_sample(file, shard, sample, targets, shards);
+      add_sample(file, shard, sample, request, shards);
       rest = rest.subspan(sample.members.size());
     }
   } catch (const InputError& error) {
@@ -181,15 +183,18 @@ std::vector<fs::path> shard_paths(const fs::path& folder, const std::string& spl
 Dataset load_split(const std::vector<fs::path>& paths, const DatasetRequest& request,
                    const std::vector<std::string>& known) {
   Shards shards;
-  for (const fs::path& path : paths) add_shard(path, request.targets, shards);
+  for (const fs::path& path : paths) add_shard(path, request, shards);
   const std::string source = printable(request.path.string());
   if (shards.images.empty()) throw InputError(source + ": the archives hold no samples");
   Dataset dataset;
-  set_targets(dataset, shards.classes, request.targets, known,
-              {source, [&](std::size_t i) { return shards.name(i); }});
-  shards.classes.clear();
+  if (request.labels) {
+    set_targets(dataset, shards.classes, request.targets, known,
+                {source, [&](std::size_t i) { return shards.name(i); }});
+    shards.classes.clear();
+  }
   dataset.source = image_samples(std::make_shared<ShardImages>(std::move(shards)),
                                  request.transforms.value_or(ImageTransforms{}));
+  if (!request.labels) drop_targets(dataset);
   return dataset;
 }
 
@@ -201,7 +206,8 @@ DatasetSplits load_shards(const DatasetRequest& request) {
   std::vector<std::string> classes = request.known_classes();
   const std::vector<fs::path> train = shard_paths(request.path, "train");
   const std::vector<fs::path> test = shard_paths(request.path, "test");
-  const bool needs_train = request.parts == DatasetParts::kAll || test.empty() || classes.empty();
+  const bool needs_train =
+      request.parts == DatasetParts::kAll || test.empty() || (request.labels && classes.empty());
   if (needs_train && train.empty()) throw InputError(source + ": expected archives train*.tar");
   DatasetSplits splits;
   if (needs_train) {

@@ -10,8 +10,8 @@ namespace steelyard {
 // sample is the files of one name up to the first point after the last slash, one after the
 // other: an image, NAME.jpg or another of image_extensions(), and a text with the class, NAME.cls
 // (NAME.txt for texts). Its other files, such as NAME.json and NAME.mask.png, are passed over.
-// Classes are sorted as those of folders. Throws InputError that names the archive and the file in
-// it.
+// Classes are sorted as those of folders. Without labels, a sample needs no text. Throws InputError
+// that names the archive and the file in it.
 DatasetSplits load_shards(const DatasetRequest& request);
 
 }  // namespace steelyard

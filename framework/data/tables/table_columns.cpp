@@ -211,7 +211,8 @@ void TableEncoder::encode(const CsvReader& reader, const CsvRecord& row,
   }
 }
 
-void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind) {
+void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind,
+                           bool labels) {
   std::map<std::string, const char*> roles;
   const auto add = [&](const std::vector<std::string>& columns, const char* role) {
     for (const std::string& column : columns) {
@@ -225,6 +226,7 @@ void require_one_role_each(const TableOptions& options, std::optional<TargetKind
   add(options.target, "data.table.target");
   add(options.categories, "data.table.categories");
   add(options.ignore, "data.table.ignore");
+  if (!labels) return;
   if (options.target.size() == 1 || options.regression || kind == TargetKind::kMarks) return;
   throw InputError("data.table.target: expected one column, got " +
                    std::to_string(options.target.size()) +
@@ -258,7 +260,10 @@ std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
     const std::string& name = header.names()[i];
     if (!contains(options.target, name) && !contains(options.ignore, name)) used.push_back(i);
   }
-  if (used.empty()) reader.fail(1, "expected a column in addition to the target");
+  if (used.empty()) {
+    reader.fail(1, options.target.empty() ? "expected a column that is not ignored"
+                                          : "expected a column in addition to the target");
+  }
   std::vector<ColumnContent> contents(header.names().size());
   std::vector<bool> words(header.names().size());
   for (const std::size_t i : used) words[i] = contains(options.categories, header.names()[i]);

@@ -71,8 +71,10 @@ class TableEncoder {
 };
 
 // A column is a target, of categories or ignored; it may be none of these. Throws InputError for
-// one with two roles, and for several targets that are neither numbers nor marks.
-void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind);
+// one with two roles, and with `labels` unless there is one target, or several that are numbers or
+// marks.
+void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind,
+                           bool labels);
 
 // Columns that nobody speaks of must not be left out silently.
 void require_known_columns(const CsvReader& reader, const TableHeader& header,

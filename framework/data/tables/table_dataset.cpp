@@ -188,6 +188,13 @@ Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOption
 
 Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRequest& request,
                    const std::vector<std::string>& known) {
+  if (!request.labels) {
+    samples->scan([](const CsvRecord&) {});
+    Dataset dataset;
+    dataset.source = samples;
+    drop_targets(dataset);
+    return dataset;
+  }
   const TableOptions& options = *request.table;
   const bool marks = request.targets.kind == TargetKind::kMarks;
   const bool numbers = options.regression || (marks && options.target.size() > 1);
@@ -207,7 +214,7 @@ Dataset targets_of(const std::shared_ptr<TableSamples>& samples, const DatasetRe
 
 Dataset load_file(const std::filesystem::path& path, const DatasetRequest& request,
                   const DatasetNames& names) {
-  const TableOptions& options = *request.table;
+  const TableOptions options = request.table.value_or(TableOptions{});
   auto samples = std::make_shared<TableSamples>(path, delimiter_of(path, options.delimiter),
                                                 TableEncoder(names.columns, options.missing));
   require_known_columns(samples->reader(), samples->header(), names.columns, options);
@@ -231,11 +238,11 @@ std::filesystem::path split_path(const std::filesystem::path& folder, const std:
 }  // namespace
 
 DatasetSplits load_table(const DatasetRequest& request) {
-  if (!request.table || request.table->target.empty()) {
+  if (request.labels && (!request.table || request.table->target.empty())) {
     throw InputError("dataset 'table' needs data.table.target, the column to learn");
   }
-  const TableOptions& options = *request.table;
-  require_one_role_each(options, request.targets.kind);
+  const TableOptions options = request.table.value_or(TableOptions{});
+  require_one_role_each(options, request.targets.kind, request.labels);
   const bool folder = is_folder(request.path);
   const auto train_path = [&] { return folder ? split_path(request.path, "train") : request.path; };
   const bool has_test = folder && !find_split(request.path, "test").empty();

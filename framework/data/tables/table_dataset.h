@@ -13,11 +13,12 @@
 namespace steelyard {
 
 // `request.path` is a folder with train.csv and test.csv (or .tsv), or one such file, of which
-// `request.test_samples` are set aside. The first line names the columns. Features are f32, in the
-// order of the columns; a column of categories gives one feature for each category of the training
-// set, in their order. Rows are read from the file when they are asked for, after all were looked
-// at once. Throws InputError with file, line and column for a row of another length, for what is no
-// finite number and for a category that the training set does not have.
+// `request.test_samples` are set aside. The first line names the columns. Without labels, a target
+// is a column that is ignored, and may be absent. Features are f32, in the order of the columns; a
+// column of categories gives one feature for each category of the training set, in their order.
+// Rows are read from the file when they are asked for, after all were looked at once. Throws
+// InputError with file, line and column for a row of another length, for what is no finite number
+// and for a category that the training set does not have.
 DatasetSplits load_table(const DatasetRequest& request);
 
 // What to do with a row that gives no features.
