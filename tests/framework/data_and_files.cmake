@@ -12,8 +12,9 @@ add_dependencies(framework_files_test save_loop)
 
 steelyard_add_tests(framework_data_test
   SOURCES data/augmentations_test.cpp data/cifar_test.cpp data/data_loader_test.cpp data/dataset_test.cpp files/file_kind_test.cpp data/idx_test.cpp
-          data/larger_than_memory_test.cpp data/stratified_split_test.cpp data/arrays_test.cpp data/tables_test.cpp data/targets_test.cpp files/zip_test.cpp
+          data/larger_than_memory_test.cpp data/stratified_split_test.cpp data/arrays_test.cpp data/tables_test.cpp data/targets_test.cpp data/unlabelled_test.cpp files/zip_test.cpp
           $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:data/image_folder_test.cpp>
+          $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:data/unlabelled_images_test.cpp>
           $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:data/images_test.cpp> $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:data/shards_test.cpp>
   DEPENDS steelyard::framework ZLIB::ZLIB
           $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:JPEG::JPEG> $<$<BOOL:${STEELYARD_HAVE_IMAGES}>:WebP::webp>

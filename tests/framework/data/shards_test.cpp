@@ -47,6 +47,7 @@ class Shards : public ::testing::Test {
   std::string error() const {
     return message_of<InputError>([&] { load(); });
   }
+  const std::filesystem::path& folder_path() const { return folder_.path(); }
   static std::string sample(const std::string& key, const std::string& label) {
     return member(key + ".bmp", bmp()) + member(key + ".cls", label);
   }
@@ -115,6 +116,18 @@ TEST_F(Shards, WhatIsRefused) {
     write("train.tar", bytes);
     EXPECT_THAT(error(), HasSubstr(expected));
   }
+}
+
+TEST_F(Shards, SamplesWithoutLabels) {
+  write("train-0.tar",
+        member("a.bmp", bmp()) + member("a.json", "{}") + sample("b", "rose") + kEnd);
+  write("test-0.tar", member("c.bmp", bmp()) + kEnd);
+  const DatasetSplits splits =
+      load_shards({.name = "shards", .path = folder_path(), .labels = false});
+  EXPECT_EQ(splits.train.size(), 2);
+  EXPECT_EQ(splits.train.targets.shape(), (Shape{2, 0}));
+  EXPECT_EQ(splits.test.size(), 1);
+  EXPECT_THAT(error(), HasSubstr("a text a.cls"));
 }
 
 }  // namespace
