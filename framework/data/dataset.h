@@ -29,7 +29,7 @@ struct Normalization {
 
 // Samples and what they should give. Copies share storage.
 struct Dataset {
-  Tensor inputs;   // u8 or f32, [N, ...] (sample_source.h); undefined where there is a source
+  Tensor inputs;  // u8 or f32, [N, ...] (sample_source.h); undefined where there is a source
   // As target_kind() says: labels i64 [N], values f32 [N, ...], ...; f32 [N, 0]: inputs alone.
   Tensor targets;
   std::int64_t classes = 0;                         // 0 for regression; characters of a text

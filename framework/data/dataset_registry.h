@@ -23,8 +23,9 @@ class DatasetRegistry {
            std::vector<std::string> classes = {});
   // Loads and validates both splits; an empty `path` takes the default. Images in memory are
   // transformed as the request says, and its test samples are set aside where the dataset has no
-  // test set; of inputs alone, an only sample is both sets, with a note. Throws InputError for an unknown name (with the known ones), a missing path, and
-  // whatever the loader finds wrong. With kTest the training set of the result may be undefined.
+  // test set; of inputs alone, an only sample is both sets, with a note. Throws InputError for an
+  // unknown name (with the known ones), a missing path, and whatever the loader finds wrong. With
+  // kTest the training set of the result may be undefined.
   DatasetSplits load(DatasetRequest request) const;
   DatasetSplits load(const std::string& name, const std::filesystem::path& path = {},
                      DatasetParts parts = DatasetParts::kAll) const;
