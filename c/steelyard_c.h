@@ -36,7 +36,7 @@ typedef struct {
   /* YAML of `version`, `name`, `seed`, `quantize`, `schedule` and `export` (docs/recipes.md);
    * without `quantize` the network stays in float. */
   const char* recipe;
-  const char* output; /* a value of the file in place of its only output; NULL: that one */
+  const char* output; /* a value of the file in place of its outputs; NULL: those */
   size_t sample_count;
   const steelyard_sample_shape* samples;
   DLDevice device;
@@ -114,7 +114,8 @@ STEELYARD_API steelyard_status steelyard_network_set_training(steelyard_context*
 typedef struct steelyard_pass steelyard_pass;
 
 /* The file's output [N, ...] of its inputs [N, ...], in the file's order and layouts: f32, of
- * inputs of whole numbers i64 or i32 as well; any strides. The inputs are copied, and may change
+ * inputs of whole numbers i64 or i32 as well; any strides. Several outputs are one [N, values], in
+ * the file's order, images among them as [H, W, C]. The inputs are copied, and may change
  * when it returns (on a GPU: what is queued on `stream` later may change them). `pass`: NULL where
  * no backward pass follows; else the caller ends it by steelyard_pass_destroy(), and with
  * input_gradients = 1 it gives those of the inputs, too.

@@ -87,8 +87,12 @@ ExitCode show_network(const ImportArguments& options) {
   std::int64_t parameters = 0;
   for (const NamedTensor& tensor : imported.weights) parameters += tensor.tensor.size();
   fmt::print("samples {} -> {}, {} modules of {} nodes, {} weights\n{}", samples_text(sample),
-             shape_string(imported.graph.output_sample), imported.graph.nodes.size(),
-             model.nodes.size(), parameters, to_string(imported.graph));
+             imports::outputs_text(imported.graph), imported.graph.nodes.size(), model.nodes.size(),
+             parameters, to_string(imported.graph));
+  for (const imports::PartSpec& part : imported.graph.output_parts) {
+    fmt::print("output {} {} from value {} on\n", shown(part.port.name), shape_string(part.shape),
+               part.first);
+  }
   for (const auto& [axis, name] : imported.graph.input.free) {
     fmt::print("exports leave dimension {} of samples free{}\n", axis + 1,
                name.empty() ? "" : ": " + shown(name));
@@ -236,7 +240,9 @@ Verb add_import(CLI::App& app) {
                    "channels), if the file leaves it free; of one of several inputs, ids=16")
       ->allow_extra_args(false);
   verb->add_option("--output", options->output,
-                   "The output of the ONNX file that becomes the run's, if it has several");
+                   "The output of the ONNX file, or the value inside, that alone becomes the run's "
+                   "(default: all "
+                   "outputs)");
   add_threads(*verb);
   return [options](const Registries& registries) { return import_model(*options, registries); };
 }

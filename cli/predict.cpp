@@ -44,7 +44,8 @@ struct Predictor {
   OutputKind outputs = OutputKind::kLogits;
   std::int64_t batch = kBatch;
   BatchFunction run;
-  std::int64_t characters = 0;  // of kCharacters, the blank included
+  std::int64_t characters = 0;                // of kCharacters, the blank included
+  std::vector<std::string> value_names = {};  // of kValues; may be empty
   // Throws as `run` cannot for a sample that the model does not take. Absent: `run` does.
   BatchFunction check = {};
 };
@@ -76,12 +77,24 @@ OutputKind outputs_of(const deploy::Graph& graph) {
 
 // As they lie in a sample.
 std::vector<NamedInput> inputs_of(const deploy::Graph& graph) {
-  std::vector<deploy::InputPort> ports = graph.input_ports;
+  std::vector<deploy::PartPort> ports = graph.input_ports;
   std::sort(ports.begin(), ports.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<NamedInput> inputs;
-  for (const deploy::InputPort& input : ports) inputs.push_back({input.port.name, input.shape});
+  for (const deploy::PartPort& input : ports) inputs.push_back({input.port.name, input.shape});
   return inputs;
+}
+
+// "boxes_0", "boxes_1": the values of several outputs, which a sample's row has one after another.
+std::vector<std::string> names_of_values(const std::vector<deploy::PartPort>& outputs) {
+  std::vector<std::string> names;
+  for (const deploy::PartPort& output : outputs) {
+    const std::int64_t values = shape_size(output.shape);
+    for (std::int64_t i = 0; i < values; ++i) {
+      names.push_back(output.port.name + "_" + std::to_string(i));
+    }
+  }
+  return names;
 }
 
 Predictor integer_predictor(deploy::Graph exported) {
@@ -101,7 +114,8 @@ Predictor integer_predictor(deploy::Graph exported) {
           outputs_of(graph),
           kBatch,
           [interpreter](const Tensor& inputs) { return interpreter->run_raw(inputs); },
-          graph.characters};
+          graph.characters,
+          names_of_values(graph.output_ports)};
 }
 
 OutputKind outputs_of(const Experiment& experiment) {
@@ -145,11 +159,14 @@ bool holds_indices(const Experiment& experiment) {
 // With a run's preprocessing: `run` gets normalized inputs.
 Predictor run_predictor(const std::shared_ptr<Experiment>& experiment, std::int64_t batch,
                         const BatchFunction& run) {
-  return {form_of(*experiment), outputs_of(*experiment), batch,
+  return {form_of(*experiment),
+          outputs_of(*experiment),
+          batch,
           [experiment, run](const Tensor& inputs) {
             return run(normalized(inputs, experiment->normalization()));
           },
-          experiment->input().classes};
+          experiment->input().classes,
+          names_of_values(onnx_ports(*experiment).outputs)};
 }
 
 Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
@@ -238,6 +255,7 @@ Predictor make_predictor(const PredictArguments& options, const Registries& regi
 // trained on a table.
 std::vector<std::string> output_names(const Predictor& predictor) {
   if (predictor.outputs != OutputKind::kValues) return predictor.form.names.classes;
+  if (!predictor.value_names.empty()) return predictor.value_names;
   return predictor.form.table ? predictor.form.table->target : std::vector<std::string>();
 }
 

@@ -5,8 +5,9 @@
  *   ./run < inputs > outputs
  *
  * inputs: float32 numbers, the normalized input of one sample after the other. outputs: the int32
- * codes of each sample's output, the same as in `steelyard verify`; of a regression in the units of
- * its data (STEELYARD_MAPPED_COLUMNS), the result is their value * scale + shift of each column.
+ * codes of each sample's output, the same as in `steelyard verify`, those of several outputs
+ * (STEELYARD_OUTPUTS) one after another; of a regression in the units of its data
+ * (STEELYARD_MAPPED_COLUMNS), the result is their value * scale + shift of each column.
  * Models with layers in float are refused. docs/exports.md explains the tables, docs/numerics.md
  * the arithmetic.
  */
@@ -282,16 +283,23 @@ static void run(node_t n) {
   }
 }
 
+static void write_codes(int32_t value) {
+  fwrite(codes[value], sizeof **codes, (size_t)size_of(&steelyard_values[value]), stdout);
+}
+
 int main(void) {
   const size_t in = (size_t)size_of(&steelyard_values[STEELYARD_INPUT]);
-  const size_t out = (size_t)size_of(&steelyard_values[STEELYARD_OUTPUT]);
   input = malloc(in * sizeof *input);
   for (int i = 0; i < STEELYARD_VALUES; ++i) {
     codes[i] = malloc((size_t)size_of(&steelyard_values[i]) * sizeof **codes);
   }
   while (fread(input, sizeof *input, in, stdin) == in) {
     for (int i = 0; i < STEELYARD_NODES; ++i) run(&steelyard_nodes[i]);
-    fwrite(codes[STEELYARD_OUTPUT], sizeof **codes, out, stdout);
+#ifdef STEELYARD_OUTPUTS
+    for (int i = 0; i < STEELYARD_OUTPUTS; ++i) write_codes(steelyard_outputs[i].value);
+#else
+    write_codes(STEELYARD_OUTPUT);
+#endif
   }
   return 0;
 }

@@ -107,11 +107,41 @@ std::string filled_up(const Values& values, std::size_t size) {
   return fmt::format("{{{}}}", list(std::span<const std::int32_t>(numbers)));
 }
 
+// A value that is one of several outputs.
+struct NamedOutput {
+  std::string name;
+  std::size_t value;
+};
+
+// Empty where there is one.
+std::vector<NamedOutput> outputs_of(const Graph& graph) {
+  std::vector<NamedOutput> outputs;
+  if (graph.nodes.empty() || graph.nodes.back().op != Op::kOutputParts) return outputs;
+  for (const std::size_t value : graph.nodes.back().inputs) {
+    const bool named = outputs.size() < graph.output_ports.size();
+    outputs.push_back(
+        {named ? graph.output_ports[outputs.size()].port.name : graph.values[value].name, value});
+  }
+  return outputs;
+}
+
+// The graph that the tables hold: the last map, and what joins several outputs, are said apart.
+Graph without_last(Graph graph) {
+  const std::vector<NamedOutput> outputs = outputs_of(graph);
+  if (outputs.empty()) return without_output_map(std::move(graph));
+  if (graph.output + 1 == graph.values.size()) graph.values.pop_back();
+  graph.output = outputs.front().value;
+  graph.nodes.pop_back();
+  graph.output_ports.clear();
+  return graph;
+}
+
 class HeaderWriter {
  public:
-  // `map`: what follows the graph.
-  HeaderWriter(const Graph& graph, const std::optional<OutputMap>& map)
-      : graph_(graph), map_(map) {}
+  // `map`: what follows the graph. `outputs`: those of several.
+  HeaderWriter(const Graph& graph, const std::optional<OutputMap>& map,
+               const std::vector<NamedOutput>& outputs)
+      : graph_(graph), map_(map), outputs_(outputs) {}
 
   std::string text() {
     out_ = fmt::format(
@@ -168,6 +198,7 @@ class HeaderWriter {
     define("STEELYARD_CLASSIFIES", graph_.target == TargetKind::kClass ? 1 : 0);
     define("STEELYARD_INPUT", graph_.input);
     define("STEELYARD_OUTPUT", graph_.output);
+    if (!outputs_.empty()) outputs();
     if (map_) {
       out_ +=
           "/* The result is output * scale + shift of each column of the output, in float. */\n";
@@ -187,6 +218,20 @@ class HeaderWriter {
                           q.range.qmin, q.range.qmax);
     }
     out_ += "};\n\n";
+  }
+
+  void outputs() {
+    out_ +=
+        "/* Several outputs, in the order of the ONNX file, of which the one above is the first. "
+        "*/\n"
+        "typedef struct {\n  const char *name;\n  int32_t value; /* index of a value */\n"
+        "} steelyard_output;\n";
+    define("STEELYARD_OUTPUTS", outputs_.size());
+    out_ += "static const steelyard_output steelyard_outputs[STEELYARD_OUTPUTS] = {\n";
+    for (const NamedOutput& output : outputs_) {
+      out_ += fmt::format("  {{{}, {}}},\n", c_string(output.name), output.value);
+    }
+    out_ += "};\n";
   }
 
   // The arrays of a node, named after its index.
@@ -251,13 +296,14 @@ class HeaderWriter {
 
   const Graph& graph_;
   const std::optional<OutputMap>& map_;
+  const std::vector<NamedOutput>& outputs_;
   std::string out_;
 };
 
 }  // namespace
 
 std::string c_refusal(const Graph& whole) {
-  const Graph graph = without_output_map(whole);
+  const Graph graph = without_last(whole);
   for (const Node& node : graph.nodes) {
     const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
                                                     graph.values[node.inputs.back()].shape;
@@ -281,7 +327,7 @@ std::string c_refusal(const Graph& whole) {
 std::string c_header(const Graph& graph) {
   validate(graph);
   if (const std::string why = c_refusal(graph); !why.empty()) throw std::invalid_argument(why);
-  return HeaderWriter(without_output_map(graph), output_map(graph)).text();
+  return HeaderWriter(without_last(graph), output_map(graph), outputs_of(graph)).text();
 }
 
 void write_c_header(const std::filesystem::path& path, const Graph& graph) {

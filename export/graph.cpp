@@ -126,12 +126,33 @@ void validate_input_ports(const Graph& graph) {
     const bool reads = std::count(node.inputs.begin(), node.inputs.end(), graph.input) > 0;
     const bool known =
         !reads || graph.input_ports.empty() ||
-        std::any_of(
-            graph.input_ports.begin(), graph.input_ports.end(), [&](const InputPort& input) {
-              const auto* part = std::get_if<PartOfInput>(&node.options);
-              return part != nullptr && part->first[0] == input.first && part->shape == input.shape;
-            });
+        std::any_of(graph.input_ports.begin(), graph.input_ports.end(), [&](const PartPort& input) {
+          const auto* part = std::get_if<PartOfInput>(&node.options);
+          return part != nullptr && part->first[0] == input.first && part->shape == input.shape;
+        });
     expect(known, node, "reads other than one of the model's inputs");
+  }
+}
+
+// Those of a file are as the last node has them, one after another.
+void validate_output_ports(const Graph& graph) {
+  if (graph.output_ports.empty()) return;
+  const bool joins = !graph.nodes.empty() && graph.nodes.back().op == Op::kOutputParts;
+  const std::size_t count = joins ? graph.nodes.back().inputs.size() : 0;
+  if (graph.output_ports.size() != count) {
+    throw std::invalid_argument(
+        fmt::format("[graph] expected the {} outputs that its last node joins, got {}", count,
+                    graph.output_ports.size()));
+  }
+  const Node& node = graph.nodes.back();
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const PartPort& output = graph.output_ports[i];
+    const Shape& shape = graph.values[node.inputs[i]].shape;
+    expect(output.first == first && output.shape == shape, node,
+           fmt::format("expected the output {} {} from value {} on, got {} from {} on", i + 1,
+                       shape_string(shape), first, shape_string(output.shape), output.first));
+    first += shape_size(shape);
   }
 }
 
@@ -174,6 +195,7 @@ void validate(const Graph& graph) {
     made[node.output] = true;
   }
   validate_input_ports(graph);
+  validate_output_ports(graph);
   if (!made[graph.output]) throw std::invalid_argument("[graph] no node makes its output");
 }
 

@@ -150,9 +150,9 @@ struct TableFeatures {
   std::vector<TableColumn> columns;
 };
 
-// One of several inputs of an ONNX file: where its values lie in the model's input, and their
-// shape, images as [H, W, C].
-struct InputPort {
+// One of several inputs or outputs of an ONNX file: where its values lie in the model's input or
+// output, and their shape, images as [H, W, C].
+struct PartPort {
   Port port;
   std::int64_t first = 0;
   Shape shape;
@@ -178,8 +178,10 @@ struct Graph {
   std::vector<std::string> class_names = {};  // of the classes, labels or characters; may be empty
   Port input_port{"input"};
   // Instead of input_port, where the input is read by input_part operations alone.
-  std::vector<InputPort> input_ports = {};
+  std::vector<PartPort> input_ports = {};
   Port output_port{"output"};
+  // Instead of output_port, where the last node is output_parts: one for each of its inputs.
+  std::vector<PartPort> output_ports = {};
   // Graphs of this network for samples with other sizes of the dimensions that its ports have free;
   // empty where none is. An ONNX file leaves them free if its nodes are the same for all.
   std::vector<std::shared_ptr<const Graph>> resized = {};

@@ -278,15 +278,15 @@ void require_fit(const Graph& graph) {
   }
 }
 
-InputPort input_from(const Json& json) {
-  InputPort input;
-  json.at("name").get_to(input.port.name);
-  json.at("batch").get_to(input.port.batch);
-  json.at("channels_last").get_to(input.port.channels_last);
-  input.port.dtype = dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64});
-  input.first = integer_of<std::int64_t>(json.at("first"));
-  input.shape = integers_of<std::int64_t>(json.at("shape"));
-  return input;
+PartPort part_from(const Json& json) {
+  PartPort part;
+  json.at("name").get_to(part.port.name);
+  json.at("batch").get_to(part.port.batch);
+  json.at("channels_last").get_to(part.port.channels_last);
+  part.port.dtype = dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64});
+  part.first = integer_of<std::int64_t>(json.at("first"));
+  part.shape = integers_of<std::int64_t>(json.at("shape"));
+  return part;
 }
 
 Graph graph_from(const Json& json, const TensorsByName& tensors) {
@@ -303,8 +303,11 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   }
   graph.preprocessing = preprocessing_from(json.at("preprocessing"));
   if (json.contains("class_names")) json.at("class_names").get_to(graph.class_names);
-  if (json.contains("inputs")) {
-    for (const Json& input : json.at("inputs")) graph.input_ports.push_back(input_from(input));
+  for (const Json& part : json.value("inputs", Json::array())) {
+    graph.input_ports.push_back(part_from(part));
+  }
+  for (const Json& part : json.value("outputs", Json::array())) {
+    graph.output_ports.push_back(part_from(part));
   }
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
   for (const Json& node : json.at("nodes")) {
@@ -315,13 +318,13 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   return graph;
 }
 
-Json to_json(const InputPort& input) {
-  return {{"name", input.port.name},
-          {"batch", input.port.batch},
-          {"channels_last", input.port.channels_last},
-          {"dtype", dtype_name(input.port.dtype)},
-          {"first", input.first},
-          {"shape", input.shape}};
+Json to_json(const PartPort& part) {
+  return {{"name", part.port.name},
+          {"batch", part.port.batch},
+          {"channels_last", part.port.channels_last},
+          {"dtype", dtype_name(part.port.dtype)},
+          {"first", part.first},
+          {"shape", part.shape}};
 }
 
 Checkpoint contents_of(const Graph& graph) {
@@ -339,7 +342,8 @@ Checkpoint contents_of(const Graph& graph) {
   }
   if (graph.target == TargetKind::kText) json["characters"] = graph.characters;
   if (!graph.class_names.empty()) json["class_names"] = graph.class_names;
-  for (const InputPort& input : graph.input_ports) json["inputs"].push_back(to_json(input));
+  for (const PartPort& part : graph.input_ports) json["inputs"].push_back(to_json(part));
+  for (const PartPort& part : graph.output_ports) json["outputs"].push_back(to_json(part));
   Checkpoint file;
   for (const Value& value : graph.values) json["values"].push_back(to_json(value));
   for (const Node& node : graph.nodes) {

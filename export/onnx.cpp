@@ -197,11 +197,16 @@ void describe_ports(onnx::GraphProto& proto, const Graph& graph, bool free) {
   if (graph.input_ports.empty()) {
     describe(*proto.add_input(), graph.input_port, shape_of(graph.input), free);
   }
-  for (const InputPort& part : graph.input_ports) {
+  for (const PartPort& part : graph.input_ports) {
     describe(*proto.add_input(), part.port, part.shape, free);
   }
   proto.clear_output();
-  describe(*proto.add_output(), graph.output_port, shape_of(graph.output), free);
+  if (graph.output_ports.empty()) {
+    describe(*proto.add_output(), graph.output_port, shape_of(graph.output), free);
+  }
+  for (const PartPort& part : graph.output_ports) {
+    describe(*proto.add_output(), part.port, part.shape, free);
+  }
 }
 
 // With the sizes of the graph.

@@ -1,5 +1,6 @@
 #include "steelyard/export/onnx_nodes.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "steelyard/export/op_info.h"
@@ -64,16 +65,34 @@ std::vector<bool> channels_first(const Graph& graph) {
   return result;
 }
 
+const Port* OnnxNodes::port_of(std::size_t value) const {
+  if (value == graph_.input) return graph_.input_ports.empty() ? &graph_.input_port : nullptr;
+  if (graph_.output_ports.empty()) return value == graph_.output ? &graph_.output_port : nullptr;
+  const std::vector<std::size_t>& outputs = graph_.nodes.back().inputs;
+  const auto first = std::find(outputs.begin(), outputs.end(), value);
+  if (first == outputs.end()) return nullptr;
+  return &graph_.output_ports[static_cast<std::size_t>(first - outputs.begin())].port;
+}
+
 std::string OnnxNodes::tensor(std::size_t value) const {
-  for (const auto& [end, port] : {std::pair{graph_.input, &graph_.input_port},
-                                  std::pair{graph_.output, &graph_.output_port}}) {
-    if (value != end || (value == graph_.input && !graph_.input_ports.empty())) continue;
-    const bool same =
-        graph_.values[value].shape.size() != 3 || channels_first_[value] != port->channels_last;
-    const std::string floats = floats_of(*port);
-    return same ? floats : floats + suffix(channels_first_[value]);
+  const Port* port = port_of(value);
+  if (port == nullptr) return graph_.values[value].name + "/values";
+  const bool same =
+      graph_.values[value].shape.size() != 3 || channels_first_[value] != port->channels_last;
+  const std::string floats = floats_of(*port);
+  return same ? floats : floats + suffix(channels_first_[value]);
+}
+
+// Nothing is left to do where the value's own tensor is the port.
+void OnnxNodes::give(std::size_t value, const Port& port) {
+  const std::string held = tensor(value);
+  if (held == port.name) return;
+  const bool image = graph_.values[value].shape.size() == 3;
+  if (image && channels_first_[value] == port.channels_last) {
+    turn(onnx_, held, port.name, !channels_first_[value]);
+  } else {
+    onnx_.add("Identity", {held}, port.name);
   }
-  return graph_.values[value].name + "/values";
 }
 
 std::int64_t OnnxNodes::held_axis(std::size_t value, std::size_t axis) const {
@@ -139,12 +158,9 @@ std::string OnnxNodes::operand(const Node& node, std::size_t place) {
 }
 
 void OnnxNodes::add_all() {
-  const std::string last = tensor(graph_.output);
   if (graph_.input_ports.empty()) add_input();
   for (const Node& node : graph_.nodes) add(node);
-  if (last != graph_.output_port.name) {
-    turn(onnx_, last, graph_.output_port.name, !channels_first_[graph_.output]);
-  }
+  if (graph_.output_ports.empty()) give(graph_.output, graph_.output_port);
 }
 
 void OnnxNodes::add_input() {

@@ -60,6 +60,8 @@ class OnnxNodes {
   // How codes of this quantization are stored, and the zero point's byte of those of 8 bits.
   OnnxType code_type(const Quantization& q) const;
   std::int8_t stored_zero_point(const Quantization& q) const;
+  // Makes a value an output of the file, as the port says.
+  void give(std::size_t value, const Port& port);
   // An initializer of that zero point; returns its name.
   std::string zero_point(const std::string& name, const Quantization& q) const;
 
@@ -68,6 +70,8 @@ class OnnxNodes {
                          const std::string& output);
 
  private:
+  // The port that the value's own tensor is, but for its layout; null where none is.
+  const Port* port_of(std::size_t value) const;
   // The tensor of a value behind a Max of one value.
   std::string behind_max(std::size_t value);
   // What turns the only input into the tensor that nodes read.

@@ -29,10 +29,10 @@ constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
-// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, the order
-// of an output image, and for each of several inputs the first of its values in a sample and its
-// shape with channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes outputs as raw f32.
-// What a library prints goes to standard error.
+// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, the orders
+// of images among the outputs ("NCHW,NHWC"), and for each of several inputs the first of its values
+// in a sample and its shape with channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes
+// outputs as raw f32. What a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -59,8 +59,11 @@ for part in sys.argv[5:]:
     parts.append(rows.transpose(0, 3, 1, 2) if order == "NCHW" else rows)
 fed = {port.name: x.astype(whole.get(port.type, numpy.float32)) for port, x in zip(ports, parts or [inputs])}
 for begin in range(0, len(inputs), 500):
-    y = session.run(None, {name: x[begin:begin + 500] for name, x in fed.items()})[0].astype(numpy.float32)
-    outputs.write((y.transpose(0, 2, 3, 1) if y.ndim == 4 and sys.argv[4] == "NCHW" else y).tobytes())
+    rows = []
+    for y, order in zip(session.run(None, {name: x[begin:begin + 500] for name, x in fed.items()}), sys.argv[4].split(",")):
+        y = y.astype(numpy.float32)
+        rows.append((y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1))
+    outputs.write(numpy.concatenate(rows, axis=1).tobytes())
 outputs.close()
 )py";
 
@@ -198,9 +201,19 @@ std::string sizes_text(const Shape& shape) {
   return text;
 }
 
-std::string part_text(const InputPort& part) {
+std::string part_text(const PartPort& part) {
   const bool turns = part.shape.size() == 3 && !part.port.channels_last;
   return std::to_string(part.first) + ":" + sizes_text(part.shape) + (turns ? ":NCHW" : ":as here");
+}
+
+// The order of images in each output.
+std::string orders_text(const OnnxPorts& ports) {
+  const auto order = [](bool channels_last) { return channels_last ? "NHWC" : "NCHW"; };
+  std::string text;
+  for (const PartPort& part : ports.outputs) {
+    text += std::string(text.empty() ? "" : ",") + order(part.port.channels_last);
+  }
+  return text.empty() ? order(ports.output_channels_last) : text;
 }
 
 // [N, H, W, C] as [N, C, H, W]; other ranks as they are.
@@ -278,10 +291,10 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   const ScratchFile errors;
   input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
   const char* precision = session == Session::kExact ? "1" : "0";
-  const char* images = ports.output_channels_last ? "NHWC" : "NCHW";
-  std::vector<std::string> command{runtime.python,        "-I",      "-c",  kScript, model.string(),
-                                   sizes_text(x.shape()), precision, images};
-  for (const InputPort& part : ports.inputs) command.push_back(part_text(part));
+  std::vector<std::string> command{
+      runtime.python,    "-I", "-c", kScript, model.string(), sizes_text(x.shape()), precision,
+      orders_text(ports)};
+  for (const PartPort& part : ports.inputs) command.push_back(part_text(part));
   if (!run_program(command, input, output, errors)) {
     constexpr std::size_t kMaxTextBytes = 600;
     const std::string text = exception_text(errors.message());

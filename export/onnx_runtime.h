@@ -36,11 +36,12 @@ enum class Session {
 };
 
 // Whether the model takes and gives images as [N, H, W, C]; else they are [N, C, H, W]. If it has
-// several inputs, their places in a sample, in the file's order.
+// several inputs or outputs, those of each, in the file's order.
 struct OnnxPorts {
   bool input_channels_last = false;
   bool output_channels_last = false;
-  std::vector<InputPort> inputs = {};
+  std::vector<PartPort> inputs = {};
+  std::vector<PartPort> outputs = {};
 };
 
 // ONNX Runtime cannot load a file.
@@ -50,8 +51,9 @@ class OnnxFileError : public InputError {
 };
 
 // The output in f32 for preprocessed inputs f32 [N, ...], images with channels last, a row for each
-// sample: of images the elements of [H, W, C]. The Python process ends with this one, however it
-// ends. Throws OnnxFileError, and std::runtime_error with what Python said when it fails otherwise.
+// sample: of images the elements of [H, W, C], and of several outputs one after another. The Python
+// process ends with this one, however it ends. Throws OnnxFileError, and std::runtime_error with
+// what Python said when it fails otherwise.
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session = Session::kExact,
                 const OnnxPorts& ports = {});

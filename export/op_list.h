@@ -68,5 +68,6 @@
   X(kFloor, floor) \
   X(kCeil, ceil) \
   X(kRound, round)                              /* halves to the even number */ \
-  X(kLogSoftmax, log_softmax)                   /* along the last dimension */
+  X(kLogSoftmax, log_softmax)                   /* along the last dimension */ \
+  X(kOutputParts, output_parts)                 /* several outputs of the model: the last node */
 // clang-format on

@@ -67,18 +67,26 @@ std::string first_difference(const Imported& a, const Imported& b) {
   return own == a.weights.end() ? other->name : own->name;
 }
 
-// The dimensions of the output that follow the input's.
-void free_output(Imported& imported, const Imported& other, const OnnxPort& port) {
-  const Shape& shape = imported.graph.output_sample;
-  const Shape& changed = other.graph.output_sample;
+// The dimensions of an output that follow the input's, by its shapes for two sizes.
+void free_output(PortSpec& output, const Shape& shape, const Shape& changed, const OnnxPort& port) {
   for (std::size_t axis = 0; axis < shape.size() && axis < changed.size(); ++axis) {
     if (shape[axis] == changed[axis]) continue;
     std::string name;
     if (port.dims.size() == shape.size() + 1) {
-      const OnnxDim& dim = dim_of(port, imported.graph.output, shape.size(), axis);
-      if (!dim.size) name = own_name(port, dim, imported.graph.output.batch);
+      const OnnxDim& dim = dim_of(port, output, shape.size(), axis);
+      if (!dim.size) name = own_name(port, dim, output.batch);
     }
-    imported.graph.output.free[static_cast<std::int64_t>(axis)] = name;
+    output.free[static_cast<std::int64_t>(axis)] = name;
+  }
+}
+
+void free_outputs(GraphSpec& graph, const GraphSpec& other, const OnnxModel& model) {
+  if (graph.output_parts.empty()) {
+    free_output(graph.output, graph.output_sample, other.output_sample, model.outputs[0]);
+  }
+  for (std::size_t i = 0; i < graph.output_parts.size(); ++i) {
+    PartSpec& part = graph.output_parts[i];
+    free_output(part.port, part.shape, other.output_parts.at(i).shape, model.outputs[i]);
   }
 }
 
@@ -205,7 +213,7 @@ void find_free_sizes(Imported& imported, const OnnxModel& model, const Translate
       reader = first_difference(imported, other);
       if (reader.empty()) reader = depends_on(imported, axis, model, translated);
       if (reader.empty()) {
-        free_output(imported, other, model.outputs[0]);
+        free_outputs(imported.graph, other.graph, model);
         input.free[static_cast<std::int64_t>(axis)] = own_name(port, dim, input.batch);
         continue;
       }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/autograd/shapes_only.h"
+#include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/files/json_integer.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
@@ -83,7 +84,7 @@ PortSpec port_from(const Json& json) {
   return port;
 }
 
-Json to_json(const InputPartSpec& part) {
+Json to_json(const PartSpec& part) {
   return {{"port", to_json(part.port)}, {"first", part.first}, {"shape", part.shape}};
 }
 
@@ -103,9 +104,10 @@ void require_free_of(const PortSpec& port, const Shape& sample) {
   }
 }
 
-InputPartSpec part_from(const Json& json, const Shape& sample) {
-  InputPartSpec part{port_from(json.at("port")), integer_of<std::int64_t>(json.at("first")),
-                     sample_from(json.at("shape"))};
+// `what`: of a file it is.
+PartSpec part_from(const Json& json, const Shape& sample, const std::string& what) {
+  PartSpec part{port_from(json.at("port")), integer_of<std::int64_t>(json.at("first")),
+                sample_from(json.at("shape"))};
   // The most values of a sample, so that no product of sizes overflows.
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   const auto values_of = [](const Shape& shape) {
@@ -117,9 +119,16 @@ InputPartSpec part_from(const Json& json, const Shape& sample) {
     return values;
   };
   if (part.first < 0 || part.first > values_of(sample) - values_of(part.shape)) {
-    throw std::invalid_argument("an input outside of the sample");
+    throw std::invalid_argument("an " + what + " outside of the sample");
   }
   return part;
+}
+
+std::vector<PortSpec> ports_of(const PortSpec& whole, const std::vector<PartSpec>& parts) {
+  if (parts.empty()) return {whole};
+  std::vector<PortSpec> ports;
+  for (const PartSpec& part : parts) ports.push_back(part.port);
+  return ports;
 }
 
 std::shared_ptr<Module> made(const NodeSpec& node) {
@@ -164,6 +173,12 @@ Shape shape_of_two(const GraphSpec& graph, Module& module) {
 }
 
 void require_output(const GraphSpec& graph, Module& module) {
+  const std::size_t parts = graph.output_parts.size();
+  const bool joins = !graph.nodes.empty() && graph.nodes.back().type == kOutputParts;
+  if (parts != (joins ? graph.nodes.back().inputs.size() : 0)) {
+    throw std::invalid_argument("expected as many outputs as its last module reads, got " +
+                                std::to_string(parts));
+  }
   const Shape found = shape_of_two(graph, module);
   const Shape expected = batch_of(graph.output_sample, 2);
   if (found == expected) return;
@@ -216,17 +231,15 @@ std::string text_of(const GraphSpec& graph) {
             {"head", graph.head},
             {"nodes", Json::array()}};
   // Only where there are any: other graphs are as they were before.
-  for (const InputPartSpec& part : graph.parts) json["parts"].push_back(to_json(part));
+  for (const PartSpec& part : graph.parts) json["parts"].push_back(to_json(part));
+  for (const PartSpec& part : graph.output_parts) json["output_parts"].push_back(to_json(part));
   for (const NodeSpec& node : graph.nodes) json["nodes"].push_back(to_json(node));
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::vector<PortSpec> GraphSpec::input_ports() const {
-  if (parts.empty()) return {input};
-  std::vector<PortSpec> ports;
-  for (const InputPartSpec& part : parts) ports.push_back(part.port);
-  return ports;
-}
+std::vector<PortSpec> GraphSpec::input_ports() const { return ports_of(input, parts); }
+
+std::vector<PortSpec> GraphSpec::output_ports() const { return ports_of(output, output_parts); }
 
 std::string GraphSpec::digest() const { return sha256_of(text_of(*this)); }
 
@@ -244,10 +257,13 @@ GraphSpec graph_from(std::string_view text, const std::string& source) {
     graph.output_sample = sample_from(json.at("output_sample"));
     require_free_of(graph.input, graph.sample);
     require_free_of(graph.output, graph.output_sample);
-    if (json.contains("parts")) {
-      for (const Json& part : json.at("parts")) {
-        graph.parts.push_back(part_from(part, graph.sample));
-      }
+    for (const Json& part : json.value("parts", Json::array())) {
+      graph.parts.push_back(part_from(part, graph.sample, "input"));
+    }
+    for (const Json& part : json.value("output_parts", Json::array())) {
+      graph.output_parts.push_back(part_from(part, graph.output_sample, "output"));
+      const PartSpec& output = graph.output_parts.back();
+      require_free_of(output.port, output.shape);
     }
     json.at("head").get_to(graph.head);
     if (graph.head != "" && graph.head != "Softmax" && graph.head != "LogSoftmax" &&
@@ -276,6 +292,15 @@ std::shared_ptr<Module> build(const GraphSpec& graph, bool with_head, const std:
 
 std::shared_ptr<Module> build_head(const GraphSpec& graph) {
   return made({kHeadNode, graph.head, {}});
+}
+
+std::string outputs_text(const GraphSpec& graph) {
+  if (graph.output_parts.empty()) return shape_string(graph.output_sample);
+  DatasetNames names;
+  for (const PartSpec& part : graph.output_parts) {
+    names.inputs.push_back({part.port.name, part.shape});
+  }
+  return sample_form_text(DType::kF32, graph.output_sample, names);
 }
 
 std::string to_string(const GraphSpec& graph) {

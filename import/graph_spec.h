@@ -38,29 +38,34 @@ struct PortSpec {
   bool operator==(const PortSpec&) const = default;
 };
 
-// One of several inputs of the file, or one whose shape is not that of a sample: some of a sample's
-// values, from `first` on, under a shape of their own (images as [H, W, C]). A node of the type
-// InputPart gives them.
-struct InputPartSpec {
+// One of several inputs of the file, or one whose shape is not that of a sample, or one of several
+// outputs: some of a sample's values, from `first` on, under a shape of their own (images as
+// [H, W, C]). A node of the type InputPart gives an input, and one of the type OutputParts, the
+// last one, has all outputs as its inputs.
+struct PartSpec {
   PortSpec port;
   std::int64_t first = 0;
   Shape shape;
-  bool operator==(const InputPartSpec&) const = default;
+  bool operator==(const PartSpec&) const = default;
 };
 
+inline constexpr const char* kOutputParts = "OutputParts";
+
 struct GraphSpec {
-  PortSpec input;  // where there are no parts
-  PortSpec output;
-  std::vector<InputPartSpec> parts = {};  // in the file's order
-  Shape sample;                           // without the batch, images as [H, W, C]
-  Shape output_sample;                    // of the output, likewise
+  PortSpec input;                           // where there are no parts
+  PortSpec output;                          // where there are no output parts
+  std::vector<PartSpec> parts = {};         // in the file's order
+  std::vector<PartSpec> output_parts = {};  // likewise
+  Shape sample;                             // without the batch, images as [H, W, C]
+  Shape output_sample;                      // of the output, likewise; of all outputs in a row
   std::vector<NodeSpec> nodes;
   // An activation after the last node that losses of logits contain: "Softmax", "LogSoftmax". It
   // is left out of what such a loss trains, and part of what is exported.
   std::string head = {};
 
-  // The file's inputs.
+  // The file's inputs and outputs.
   std::vector<PortSpec> input_ports() const;
+  std::vector<PortSpec> output_ports() const;
   // Identifies the graph: the sha256 of text_of().
   std::string digest() const;
 };
@@ -82,6 +87,9 @@ Shape output_shape(const GraphSpec& graph);
 std::string text_of(const GraphSpec& graph);
 // Back. Throws InputError that begins with `source`.
 GraphSpec graph_from(std::string_view text, const std::string& source);
+
+// The shape of the output, or the names and shapes of several: "boxes [8, 4], scores [3]".
+std::string outputs_text(const GraphSpec& graph);
 
 // The modules with weights that are not set yet. Throws InputError that begins with `source` where
 // the graph does not fit together.

@@ -150,11 +150,8 @@ void Translator::require_ports() {
     unsupported_.push_back(
         {input.name, "input", "expected floats, int32 or int64, got " + input.type});
   }
-  const std::vector<OnnxPort>& outputs = model_.model.outputs;
-  if (outputs.size() == 1) return;
-  unsupported_.push_back(
-      {names_of(outputs), "outputs",
-       "expected one, got " + std::to_string(outputs.size()) + ": model.output names it"});
+  if (!model_.model.outputs.empty()) return;
+  unsupported_.push_back({"", "outputs", "expected at least one, got none"});
 }
 
 void Translator::declare_inputs(const SampleSpec& sample) {
@@ -183,7 +180,7 @@ Imported Translator::run() {
     translate_node();
   }
   if (!unsupported_.empty()) throw UnsupportedGraph(model_.model.source, std::move(unsupported_));
-  finish_output();
+  finish_outputs();
   prune(graph_);
   tidy(graph_, weights_);
   make_affine(graph_, weights_);
@@ -261,44 +258,72 @@ bool Translator::reads_whole_numbers(const OnnxNode& node) const {
   });
 }
 
-void Translator::finish_output() {
-  const OnnxPort& port = model_.model.outputs[0];
-  const std::string& name = model_.outputs[0];
-  graph_.output.name = port.name;
-  if (!port.dims.empty() && !port.dims[0].size && !port.dims[0].name.empty()) {
-    graph_.output.batch = port.dims[0].name;
+void Translator::finish_outputs() {
+  const std::vector<OnnxPort>& ports = model_.model.outputs;
+  node_ = nullptr;
+  std::vector<std::string> nodes;
+  std::vector<PartSpec> parts;
+  std::int64_t values = 0;
+  for (std::size_t i = 0; i < ports.size(); ++i) {
+    PartSpec part{{.name = ports[i].name}, values, {}};
+    nodes.push_back(finish_output(ports[i], model_.outputs[i], part));
+    values += shape_size(part.shape);
+    parts.push_back(std::move(part));
   }
+  if (parts.size() > 1) {
+    add_called("outputs", kOutputParts, nodes, {});
+    graph_.output_sample = {values};
+    graph_.output_parts = std::move(parts);
+    return;
+  }
+  graph_.output = std::move(parts[0].port);
+  graph_.output_sample = std::move(parts[0].shape);
+  // The output's maker goes last.
+  const auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(),
+                                  [&](const NodeSpec& node) { return node.name == nodes[0]; });
+  NodeSpec last = std::move(*maker);
+  graph_.nodes.erase(maker);
+  graph_.nodes.push_back(std::move(last));
+}
+
+// Returns the node that gives the value of that name, and says its layout and shape in `part`.
+std::string Translator::finish_output(const OnnxPort& port, const std::string& name,
+                                      PartSpec& part) {
+  if (!port.dims.empty() && !port.dims[0].size && !port.dims[0].name.empty()) {
+    part.port.batch = port.dims[0].name;
+  }
+  const bool several = model_.model.outputs.size() > 1;
   const std::string what = "the output '" + printable(port.name) + "'";
+  const std::string hint = several ? " (model.output names another one)" : "";
   const auto found = values_.find(name);
   if (const OnnxNode* made = maker(name); made != nullptr && found == values_.end()) {
     fail(model_.model, what + ": " + printable(made->label()) + " (" + printable(made->op) +
-                           ") gives it, and this output of the operation is not supported");
+                           ") gives it, and this output of the operation is not supported" + hint);
   }
-  if (found == values_.end() || found->second.known) fail(model_.model, what + " is a constant");
-  node_ = nullptr;
+  if (found == values_.end() || found->second.known) {
+    fail(model_.model, what + " is a constant" + hint);
+  }
   Value& value = found->second;
-  if (value.whole) fail(model_.model, what + " holds whole numbers");
+  if (value.whole) fail(model_.model, what + " holds whole numbers" + hint);
   try {
     join_batch(name);
     const bool image = value.rank() == 4 && value.channels_last;
-    const std::string node = node_of(name, image);
-    if (node == "input") fail(model_.model, what + " is the input: the graph has no operation");
+    std::string node = node_of(name, image);
+    if (node == "input") {
+      fail(model_.model,
+           what + " is the input" + (several ? hint : ": the graph has no operation"));
+    }
     const auto order = held_order(value.rank(), image);
     for (const std::size_t axis : order) {
-      if (axis != 0) graph_.output_sample.push_back(fixed(value.shape[axis]));
+      if (axis != 0) part.shape.push_back(fixed(value.shape[axis]));
     }
     if (value.shape.empty() || value.shape[0] != Extent{1, true}) {
       refuse("expected the batch as first dimension, got " + to_string(value.shape));
     }
-    graph_.output.channels_last = value.rank() == 4 && !image;
-    // The output's maker goes last.
-    const auto maker = std::find_if(graph_.nodes.begin(), graph_.nodes.end(),
-                                    [&](const NodeSpec& n) { return n.name == node; });
-    NodeSpec last = std::move(*maker);
-    graph_.nodes.erase(maker);
-    graph_.nodes.push_back(std::move(last));
+    part.port.channels_last = value.rank() == 4 && !image;
+    return node;
   } catch (const Unsupported& error) {
-    fail(model_.model, what + ": " + error.what());
+    fail(model_.model, what + ": " + error.what() + hint);
   }
 }
 

@@ -41,10 +41,10 @@ SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& give
 // where nothing is called so.
 void choose_output(OnnxModel& model, const std::string& name);
 
-// Translates a model with one output for such samples, with the batch left free, and other sizes
-// that the file leaves free where no module depends on them (PortSpec::free). Throws InputError
-// where the samples do not fit the inputs, and UnsupportedGraph with every node that has no form
-// here.
+// Translates a model with all of its outputs for such samples, with the batch left free, and other
+// sizes that the file leaves free where no module depends on them (PortSpec::free). Throws
+// InputError where the samples do not fit the inputs, and UnsupportedGraph with every node that has
+// no form here.
 Imported translate(const OnnxModel& model, const SampleSpec& sample);
 
 // Operations that translate() knows, sorted, and what is not supported of each ("" where nothing is

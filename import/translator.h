@@ -159,7 +159,8 @@ class Translator {
   bool reads_whole_numbers(const OnnxNode& node) const;
   const std::string& converted(const std::string& name, const Order& wanted);
   std::string unique(const std::string& wanted);
-  void finish_output();
+  void finish_outputs();
+  std::string finish_output(const OnnxPort& port, const std::string& name, PartSpec& part);
 
   SimplifiedModel model_;
   GraphSpec graph_;

@@ -17,6 +17,7 @@
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/norms/instance_norm.h"
 #include "steelyard/layers/norms/layer_norm.h"
+#include "steelyard/layers/output_parts.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/reorder.h"
 #include "steelyard/layers/weighted/conv1d.h"
@@ -281,6 +282,7 @@ std::vector<LayerType> rows() {
       row<JoinedAxis>(
           "CatAxis",
           [](const JoinedAxis& o, Rng&) -> Made { return std::make_shared<CatAxis>(o.axis); }),
+      plain<OutputParts>("OutputParts"),
   };
 }
 

@@ -41,9 +41,9 @@ void reference(const Operands& op) {
 
 // The file's input itself, its images as convolutions want them.
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const std::vector<InputPort>& ports = nodes.graph().input_ports;
+  const std::vector<PartPort>& ports = nodes.graph().input_ports;
   const auto& part = node.as<PartOfInput>();
-  const auto found = std::find_if(ports.begin(), ports.end(), [&](const InputPort& input) {
+  const auto found = std::find_if(ports.begin(), ports.end(), [&](const PartPort& input) {
     return input.first == part.first[0] && input.shape == part.shape;
   });
   if (found == ports.end() || node.inputs[0] != nodes.graph().input) {

@@ -5,10 +5,13 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/output_parts.h"
 #include "steelyard/qat/layers/form_table.h"
 
 namespace steelyard::qat {
 namespace {
+
+constexpr const char* kModelOutput = "the model's output (profile tensorrt)";
 
 template <typename T>
 bool holds(const Slot& slot) {
@@ -211,11 +214,13 @@ class Decider {
       } else if ((form != nullptr && form->kind == FormKind::kPassesThrough) ||
                  holds<Identity>(*nodes_[reader.node].slot)) {
         found = only_floats_read(reader.node);
+      } else if (holds<OutputParts>(*nodes_[reader.node].slot)) {
+        found = kModelOutput;
       }
       if (found.empty()) return "";
       if (why.empty()) why = found;
     }
-    if (node.is_output && why.empty()) why = "the model's output (profile tensorrt)";
+    if (node.is_output && why.empty()) why = kModelOutput;
     return why;
   }
 

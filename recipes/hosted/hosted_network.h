@@ -28,7 +28,7 @@
 namespace steelyard {
 
 struct HostedOptions {
-  std::string output = {};  // as `model.output` of a recipe; "": the file's only one
+  std::string output = {};  // as `model.output` of a recipe; "": the file's, or all of several
   // Of inputs whose sizes the file leaves free: the shapes of samples in the file's layout; a name
   // of "" is the only input's.
   std::vector<NamedInput> samples = {};
@@ -42,7 +42,7 @@ struct PassOptions {
 
 // One forward pass.
 struct HostedPass {
-  Variable output;               // in the file's layout
+  Variable output;               // in the file's layout; several as rows, as the engine has them
   std::vector<Variable> inputs;  // leaves, in the file's order and layouts
 };
 

@@ -47,7 +47,7 @@ HostedPorts::HostedPorts(const imports::GraphSpec& network)
     : output_(port_from(network.output, network.output_sample, 0)),
       sample_(network.sample),
       reads_parts_(!network.parts.empty()) {
-  for (const imports::InputPartSpec& part : network.parts) {
+  for (const imports::PartSpec& part : network.parts) {
     inputs_.push_back(port_from(part.port, part.shape, part.first));
   }
   if (!reads_parts_) inputs_.push_back(port_from(network.input, network.sample, 0));

@@ -23,7 +23,17 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const std::string
   }
   ImportedModel model{.graph = imports::graph_from(found->second, name)};
   const std::string& own = model.graph.output.name;
-  if (output.empty() || output == own) return model;
+  if (output.empty()) return model;
+  if (!model.graph.output_parts.empty()) {
+    std::string names;
+    for (const imports::PortSpec& port : model.graph.output_ports()) {
+      names += (names.empty() ? "" : ", ") + port.name;
+    }
+    throw InputError(name + ": model.output: the checkpoint's network has the outputs " +
+                     printable(names) + ", expected none of them to be named, got '" +
+                     printable(output) + "'");
+  }
+  if (output == own) return model;
   throw InputError(name + ": model.output: expected '" + printable(own) +
                    "', the output of the checkpoint's network, got '" + printable(output) + "'");
 }
@@ -32,11 +42,11 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const std::string
 bool has_inputs_of(const imports::GraphSpec& graph, const imports::SampleSpec& sample) {
   std::int64_t first = 0;
   for (const NamedInput& input : sample.inputs) {
-    const bool read = std::any_of(graph.parts.begin(), graph.parts.end(),
-                                  [&](const imports::InputPartSpec& part) {
-                                    return part.port.name == input.name && part.first == first &&
-                                           shape_size(part.shape) == shape_size(input.shape);
-                                  });
+    const bool read =
+        std::any_of(graph.parts.begin(), graph.parts.end(), [&](const imports::PartSpec& part) {
+          return part.port.name == input.name && part.first == first &&
+                 shape_size(part.shape) == shape_size(input.shape);
+        });
     if (!read) return false;
     first += shape_size(input.shape);
   }
@@ -52,7 +62,9 @@ std::string inputs_text(const imports::GraphSpec& graph) {
 }
 
 // Where there are not as many outputs as the recipe or, where it is silent, the data asks for.
-std::string problem_of_outputs(const Shape& sample, const ModelSpec& spec, std::int64_t classes) {
+std::string problem_of_outputs(const imports::GraphSpec& graph, const ModelSpec& spec,
+                               std::int64_t classes) {
+  const Shape& sample = graph.output_sample;
   const std::int64_t outputs = shape_size(sample);
   const std::int64_t asked = spec.classes.value_or(classes);
   constexpr const char* kHint = ": data.class_names can list all classes";
@@ -61,6 +73,10 @@ std::string problem_of_outputs(const Shape& sample, const ModelSpec& spec, std::
            std::to_string(classes) + " classes" + (asked > classes ? kHint : "");
   }
   if (asked == 0 || outputs == asked) return "";
+  if (!graph.output_parts.empty()) {
+    return "expected " + std::to_string(asked) + " outputs for the classes, the network has " +
+           imports::outputs_text(graph) + ": model.output names one of them";
+  }
   const std::string found =
       sample.size() == 1 ? std::to_string(outputs) + " outputs" : "outputs " + shape_string(sample);
   if (spec.classes) {
@@ -106,8 +122,7 @@ std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, co
                        ", the dataset has " +
                        sample_form_text(DType::kF32, sample.shape, {.inputs = sample.inputs}));
   }
-  if (const std::string problem = problem_of_outputs(graph.output_sample, spec, classes);
-      !problem.empty()) {
+  if (const std::string problem = problem_of_outputs(graph, spec, classes); !problem.empty()) {
     fail_at(place, "model.onnx: " + problem);
   }
   return imports::build(graph, with_head, place + ": model.onnx");

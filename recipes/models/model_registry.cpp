@@ -220,8 +220,8 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   &ModelSpec::onnx)
                   .role(OptionRole::kNotEssential),
               key("output",
-                  "the output of the ONNX file that is trained and exported, if it has several, or "
-                  "a value inside of it that becomes the output",
+                  "the output of the ONNX file, or the value inside of it, that alone is trained "
+                  "and exported; absent: all outputs of the file",
                   &ModelSpec::output)
                   .role(OptionRole::kNotEssential),
               key("classes",

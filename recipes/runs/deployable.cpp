@@ -21,6 +21,14 @@ deploy::Port port_of(const imports::PortSpec& spec) {
   return {spec.name, spec.batch, spec.channels_last, dtype, spec.free};
 }
 
+std::vector<deploy::PartPort> ports_of(const std::vector<imports::PartSpec>& parts) {
+  std::vector<deploy::PartPort> ports;
+  for (const imports::PartSpec& part : parts) {
+    ports.push_back({port_of(part.port), part.first, part.shape});
+  }
+  return ports;
+}
+
 // The graph of a sample of that shape that gives the quantizers no fault.
 deploy::Graph traced(const Deployable& model, const Quantizers& quantizers, const Shape& batch) {
   std::optional<std::string> first;
@@ -103,14 +111,22 @@ void describe_ports(deploy::Graph& graph, const imports::GraphSpec& network) {
   graph.input_port = port_of(network.input);
   graph.output_port = port_of(network.output);
   graph.input_ports = input_ports_of(network);
+  graph.output_ports = output_ports_of(network);
+  std::int64_t first = 0;  // in this graph, whose samples may have other sizes
+  for (std::size_t i = 0; i < graph.output_ports.size(); ++i) {
+    deploy::PartPort& part = graph.output_ports[i];
+    part.first = first;
+    part.shape = graph.values[graph.nodes.back().inputs.at(i)].shape;
+    first += shape_size(part.shape);
+  }
 }
 
-std::vector<deploy::InputPort> input_ports_of(const imports::GraphSpec& network) {
-  std::vector<deploy::InputPort> ports;
-  for (const imports::InputPartSpec& part : network.parts) {
-    ports.push_back({port_of(part.port), part.first, part.shape});
-  }
-  return ports;
+std::vector<deploy::PartPort> input_ports_of(const imports::GraphSpec& network) {
+  return ports_of(network.parts);
+}
+
+std::vector<deploy::PartPort> output_ports_of(const imports::GraphSpec& network) {
+  return ports_of(network.output_parts);
 }
 
 std::optional<std::string> refusal_of(const deploy::Graph& graph,

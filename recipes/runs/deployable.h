@@ -37,10 +37,12 @@ std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry);
 deploy::Graph traced_graph(const Deployable& model,
                            const std::function<void(deploy::Graph&)>& describe);
 
-// The network's inputs and output, as files have them.
+// The network's inputs and outputs, as files have them.
 void describe_ports(deploy::Graph& graph, const imports::GraphSpec& network);
 // Empty where the network reads samples as one input.
-std::vector<deploy::InputPort> input_ports_of(const imports::GraphSpec& network);
+std::vector<deploy::PartPort> input_ports_of(const imports::GraphSpec& network);
+// Empty where the network has one output.
+std::vector<deploy::PartPort> output_ports_of(const imports::GraphSpec& network);
 
 // Why the first of the formats that has no form of the graph has none.
 std::optional<std::string> refusal_of(const deploy::Graph& graph,

@@ -68,9 +68,9 @@ std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
 }
 
 // Empty where the model reads samples as one input.
-std::vector<deploy::InputPort> input_ports(const Experiment& experiment) {
+std::vector<deploy::PartPort> input_ports(const Experiment& experiment) {
   if (const auto& network = experiment.network()) return input_ports_of(*network);
-  std::vector<deploy::InputPort> ports;
+  std::vector<deploy::PartPort> ports;
   if (!reads_input_parts(experiment.recipe().model)) return ports;
   std::int64_t first = 0;
   for (const NamedInput& part : experiment.input().names.inputs) {
@@ -100,7 +100,8 @@ std::optional<std::string> difference_from_plan(Experiment& experiment) {
 deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
   const auto& network = experiment.network();
   return {network && network->input.channels_last, network && network->output.channels_last,
-          input_ports(experiment)};
+          input_ports(experiment),
+          network ? output_ports_of(*network) : std::vector<deploy::PartPort>()};
 }
 
 namespace {

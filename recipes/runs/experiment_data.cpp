@@ -354,11 +354,17 @@ void Experiment::require_targets_of_network() const {
   Shape expected{train_.size()};
   expected.insert(expected.end(), output.begin(), output.end());
   const Shape& found = train_.targets.shape();
+  const bool several = !network_->output_parts.empty();
+  const std::string parts = several ? " (" + imports::outputs_text(*network_) + ")" : "";
+  if (several && !target_normalization_.mean.empty()) {
+    fail_at(place("data", "normalize_targets"),
+            "data.normalize_targets: expected false, the network has several outputs" + parts);
+  }
   if (found == expected) return;
   const bool turned = output.size() == 3 && !network_->output.channels_last;
   fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
           "the loss " + loss_name(loss()) + " needs targets of the network's outputs " +
-              shape_string(expected) +
+              shape_string(expected) + parts +
               (turned ? ", in the order height, width, channels (the file's is channels, height, "
                         "width)"
                       : "") +

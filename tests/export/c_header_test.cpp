@@ -16,6 +16,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/elementwise.h"
+#include "steelyard/layers/output_parts.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 
@@ -119,6 +120,41 @@ INSTANTIATE_TEST_SUITE_P(
                       CCase{"concat_signed", testing::concat_net, 8, true},
                       CCase{"affine_weights", testing::every_layer, 4, false, true}),
     [](const auto& p) { return std::string(p.param.name); });
+
+// The codes of each, one after another.
+TEST(CHeaderText, NamesSeveralOutputs) {
+  Rng rng(3);
+  const auto net = std::make_shared<::steelyard::Graph>(std::vector<::steelyard::Graph::NamedNode>{
+      {"conv", testing::conv(3, 6, 3, 2, rng)},
+      {"relu", std::make_shared<ReLU>()},
+      {"average", std::make_shared<GlobalAvgPool>()},
+      {"fc", std::make_shared<Linear>(LinearOptions{6, 5}, rng)},
+      {"outputs", std::make_shared<OutputParts>(), {"fc", "relu", "fc"}}});
+  const auto model = testing::quantized_model(net, testing::w8a8());
+  const Tensor inputs = testing::images(5, 9);
+  Graph graph = trace(*model, inputs, "several").graph;
+  EXPECT_EQ(c_refusal(graph), "");
+  const std::vector<std::size_t> outputs = graph.nodes.back().inputs;
+  std::int64_t first = 0;
+  for (const std::size_t value : outputs) {
+    graph.output_ports.push_back({{"y" + std::to_string(first)}, first, graph.values[value].shape});
+    first += shape_size(graph.values[value].shape);
+  }
+  const std::string header = c_header(graph);
+  EXPECT_THAT(header, HasSubstr("#define STEELYARD_OUTPUTS 3\n"));
+  EXPECT_THAT(header, HasSubstr("{\"y5\", " + std::to_string(outputs[1]) + "}"));
+  EXPECT_THAT(header, HasSubstr("#define STEELYARD_OUTPUT " + std::to_string(outputs[0]) + "\n"));
+  const std::vector<std::int32_t> codes = run_in_c(header, inputs);
+  const Tensor expected = Interpreter(graph, Engine::kReference).run(inputs);
+  ASSERT_EQ(std::ssize(codes), expected.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::size_t at = i % static_cast<std::size_t>(first);
+    const std::size_t part = at < 5 ? 0 : at + 5 < static_cast<std::size_t>(first) ? 1 : 2;
+    const Quantization q = *graph.values[outputs[part]].quantization;
+    EXPECT_EQ(static_cast<float>(codes[i] - q.zero_point) * q.scale, expected.data<float>()[i])
+        << i;
+  }
+}
 
 // Outputs in the units of a regression's targets: codes, and what to make of them.
 TEST(CHeaderText, EndsInTheMapOfTheOutputs) {

@@ -13,6 +13,7 @@
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/ops/moves/expand.h"
 #include "steelyard/framework/ops/moves/input_part.h"
+#include "steelyard/framework/ops/moves/output_parts.h"
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
@@ -184,6 +185,25 @@ class SeveralInputs : public Module {
   Slot& fc_;
 };
 
+// Of images [N, 9, 8, 3] an image of features, scores, and the image again, times 2 and as rows,
+// which have an order of their own.
+class SeveralOutputs : public Module {
+ public:
+  explicit SeveralOutputs(Rng& rng)
+      : conv_(register_child("conv", conv(3, 4, 3, 1, rng))),
+        fc_(register_child("fc", std::make_shared<Linear>(LinearOptions{4, 5}, rng))) {}
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const Variable image = conv_(x, context);
+    const Variable scores = fc_(amax(image, {1, 2}), context);
+    return output_parts({image, scores, image * 2.0, image, permute(image, {0, 3, 1, 2})});
+  }
+  std::string type_name() const override { return "SeveralOutputs"; }
+
+ private:
+  Slot& conv_;
+  Slot& fc_;
+};
+
 // The rows of images [N, 9, 8, 3] as a sequence, in both directions, and what they end with.
 class Recurrent : public Module {
  public:
@@ -221,6 +241,9 @@ class Recurrent : public Module {
 inline std::shared_ptr<Module> recurrent(Rng& rng) { return std::make_shared<Recurrent>(rng); }
 inline std::shared_ptr<Module> several_inputs(Rng& rng) {
   return std::make_shared<SeveralInputs>(rng);
+}
+inline std::shared_ptr<Module> several_outputs(Rng& rng) {
+  return std::make_shared<SeveralOutputs>(rng);
 }
 inline std::shared_ptr<Module> image_operations(Rng& rng) {
   return std::make_shared<ImageOperations>(rng);

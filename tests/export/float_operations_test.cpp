@@ -79,13 +79,15 @@ TEST_P(FloatOperations, ComeBackFromAFile) {
 
 INSTANTIATE_TEST_SUITE_P(
     Networks, FloatOperations,
-    ::testing::Values(Network{"Images", testing::image_operations},
-                      Network{"Attention", testing::attention},
-                      Network{"SeveralInputs", testing::several_inputs},
-                      Network{"Recurrent", testing::recurrent},
-                      Network{"QuantizedRecurrent", testing::recurrent, {"Linear"}},
-                      Network{"QuantizedImages", testing::image_operations, {"Conv2d"}},
-                      Network{"QuantizedAttention", testing::attention, {"Conv2d", "Linear"}}),
+    ::testing::Values(
+        Network{"Images", testing::image_operations}, Network{"Attention", testing::attention},
+        Network{"SeveralInputs", testing::several_inputs},
+        Network{"SeveralOutputs", testing::several_outputs},
+        Network{"QuantizedSeveralOutputs", testing::several_outputs, {"Conv2d", "Linear"}},
+        Network{"Recurrent", testing::recurrent},
+        Network{"QuantizedRecurrent", testing::recurrent, {"Linear"}},
+        Network{"QuantizedImages", testing::image_operations, {"Conv2d"}},
+        Network{"QuantizedAttention", testing::attention, {"Conv2d", "Linear"}}),
     [](const auto& test) { return test.param.name; });
 
 // Calls f on its input.
@@ -224,15 +226,18 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
        "takes values outside of its input's 216"},
       {Op::kInputPart, [](Node& n) { n.as<PartOfInput>().shape = {217}; },
        "takes values outside of its input's 216"},
+      {Op::kOutputParts, [](Node& n) { n.inputs.pop_back(); }, "expected the output [869]"},
       {Op::kMatmul, [](Node& n) { n.inputs[1] = n.inputs[0]; }, "do not fit"},
       {Op::kLayerNorm, [](Node& n) { n.as<NormEpsilon>().eps = -1; },
        "expected an eps of at least 0"}};
   Rng rng(3);
   const auto image_model = testing::image_operations(rng), attention = testing::attention(rng),
-             inputs = testing::several_inputs(rng), recurrent = testing::recurrent(rng);
+             inputs = testing::several_inputs(rng), outputs = testing::several_outputs(rng),
+             recurrent = testing::recurrent(rng);
   const Graph graphs[] = {
       trace(*image_model, images(1, 1), "net").graph, trace(*attention, images(1, 1), "net").graph,
-      trace(*inputs, images(1, 1), "net").graph, trace(*recurrent, images(1, 1), "net").graph};
+      trace(*inputs, images(1, 1), "net").graph, trace(*outputs, images(1, 1), "net").graph,
+      trace(*recurrent, images(1, 1), "net").graph};
   for (const Damage& damage : damages) {
     bool found = false;
     for (Graph graph : graphs) {

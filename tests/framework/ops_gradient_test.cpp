@@ -19,6 +19,7 @@
 #include "steelyard/framework/ops/moves/flatten.h"
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/moves/input_part.h"
+#include "steelyard/framework/ops/moves/output_parts.h"
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
@@ -142,6 +143,11 @@ const std::vector<OpCase>& op_cases() {
        {random_tensor({3, 2, 5}, 1)},
        [](const Vs& v) {
          return input_part(v[0], {.first = 3, .shape = {2, 1, 3}});
+       }},
+      {"output_parts",
+       {random_tensor({3, 2, 5}, 1), random_tensor({3}, 2), random_tensor({3, 4}, 3)},
+       [](const Vs& v) {
+         return output_parts({v[0], v[1], v[2], v[0]});
        }},
       {"lstm", of_lstm(),
        [](const Vs& v) {

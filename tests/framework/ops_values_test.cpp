@@ -14,6 +14,7 @@
 #include "steelyard/framework/ops/moves/flatten.h"
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/moves/input_part.h"
+#include "steelyard/framework/ops/moves/output_parts.h"
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/embedding.h"
@@ -170,6 +171,27 @@ TEST(InputPart, TakesSomeValuesOfEachSample) {
               input_part(x, {.first = 2, .shape = {2, 2}});
             }),
             "[input_part] expected samples of 6 values or more, got [2, 5]");
+}
+
+TEST(OutputParts, GivesTheValuesOfEachSampleOneTensorAfterAnother) {
+  const Variable a(Tensor::from<float>({0, 1, 2, 3, 4, 5, 6, 7}, {2, 2, 2}));
+  const Variable b(Tensor::from<float>({10, 20}, {2}));
+  const Tensor y = output_parts({a, b, a}).value();
+  EXPECT_TRUE(all_close(y,
+                        Tensor::from<float>({0, 1, 2, 3, 10, 0, 1, 2, 3,  //
+                                             4, 5, 6, 7, 20, 4, 5, 6, 7},
+                                            {2, 9}),
+                        0, 0));
+  const auto refusal = [](const std::vector<Variable>& outputs) {
+    return message_of<std::invalid_argument>([&] { output_parts(outputs); });
+  };
+  EXPECT_EQ(refusal({}), "[output_parts] expected at least one tensor, got none");
+  EXPECT_EQ(refusal({a, random_leaf({3, 2}, 1)}),
+            "[output_parts] expected tensors of dtype f32, got f64");
+  EXPECT_EQ(refusal({a, Variable(Tensor::zeros({3, 2}))}),
+            "[output_parts] expected tensors of one batch, got [2, 2, 2] and [3, 2]");
+  EXPECT_EQ(refusal({Variable(Tensor::zeros({}))}),
+            "[output_parts] expected tensors [N, ...], got []");
 }
 
 TEST(Slice, StaysInside) {

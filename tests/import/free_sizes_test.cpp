@@ -63,6 +63,26 @@ TEST(FreeSizes, NothingInANetworkOfConvolutionsDependsOnThem) {
                         1e-6, 1e-6));
 }
 
+// Each has sizes of its own, also one that is read inside.
+TEST(FreeSizes, AreThoseOfEachOutput) {
+  OnnxModel model = of_any_size();
+  const std::string inner = model.nodes[0].outputs[0];
+  const std::string whole = model.outputs[0].name;
+  model.outputs.push_back(
+      {inner, "float", {{std::nullopt, "batch"}, {4}, {std::nullopt, "h"}, {std::nullopt, "h"}}});
+  const Imported imported = translate(model, {6, 4, 3});
+  EXPECT_EQ(imported.graph.input.free, (Free{{0, "h"}, {1, "w"}}));
+  EXPECT_EQ(imported.graph.output, PortSpec{});
+  EXPECT_THAT(
+      imported.graph.output_parts,
+      ElementsAre(
+          PartSpec{{whole, "batch", false, "float", {{0, "half_h"}, {1, ""}}}, 0, {3, 2, 2}},
+          PartSpec{{inner, "batch", false, "float", {{0, ""}, {1, ""}}}, 12, {6, 4, 4}}));
+  EXPECT_THAT(imported.notes, IsEmpty());
+  const GraphSpec read = graph_from(text_of(imported.graph), "test");
+  EXPECT_EQ(read.output_parts, imported.graph.output_parts);
+}
+
 TEST(FreeSizes, OnesThatTheFileFixesStayFixed) {
   OnnxModel model = of_any_size();
   model.inputs[0].dims[2] = {6};

@@ -98,6 +98,48 @@ TEST(GraphSpec, RefusesWhatDoesNotFitTogether) {
       HasSubstr("at most 268435456 weights"));
 }
 
+// What gives the network's values and the mean of them, as [H, W, C] and [C].
+GraphSpec of_two_outputs() {
+  GraphSpec graph = network();
+  graph.head.clear();
+  graph.output = {};
+  graph.output_sample = {4 * 4 * 3 + 3};
+  graph.output_parts = {{{"map", "batch", true}, 0, {4, 4, 3}}, {{"mean"}, 48, {3}}};
+  graph.output_parts[0].port.free = {{0, "h"}, {1, ""}};
+  graph.nodes.push_back({"outputs", "OutputParts", {"mul", "pool"}});
+  return graph;
+}
+
+TEST(GraphSpec, TextHasOutputPartsOnlyWhereThereAreSome) {
+  const GraphSpec graph = of_two_outputs();
+  const GraphSpec again = graph_from(text_of(graph), "file");
+  EXPECT_EQ(again.output_parts, graph.output_parts);
+  EXPECT_EQ(again.output_ports()[1].name, "mean");
+  EXPECT_EQ(text_of(again), text_of(graph));
+  EXPECT_EQ(network().output_ports()[0].name, "scores");
+  EXPECT_EQ(text_of(network()).find("output_parts"), std::string::npos);
+  // As checkpoints of earlier versions have it.
+  EXPECT_EQ(network().digest(), "ff2b5a3471a77b14f9777a08554c21349728225bca87655747eb70d9ca15252a");
+}
+
+TEST(GraphSpec, RefusesOutputsThatItsLastModuleDoesNotGive) {
+  const auto refusal = [](const std::function<void(GraphSpec&)>& change) {
+    GraphSpec graph = of_two_outputs();
+    change(graph);
+    return message_of<InputError>([&] { build(graph_from(text_of(graph), "run"), true, "run"); });
+  };
+  const std::string other = "run: graph: expected as many outputs as its last module reads, got ";
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.output_parts.pop_back(); }), other + "1");
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.output_parts.clear(); }), other + "0");
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.output_parts[1].first = 49; }),
+            "run: graph: an output outside of the sample");
+  EXPECT_EQ(refusal([](GraphSpec& g) { g.output_parts[1].port.free[1] = ""; }),
+            "run: graph: a free dimension 1 of [3]");
+  EXPECT_THAT(refusal([](GraphSpec& g) { g.output_sample = {60}; }),
+              HasSubstr("expected an output of [2, 60], got [2, 51]"));
+  EXPECT_NO_THROW(build(of_two_outputs(), true, "run"));
+}
+
 TEST(GraphSpec, RefusesDamagedText) {
   const std::string text = text_of(network());
   for (const std::string& damaged :

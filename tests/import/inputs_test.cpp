@@ -57,7 +57,7 @@ TEST(Inputs, OneValueOfASampleIsAnInputWithoutDimensions) {
   m.model().inputs[0].type = "int64";
   const std::string table = m.reals("table", {3, 2}, {1, 2, 3, 4, 5, 6});
   const Imported imported = translate(m.ending_in(m.node("Gather", {table, "x"})), Shape{1});
-  EXPECT_EQ(imported.graph.parts.at(0), (InputPartSpec{{"x", "batch", false, "int64"}, 0, {}}));
+  EXPECT_EQ(imported.graph.parts.at(0), (PartSpec{{"x", "batch", false, "int64"}, 0, {}}));
   const Tensor y = output_of(imported, Tensor::from<float>({2, 0}, {2, 1}));
   EXPECT_EQ(y.shape(), (Shape{2, 2}));
   EXPECT_EQ(y.data<float>()[0], 5);
@@ -93,11 +93,11 @@ TEST(Inputs, ADimensionOfOneChannelMayBeLeftOut) {
   EXPECT_EQ(part(none).shape, (Shape{3, 4}));
   EXPECT_EQ(none.y.shape(), (Shape{1, 3, 4}));
   const OneInput planes = of_one_input(first, {3, 4});
-  EXPECT_EQ(part(planes), (InputPartSpec{{"x", "N", false}, 0, {3, 4, 1}}));
+  EXPECT_EQ(part(planes), (PartSpec{{"x", "N", false}, 0, {3, 4, 1}}));
   EXPECT_EQ(planes.y.shape(), (Shape{1, 3, 4, 1}));
   EXPECT_FALSE(planes.graph.output.channels_last);
   const OneInput pixels = of_one_input(last, {3, 4});
-  EXPECT_EQ(part(pixels), (InputPartSpec{{"x", "N", true}, 0, {3, 4, 1}}));
+  EXPECT_EQ(part(pixels), (PartSpec{{"x", "N", true}, 0, {3, 4, 1}}));
   for (const OneInput* one : {&none, &planes, &pixels}) {
     EXPECT_EQ(one->y.data<float>()[11], 12);
     EXPECT_EQ(text_of(graph_from(text_of(one->graph), "file")), text_of(one->graph));
@@ -118,8 +118,8 @@ TEST(Inputs, SeveralInputsLieOneAfterAnotherInASample) {
   const OnnxModel model = of_two_inputs();
   const Imported imported = translate(model, {{8}, {{"ids", {2}}, {"pixels", {2, 3}}}});
   EXPECT_THAT(imported.graph.parts,
-              ElementsAre(InputPartSpec{{"pixels", "batch"}, 2, {2, 3}},
-                          InputPartSpec{{"ids", "batch", false, "int64"}, 0, {2}}));
+              ElementsAre(PartSpec{{"pixels", "batch"}, 2, {2, 3}},
+                          PartSpec{{"ids", "batch", false, "int64"}, 0, {2}}));
   const Tensor y = output_of(imported, Tensor::from<float>({3, 1, 10, 20, 30, 40, 50, 60}, {1, 8}));
   EXPECT_TRUE(all_close(y, Tensor::from<float>({19, 30, 41, 43, 54, 65}, {1, 2, 3}), 0, 0));
   EXPECT_EQ(imported.graph.input_ports()[1].type, "int64");
@@ -154,15 +154,15 @@ TEST(Inputs, SaysWhichInputsDoNotFit) {
 
 TEST(Inputs, DamagedPartsAreRefused) {
   const Imported imported = translate(of_two_inputs(), {{8}, {{"ids", {2}}, {"pixels", {2, 3}}}});
-  const auto refusal = [&](const std::function<void(InputPartSpec&)>& change) {
+  const auto refusal = [&](const std::function<void(PartSpec&)>& change) {
     GraphSpec graph = imported.graph;
     change(graph.parts[0]);
     return message_of<InputError>([&] { graph_from(text_of(graph), "file"); });
   };
   const std::string outside = "file: graph: an input outside of the sample";
-  EXPECT_EQ(refusal([](InputPartSpec& part) { part.first = -1; }), outside);
-  EXPECT_EQ(refusal([](InputPartSpec& part) { part.first = 3; }), outside);
-  EXPECT_EQ(refusal([](InputPartSpec& part) {
+  EXPECT_EQ(refusal([](PartSpec& part) { part.first = -1; }), outside);
+  EXPECT_EQ(refusal([](PartSpec& part) { part.first = 3; }), outside);
+  EXPECT_EQ(refusal([](PartSpec& part) {
               part.shape = {1L << 31, 1L << 31};
             }),
             "file: graph: a sample that is too large");

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
 
@@ -74,6 +76,84 @@ TEST(Outputs, OnesWithoutANameAreNotRead) {
   };
   expect_sums_are_of(true);
   expect_sums_are_of(false);
+}
+
+// An image and rows, one of which is read inside; the order is the file's, not that of the nodes.
+TEST(Outputs, SeveralLieOneAfterAnotherInARow) {
+  ModelMaker m({{std::nullopt, "batch"}, {2}, {2}, {3}});
+  const std::string kernel = m.reals("kernel", {2, 2, 1, 1}, {1, 0, 0, -1});
+  const std::string conv = m.node("Conv", {"x", kernel});
+  const std::string image = m.node("Relu", {conv});
+  const std::string flat = m.node("Flatten", {image});
+  const std::string sum = m.node("ReduceSum", {flat, m.integers({1})});
+  OnnxModel model = m.ending_in(sum);
+  model.outputs.push_back({image, "float", {{std::nullopt, "n"}, {2}, {2}, {3}}});
+  model.outputs.push_back({flat, "float", {}});
+  const Imported imported = translate(model, {2, 3, 2});
+  EXPECT_THAT(imported.graph.output_parts,
+              ElementsAre(PartSpec{{sum}, 0, {1}}, PartSpec{{image, "n"}, 1, {2, 3, 2}},
+                          PartSpec{{flat}, 13, {12}}));
+  EXPECT_EQ(imported.graph.output, PortSpec{});
+  EXPECT_EQ(imported.graph.output_sample, Shape{25});
+  EXPECT_EQ(imported.graph.head, "");
+  EXPECT_EQ(imported.graph.nodes.back().type, "OutputParts");
+  // Of [H, W, C]; rows that the file flattens have its order, channel by channel.
+  const Tensor y = output_of(
+      imported, Tensor::from<float>({1, -2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {1, 2, 3, 2}));
+  EXPECT_THAT(testing::values(y), ElementsAre(38, 1, 2, 3, 0, 5, 0, 7, 0, 9, 0, 11, 0,  //
+                                              1, 3, 5, 7, 9, 11, 2, 0, 0, 0, 0, 0));
+  choose_output(model, flat);
+  const Imported one = translate(model, {2, 3, 2});
+  EXPECT_TRUE(one.graph.output_parts.empty());
+  EXPECT_EQ(one.graph.output_sample, Shape{12});
+}
+
+// What is left out of a graph, or computed with what follows, is an output all the same.
+TEST(Outputs, SeveralMayBeOneValueAndMayBeReadInside) {
+  ModelMaker m({{std::nullopt}, {2}});
+  const std::string linear = m.node("MatMul", {"x", m.reals("w", {2, 2}, {1, 2, 3, 4})});
+  const std::string biased = m.node("Add", {linear, m.reals("b", {2}, {10, 20})});
+  const std::string same = m.node("Identity", {biased});
+  const std::string gate = m.node("Sigmoid", {biased});
+  OnnxModel model = m.ending_in(m.node("Mul", {biased, gate}));  // a SiLU
+  for (const std::string& name : {linear, gate, same, biased}) {
+    model.outputs.push_back({name, "float"});
+  }
+  const Imported imported = translate(model, {2});
+  ASSERT_EQ(imported.graph.output_parts.size(), 5);
+  EXPECT_EQ(imported.graph.output_parts[3].port.name, same);
+  const std::vector<double> y =
+      testing::values(output_of(imported, Tensor::from<float>({1, 1}, {1, 2})));
+  EXPECT_THAT(y, ElementsAre(::testing::DoubleNear(14, 1e-4), ::testing::DoubleNear(26, 1e-4), 4, 6,
+                             ::testing::DoubleNear(1, 1e-5), ::testing::DoubleNear(1, 1e-5), 14, 26,
+                             14, 26));
+}
+
+TEST(Outputs, NamesTheOneOfSeveralThatIsNone) {
+  const auto refusal = [](const std::function<std::string(ModelMaker&)>& second) {
+    ModelMaker m({{std::nullopt}, {2}, {3}});
+    const std::string first = m.node("Relu", {"x"}), other = second(m);
+    OnnxModel model = m.ending_in(first);
+    model.outputs.push_back({other, "float"});
+    return message_of<InputError>([&] { translate(model, {2, 3}); });
+  };
+  const std::string hint = " (model.output names another one)";
+  EXPECT_EQ(refusal([](ModelMaker&) { return "x"; }),
+            "test.onnx: the output 'x' is the input" + hint);
+  EXPECT_EQ(refusal([](ModelMaker& m) {
+              return m.reals("table", {2}, {1, 2});
+            }),
+            "test.onnx: the output 'table' is a constant" + hint);
+  EXPECT_EQ(refusal([](ModelMaker& m) {
+              return m.node("Greater", {"x", m.number(0)});
+            }),
+            "test.onnx: the output 'Greater_1:0' holds whole numbers" + hint);
+  EXPECT_EQ(refusal([](ModelMaker& m) {
+              return m.node("Transpose", {"x"}, {{"perm", std::vector<std::int64_t>{1, 0, 2}}});
+            }),
+            "test.onnx: the output 'Transpose_1:0': expected a size that does not depend on the "
+            "batch's" +
+                hint);
 }
 
 // Losses take what is before it, and each form computes the same.

@@ -21,6 +21,7 @@
 #include "steelyard/framework/ops/moves/flatten.h"
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/moves/input_part.h"
+#include "steelyard/framework/ops/moves/output_parts.h"
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
@@ -47,6 +48,7 @@
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/input_part.h"
 #include "steelyard/layers/norms/instance_norm.h"
+#include "steelyard/layers/output_parts.h"
 #include "steelyard/layers/reorder.h"
 #include "steelyard/layers/where.h"
 #include "tests/support/tensors.h"
@@ -209,6 +211,10 @@ std::vector<Call> operations() {
       {"input_part",
        [] {
          input_part(kNone, {0, {1}});
+       }},
+      {"output_parts",
+       [] {
+         output_parts({ones({1, 2}), kNone});
        }},
       {"layer_norm", [] { layer_norm(kNone, ones({2}), ones({2})); }},
       {"layer_norm_beta",
@@ -375,6 +381,7 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules() {
       {"Concat", concat(Concat::NamedBranches{{"a", relu()}, {"b", relu()}})},
       {"PairArithmetic", make_module<PairArithmetic>(Arithmetic::kMultiply)},
       {"Cat", make_module<Cat>()},
+      {"OutputParts", make_module<OutputParts>()},
   };
 }
 

@@ -17,6 +17,7 @@
 #include "steelyard/framework/ops/moves/flatten.h"
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/moves/input_part.h"
+#include "steelyard/framework/ops/moves/output_parts.h"
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
@@ -216,6 +217,11 @@ void add_functions(std::vector<DeviceCase>& op_cases) {
        }});
   op_cases.push_back({"input_part", {random_tensor({37, 12, 5}, 1)}, [](const Vs& v, const Place&) {
                         return input_part(v[0], {.first = 7, .shape = {4, 11}});
+                      }});
+  op_cases.push_back({"output_parts",
+                      {random_tensor({37, 12, 5}, 1), random_tensor({37}, 2)},
+                      [](const Vs& v, const Place&) {
+                        return output_parts({v[0], v[1]});
                       }});
   op_cases.push_back(
       {"embedding_of_floats", {random_tensor({7, 40}, 1)}, [](const Vs& v, const Place& place) {
