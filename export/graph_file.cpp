@@ -283,7 +283,8 @@ InputPort input_from(const Json& json) {
   json.at("name").get_to(input.port.name);
   json.at("batch").get_to(input.port.batch);
   json.at("channels_last").get_to(input.port.channels_last);
-  input.port.dtype = dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64});
+  input.port.dtype =
+      dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64, DType::kBool});
   input.first = integer_of<std::int64_t>(json.at("first"));
   input.shape = integers_of<std::int64_t>(json.at("shape"));
   return input;
