@@ -1,5 +1,6 @@
 // What an import knows of values: shapes, constants, and what follows from them.
 #include <algorithm>
+#include <set>
 
 #include "steelyard/import/fold.h"
 #include "steelyard/import/folds/folds.h"
@@ -59,6 +60,13 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     fits = !axes.empty() && std::all_of(axes.begin(), axes.end(), [&](std::int64_t sliced) {
       return axis_of(sliced, rank) != *axis;
     });
+  }
+  if (node.op == "Unsqueeze") {
+    fits = true;
+    const std::vector<std::int64_t> added = attribute_or_input("axes", 1);
+    std::set<std::size_t> ones;
+    for (const std::int64_t one : added) ones.insert(axis_of(one, rank + added.size()));
+    for (const std::size_t one : ones) axis = *axis + (one <= *axis ? 1 : 0);
   }
   if (node.op == "Transpose") {
     fits = true;
