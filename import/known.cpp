@@ -51,8 +51,13 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     return shape.size() + *axis < rank || (shape.size() == rank && shape[*axis] == 1);
   };
   bool fits = node.op == "LSTM" || node.op == "GRU";
-  if (node.op == "Concat") {  // among computed values
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits || !input(i).known;
+  if (node.op == "Concat") {  // among computed values, or of such constants alone
+    bool alone = axis_of(node.integer("axis", 0), rank) != *axis;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      fits = fits || !input(i).known;
+      alone = alone && input(i).repeated == axis;
+    }
+    fits = fits || alone;
   }
   if (node.op == "Gather") fits = !input(0).repeated && node.integer("axis", 0) == 0;
   if (node.op == "Slice") {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/ops/recurrent.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/framework/tensor/describes.h"

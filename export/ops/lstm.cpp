@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/ops/recurrent.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/framework/ops/products/lstm.h"

@@ -38,19 +38,10 @@ std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec
   return std::make_shared<Linear>(options, rng);
 }
 
-// A layer of sequences [length, channels].
 void require_sequence(const LayerSpec& spec) {
   if (spec.input_shape().size() == 2) return;
   spec.fail(spec.text("type") + " expects a sequence [length, channels] of floats, got " +
             shape_string(spec.input_shape()));
-}
-
-template <typename Layer, typename Options, std::int64_t gates>
-std::shared_ptr<Module> make_recurrent(Options options, const LayerSpec& spec, Rng& rng) {
-  require_sequence(spec);
-  options.inputs = spec.input_shape().back();
-  require_weights(spec, options.inputs + options.units, gates * options.units);
-  return std::make_shared<Layer>(options, rng);
 }
 
 void require_groups(const LayerSpec& spec, std::int64_t in, std::int64_t out, std::int64_t groups) {
@@ -194,7 +185,12 @@ void add_recurrent(ModelRegistry& registry, const char* type, const char* what) 
            "features",
            &Options::return_sequences)
            .by_default()},
-      make_recurrent<Layer, Options, gates>);
+      [](Options options, const LayerSpec& spec, Rng& rng) -> std::shared_ptr<Module> {
+        require_sequence(spec);
+        options.inputs = spec.input_shape().back();
+        require_weights(spec, options.inputs + options.units, gates * options.units);
+        return std::make_shared<Layer>(options, rng);
+      });
 }
 
 void add_layers_with_weights(ModelRegistry& registry) {
