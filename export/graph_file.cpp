@@ -283,7 +283,8 @@ PartPort part_from(const Json& json) {
   json.at("name").get_to(part.port.name);
   json.at("batch").get_to(part.port.batch);
   json.at("channels_last").get_to(part.port.channels_last);
-  part.port.dtype = dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64});
+  part.port.dtype =
+      dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64, DType::kBool});
   part.first = integer_of<std::int64_t>(json.at("first"));
   part.shape = integers_of<std::int64_t>(json.at("shape"));
   return part;

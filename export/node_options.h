@@ -18,6 +18,7 @@
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
+#include "steelyard/framework/ops/products/gru.h"
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/tensor/fields.h"
@@ -65,10 +66,11 @@ struct NormEpsilon {
   static constexpr auto fields() { return std::tuple(field("eps", &NormEpsilon::eps)); }
 };
 
-using NodeOptions = std::variant<NoOptions, AxisOrder, Border, Bounds, Conv2dGeometry,
-                                 ConvTranspose2dGeometry, EluOptions, Exponent, JoinedAxis,
-                                 LstmOptions, NegativeSlope, NewShape, NormEpsilon, PartOfInput,
-                                 Pool2dGeometry, Positions, ReducedDims, Repeats, kernels::Ramp>;
+using NodeOptions =
+    std::variant<NoOptions, AxisOrder, Border, Bounds, Conv2dGeometry, ConvTranspose2dGeometry,
+                 EluOptions, Exponent, GruOptions, JoinedAxis, LstmOptions, NegativeSlope, NewShape,
+                 NormEpsilon, PartOfInput, Pool2dGeometry, Positions, ReducedDims, Repeats,
+                 kernels::Ramp>;
 
 // f(name, value) for each option.
 template <typename F>

@@ -142,9 +142,10 @@ void describe(onnx::ValueInfoProto& info, const Port& port, const Shape& shape, 
   info.Clear();
   info.set_name(port.name);
   onnx::TypeProto::Tensor& type = *info.mutable_type()->mutable_tensor_type();
-  type.set_elem_type(port.dtype == DType::kI32   ? onnx::TensorProto::INT32
-                     : port.dtype == DType::kI64 ? onnx::TensorProto::INT64
-                                                 : onnx::TensorProto::FLOAT);
+  type.set_elem_type(port.dtype == DType::kI32    ? onnx::TensorProto::INT32
+                     : port.dtype == DType::kI64  ? onnx::TensorProto::INT64
+                     : port.dtype == DType::kBool ? onnx::TensorProto::BOOL
+                                                  : onnx::TensorProto::FLOAT);
   type.mutable_shape()->add_dim()->set_dim_param(port.batch);
   const bool turned = shape.size() == 3 && !port.channels_last;  // [C, H, W] there
   for (std::size_t i = 0; i < shape.size(); ++i) {

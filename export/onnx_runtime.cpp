@@ -49,7 +49,7 @@ except Exception as error:
     sys.exit("cannot load: " + " ".join(str(error).split()))
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
 ports = session.get_inputs()
-whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64}
+whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64, "tensor(bool)": bool}
 parts = []
 for part in sys.argv[5:]:
     first, shape, order = part.split(":")

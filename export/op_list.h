@@ -57,6 +57,7 @@
   X(kEmbedding, embedding)                      /* rows of a table [rows, width] at whole numbers */ \
   X(kInputPart, input_part)                     /* some of the model's input under another shape: one of several inputs */ \
   X(kLstm, lstm)                                /* one direction of a long short-term memory over a sequence */ \
+  X(kGru, gru)                                  /* one direction of a gated recurrent unit over a sequence */ \
   X(kWhereGreater, where_greater)               /* of (x, y, a, b): a where x > y, else b */ \
   X(kWhereGreaterEqual, where_greater_equal) \
   X(kWhereEqual, where_equal) \

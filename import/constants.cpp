@@ -160,6 +160,17 @@ SlicedAxis sliced(std::int64_t start, std::int64_t end, std::int64_t step, std::
   return {first, span <= 0 ? 0 : (span - 1) / stride + 1, step};
 }
 
+Constant as_floats(const Constant& constant) {
+  Constant floats{.shape = constant.shape, .floating = true, .reals = constant.reals};
+  constexpr std::int64_t kExact = std::int64_t{1} << 24;
+  for (const Extent& e : constant.integers) {
+    if (e.of_batch || e.value < -kExact || e.value > kExact)
+      refuse("with a whole number that no float holds");
+    floats.reals.push_back(static_cast<float>(e.value));
+  }
+  return floats;
+}
+
 Shape broadcast(const Shape& a, const Shape& b) {
   Shape shape(std::max(a.size(), b.size()));
   for (std::size_t i = 0; i < shape.size(); ++i) {

@@ -51,6 +51,8 @@ Constant expanded(const Constant& x, const Shape& wanted, std::int64_t like = 0)
 // The number of elements. Throws Unsupported for more than `like` that are more than
 // kMostGrownFloats or kMostGrownIntegers.
 std::int64_t grown_size(const Shape& shape, bool floating, std::int64_t like);
+// A constant as floats. Throws Unsupported where it holds a whole number that no float does.
+Constant as_floats(const Constant& constant);
 // A constant with its axes in another order.
 Constant transposed(const Constant& constant, const std::vector<std::int64_t>& order);
 

@@ -74,7 +74,7 @@ PortSpec port_from(const Json& json) {
   PortSpec port{json.at("name").get<std::string>(), json.at("batch").get<std::string>(),
                 json.at("channels_last").get<bool>()};
   if (json.contains("type")) json.at("type").get_to(port.type);
-  if (port.type != "float" && port.type != "int32" && port.type != "int64") {
+  if (port.whole() && port.type != "int32" && port.type != "int64" && port.type != "bool") {
     throw std::invalid_argument("the type of '" + printable(port.name) + "'");
   }
   if (!json.contains("free")) return port;

@@ -31,7 +31,7 @@ struct PortSpec {
   std::string name;
   std::string batch = "N";     // what its free first dimension is called
   bool channels_last = false;  // an image is [N, H, W, C] there too; else [N, C, H, W]
-  std::string type = "float";  // or "int32", "int64": whole numbers, such as indices
+  std::string type = "float";  // or whole numbers, such as indices: "int32", "int64", "bool"
   // The dimensions of a sample that exports leave free, and what they are called, or "".
   std::map<std::int64_t, std::string> free = {};
   bool whole() const { return type != "float"; }

@@ -97,7 +97,7 @@ PlacedInput placed(const OnnxModel& model, const OnnxPort& port, const Shape& sa
   PlacedInput input{.port = {.name = port.name}, .form = *form};
   if (!port.dims[0].size && !port.dims[0].name.empty()) input.port.batch = port.dims[0].name;
   input.port.channels_last = form->held.size() == 3 && !form->channels_last;
-  if (port.type == "int32" || port.type == "int64") input.port.type = port.type;
+  if (is_whole(port)) input.port.type = port.type;
   input.is_part = form->held != sample;
   return input;
 }
@@ -108,6 +108,10 @@ std::string names_of(const std::vector<OnnxPort>& ports) {
   std::string names;
   for (const OnnxPort& port : ports) names += (names.empty() ? "" : ", ") + port.name;
   return names;
+}
+
+bool is_whole(const OnnxPort& port) {
+  return port.type == "int32" || port.type == "int64" || port.type == "bool";
 }
 
 void fail(const OnnxModel& model, const std::string& why) {

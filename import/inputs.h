@@ -11,6 +11,9 @@ namespace steelyard::imports {
 // "x, mask".
 std::string names_of(const std::vector<OnnxPort>& ports);
 
+// Whether it holds whole numbers, or truths, which are 0 and 1.
+bool is_whole(const OnnxPort& port);
+
 // Throws InputError that begins with the file.
 [[noreturn]] void fail(const OnnxModel& model, const std::string& why);
 

@@ -1,5 +1,6 @@
 // What an import knows of values: shapes, constants, and what follows from them.
 #include <algorithm>
+#include <set>
 
 #include "steelyard/import/fold.h"
 #include "steelyard/import/folds/folds.h"
@@ -9,7 +10,7 @@ namespace steelyard::imports {
 
 // A constant that is repeated for each sample: what reads it broadcasts over the batch.
 bool Translator::repeats_over_batch(const OnnxNode& node) {
-  const bool expands = node.op == "Expand";
+  const bool expands = node.op == "Expand" || node.op == "Tile";
   if (!expands && node.op != "ConstantOfShape") return false;
   const std::size_t at = expands ? 1 : 0;
   if (!input(0).known || !input(at).known) return false;
@@ -49,9 +50,14 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     if (value.repeated) return value.repeated == axis && shape.size() == rank;
     return shape.size() + *axis < rank || (shape.size() == rank && shape[*axis] == 1);
   };
-  bool fits = node.op == "LSTM";
-  if (node.op == "Concat") {  // among computed values
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits || !input(i).known;
+  bool fits = node.op == "LSTM" || node.op == "GRU";
+  if (node.op == "Concat") {  // among computed values, or of such constants alone
+    bool alone = axis_of(node.integer("axis", 0), rank) != *axis;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      fits = fits || !input(i).known;
+      alone = alone && input(i).repeated == axis;
+    }
+    fits = fits || alone;
   }
   if (node.op == "Gather") fits = !input(0).repeated && node.integer("axis", 0) == 0;
   if (node.op == "Slice") {
@@ -60,6 +66,20 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
       return axis_of(sliced, rank) != *axis;
     });
   }
+  if (node.op == "Unsqueeze") {
+    fits = true;
+    const std::vector<std::int64_t> added = attribute_or_input("axes", 1);
+    std::set<std::size_t> ones;
+    for (const std::int64_t one : added) ones.insert(axis_of(one, rank + added.size()));
+    for (const std::size_t one : ones) axis = *axis + (one <= *axis ? 1 : 0);
+  }
+  if (node.op == "Transpose") {
+    fits = true;
+    const std::vector<std::int64_t> order = perm_of(node, rank);
+    const auto at = std::find(order.begin(), order.end(), static_cast<std::int64_t>(*axis));
+    axis = static_cast<std::size_t>(at - order.begin());
+  }
+  if (node.op == "Split") fits = axis_of(node.integer("axis", 0), rank) != *axis;
   if (node.op == "Cast" || node.op == "Add" || node.op == "Sub" || node.op == "Mul" ||
       node.op == "Div") {
     fits = true;
@@ -99,7 +119,7 @@ bool Translator::know(const OnnxNode& node) {
   }
   auto outputs = fold(node, inputs, model_.model);
   if (!outputs) {
-    if (inputs.empty()) return false;
+    if (inputs.empty() || node.op == "Resize") return false;
     refuse("all of its inputs are constants");
   }
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs->size(); ++i) {

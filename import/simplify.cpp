@@ -7,6 +7,7 @@
 #include "steelyard/import/batch_order.h"
 #include "steelyard/import/constants.h"
 #include "steelyard/import/editable_graph.h"
+#include "steelyard/import/einsum.h"
 #include "steelyard/import/fold.h"
 #include "steelyard/import/layer_arithmetic.h"
 #include "steelyard/import/recognise.h"
@@ -89,6 +90,7 @@ SimplifiedModel simplify(OnnxModel model) {
   EditableGraph graph(std::move(model));
   fold_constants(graph);
   graph.index();
+  spell_out_einsum(graph);
   drop_what_does_nothing(graph);
   graph.model.nodes =
       with_batch_first(std::move(graph.model.nodes), graph.model.initializers, graph.outputs);

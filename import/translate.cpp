@@ -146,9 +146,9 @@ Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any
 // What is wrong with them is listed with the nodes that stand in the way.
 void Translator::require_ports() {
   for (const OnnxPort& input : model_.model.inputs) {
-    if (is_floating(input) || input.type == "int32" || input.type == "int64") continue;
+    if (is_floating(input) || is_whole(input)) continue;
     unsupported_.push_back(
-        {input.name, "input", "expected floats, int32 or int64, got " + input.type});
+        {input.name, "input", "expected floats, int32, int64 or bool, got " + input.type});
   }
   if (!model_.model.outputs.empty()) return;
   unsupported_.push_back({"", "outputs", "expected at least one, got none"});

@@ -7,6 +7,7 @@
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/dropout/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/gru/gru.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/losses/losses.h"
 #include "steelyard/kernels/lstm/lstm.h"
@@ -21,8 +22,9 @@ namespace steelyard::kernels {
 // Several lists: nvcc stops at a table of about a hundred kernels.
 using SharedArithmetic =
     JoinedKernels<ActivationKernels, BroadcastKernels, ElementwiseKernels, UnaryKernels>;
-using SharedBookkeeping = JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, LossKernels,
-                                        LstmKernels, OscillationKernels, TransposedConvKernels>;
+using SharedBookkeeping =
+    JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, GruKernels, LossKernels,
+                  LstmKernels, OscillationKernels, TransposedConvKernels>;
 using SharedRows = JoinedKernels<LayerNormKernels, NormFoldKernels, SoftmaxKernels>;
 using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping, SharedRows>;
 

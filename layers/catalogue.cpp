@@ -24,6 +24,7 @@
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/embedding.h"
+#include "steelyard/layers/weighted/gru.h"
 #include "steelyard/layers/weighted/linear.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "steelyard/layers/where.h"
@@ -103,6 +104,12 @@ Made lstm(const LstmLayerOptions& o, Rng& rng) {
   require_weights({4, o.units, o.inputs});
   require_weights({4, o.units, o.units});
   return std::make_shared<LSTM>(o, rng);
+}
+
+Made gru(const GruLayerOptions& o, Rng& rng) {
+  require_weights({3, o.units, o.inputs});
+  require_weights({3, o.units, o.units});
+  return std::make_shared<GRU>(o, rng);
 }
 
 Made embedding(const EmbeddingOptions& o, Rng& rng) {
@@ -201,6 +208,7 @@ std::vector<LayerType> rows() {
       row<LayerNormOptions>("LayerNorm", layer_norm),
       row<InstanceNormOptions>("InstanceNorm", instance_norm),
       row<LstmLayerOptions>("LSTM", lstm, kStoredLstm),
+      row<GruLayerOptions>("GRU", gru),
       row<EmbeddingOptions>("Embedding", embedding),
       row<SamplePart>("InputPart", input_part),
       plain<ReLU>("ReLU"),

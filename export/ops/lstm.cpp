@@ -44,13 +44,6 @@ void check(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
 }
 
-// The sum of a row of weights times x, and more.
-double dot(const float* row, const float* x, std::int64_t count) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) sum += double{row[i]} * double{x[i]};
-  return sum;
-}
-
 void reference(const Operands& op) {
   const Tensor x = real_operand(op, kInput);
   const Node& node = op.node;
@@ -86,25 +79,6 @@ void reference(const Operands& op) {
   }
 }
 
-// The state before the first step for every sample, [1, N, H]. `in` is [L, N, I].
-std::string first_state(OnnxNodes& nodes, const Node& node, const char* name, std::size_t place,
-                        const std::string& in) {
-  OnnxGraph& onnx = nodes.onnx();
-  const std::string prefix = node.name + "/" + name;
-  const std::int64_t units = units_of(node);
-  const auto number = [&](const std::string& suffix, std::int64_t value) {
-    return onnx.int64s(prefix + suffix, std::vector<std::int64_t>{value}, {1});
-  };
-  const std::string value =
-      onnx.floats(prefix, constant_at(node, place)->span<float>(), {1, 1, units});
-  onnx.add("Shape", {in}, prefix + "/shape");
-  onnx.add("Gather", {prefix + "/shape", number("/at", 1)}, prefix + "/batch");
-  onnx.add("Concat", {number("/one", 1), prefix + "/batch", number("/units", units)},
-           prefix + "/sizes", {{"axis", std::int64_t{0}}});
-  onnx.add("Expand", {value, prefix + "/sizes"}, prefix + "/all");
-  return prefix + "/all";
-}
-
 // ONNX's runs over [L, N, I], for one direction here, and gives [L, 1, N, H].
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   OnnxGraph& onnx = nodes.onnx();
@@ -132,7 +106,7 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
     inputs.emplace_back("");
     for (const auto& [name, place] :
          {std::pair{"first_output", kOutput}, std::pair{"first_cell", kCell}}) {
-      inputs.push_back(first_state(nodes, node, name, place, in));
+      inputs.push_back(first_state(nodes, node, name, *constant_at(node, place), in));
     }
   }
   const std::string y = node.name + "/y", outputs = node.name + "/outputs";

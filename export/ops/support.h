@@ -75,4 +75,12 @@ inline kernels::Affine<float> output_grid(const Operands& op) {
       q.zero_point);
 }
 
+// The sum of a row of weights times x.
+double dot(const float* row, const float* x, std::int64_t count);
+
+// Writes the state [H] before the first step for every sample, [1, N, H]; returns its name. `in` is
+// [L, N, I].
+std::string first_state(OnnxNodes& nodes, const Node& node, const char* name, const Tensor& state,
+                        const std::string& in);
+
 }  // namespace steelyard::deploy

@@ -4,8 +4,8 @@
 namespace steelyard {
 
 // While an object exists, expensive operations on this thread (linear, matmul, conv2d,
-// conv_transpose2d, lstm) check their arguments and give zeros of the right shape without computing
-// anything. All others compute as always.
+// conv_transpose2d, lstm, gru, embedding) check their arguments and give zeros of the right shape
+// without computing anything. All others compute as always.
 class ShapesOnlyGuard {
  public:
   ShapesOnlyGuard();

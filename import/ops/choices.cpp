@@ -17,17 +17,6 @@ ExtentShape shape_of(const Value& value) {
   return shape;
 }
 
-Constant as_floats(const Constant& constant) {
-  Constant floats{.shape = constant.shape, .floating = true, .reals = constant.reals};
-  constexpr std::int64_t kExact = std::int64_t{1} << 24;
-  for (const Extent& e : constant.integers) {
-    if (e.of_batch || e.value < -kExact || e.value > kExact)
-      refuse("with a whole number that no float holds");
-    floats.reals.push_back(static_cast<float>(e.value));
-  }
-  return floats;
-}
-
 // Operands of one Where: a constant, or the name of a value in the file.
 struct Operand {
   std::optional<Constant> constant = {};
@@ -126,18 +115,25 @@ Compared truth(Translator& t, std::size_t i) {
 }
 
 void where(Translator& t) {
-  for (const std::size_t i : {1U, 2U}) {
+  const auto is_whole = [&](std::size_t i) {
     const Value& value = t.input(i);
-    if (value.whole || (value.known && !value.known->floating)) refuse("of whole numbers");
-  }
+    return value.known ? !value.known->floating : value.whole;
+  };
+  const bool whole = is_whole(1);
+  if (whole != is_whole(2)) refuse("between floats and whole numbers");
   const Value condition = t.input(0);
   Operand a = choice(t, t.node().input(1)), b = choice(t, t.node().input(2));
+  const auto give_chosen = [&](const std::string& module, const Operand& x, const Operand& y) {
+    Value value = chosen(t, module, {x, y, a, b});
+    value.whole = whole;
+    t.give(std::move(value));
+  };
   if (condition.known) {
-    return t.give(chosen(t, "WhereGreater", {operand(t, t.node().input(0)), number(0), a, b}));
+    return give_chosen("WhereGreater", operand(t, t.node().input(0)), number(0));
   }
   const Compared compared = truth(t, 0);
   if (!compared.holds) std::swap(a, b);
-  t.give(chosen(t, compared.module, {operand(t, compared.x), operand(t, compared.y), a, b}));
+  give_chosen(compared.module, operand(t, compared.x), operand(t, compared.y));
 }
 
 void give_compared(Translator& t, const std::string& module, std::size_t x, std::size_t y) {
@@ -211,8 +207,7 @@ bool give_masked(Translator& t) {
 std::vector<OperationRow> choice_operations() {
   const std::string kNote = "read by arithmetic";
   return {
-      {"Where", where, "conditions other than constants and comparisons; of whole numbers", "",
-       WholeNumbers::kRead},
+      {"Where", where, "conditions other than constants and comparisons", "", WholeNumbers::kRead},
       {"Greater", greater, kNote, "", WholeNumbers::kRead},
       {"GreaterOrEqual", greater_equal, kNote, "", WholeNumbers::kRead},
       {"Less", less, kNote, "", WholeNumbers::kRead},

@@ -83,6 +83,18 @@ void clip(Translator& t) {
   unary(t, "Clamp", stored_options(Bounds{lo, hi}));
 }
 
+// Towards zero, as a Cast to whole numbers rounds.
+void truncated(Translator& t) {
+  const Value in = t.input(0);
+  const std::string x = t.as_held(0);
+  const std::string size = t.add("Floor", {t.add("Abs", {x})});
+  t.give({.shape = in.shape,
+          .node = t.add("Mul", {t.add("Sign", {x}), size}),
+          .channels_last = in.channels_last,
+          .order = in.order,
+          .whole = true});
+}
+
 // Floats of every width are float32 here.
 void cast(Translator& t) {
   using namespace element_type;
@@ -92,6 +104,7 @@ void cast(Translator& t) {
   if (value.compared && to_float) return t.give(as_numbers(t, *value.compared));
   const bool is_truth = value.compared || value.one_hot != 0;
   if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
+  if (!value.whole && !value.known && (to == kInt32 || to == kInt64)) return truncated(t);
   const bool stays = value.whole && (to == kInt32 || to == kInt64 || to == kBool);
   if (!to_float && !stays) refuse("of computed values to another type than floats or bool");
   if (value.known && !value.known->floating) refuse("of constants that are whole numbers");
@@ -142,29 +155,32 @@ struct Partial {
   std::string node;
   ExtentShape shape;  // ONNX's
   Order order;        // in which it is held
+  bool whole = false;
 };
 
 Partial joined(Translator& t, const std::string& type, const Partial& a, const Partial& b) {
   const std::string join = type == "Add" && a.shape != b.shape ? "BroadcastAdd" : type;
   ExtentShape shape = broadcast(a.shape, b.shape);
   const Order plain = held_order(shape.size(), false);
-  return {t.add(join, {a.node, b.node}), shape, a.order.size() == shape.size() ? a.order : plain};
+  return {t.add(join, {a.node, b.node}), shape, a.order.size() == shape.size() ? a.order : plain,
+          a.whole};
 }
 
 Partial with_constant(Translator& t, const std::string& type, const Partial& x,
                       const Constant& value, bool constant_first) {
-  if (!value.floating) refuse("of integers");
+  if (value.floating == x.whole) refuse("of integers");
   const ExtentShape result = broadcast(x.shape, extents(value.shape));
   if (result.size() > x.shape.size()) {
     refuse("its constant " + shape_string(value.shape) + " has more dimensions than " +
            to_string(x.shape));
   }
-  const Constant moved = laid_out(value, x.order);
+  const Constant moved = laid_out(as_floats(value), x.order);
   const bool ordered = type == "Sub" || type == "Div";
   const std::string name = constant_first && ordered ? "Constant" + type : type + "Constant";
-  const std::string module = t.add(name, {x.node}, StoredConstant{moved.shape, moved.size() > 1});
+  const bool trainable = moved.size() > 1 && !x.whole;
+  const std::string module = t.add(name, {x.node}, StoredConstant{moved.shape, trainable});
   t.set_weight(module, "value", moved);
-  return {module, result, x.order};
+  return {module, result, x.order, x.whole};
 }
 
 // The order in which the computed inputs can be held together: where one has an order of its own
@@ -192,7 +208,7 @@ Partial combined(Translator& t, const std::string& type) {
   const auto partial = [&](std::size_t i) {
     const ExtentShape shape = t.input(i).shape;
     const Order held = shape.size() == order.size() ? order : held_order(shape.size(), false);
-    return Partial{t.held_in(i, held), shape, held};
+    return Partial{t.held_in(i, held), shape, held, t.input(i).whole};
   };
   const std::size_t count = t.node().inputs.size();
   std::size_t first = 0;
@@ -252,7 +268,7 @@ void extreme(Translator& t, bool largest) {
   const Value& number = t.input(at);
   const auto bound = scalar_of(*number.known);
   const Value& in = t.input(1 - at);
-  if (!bound || std::isnan(*bound) || !number.known->floating ||
+  if (!bound || std::isnan(*bound) || number.known->floating == in.whole ||
       number.known->shape.size() > in.rank()) {
     return combine_all(t, largest ? "Max" : "Min");
   }
@@ -304,6 +320,7 @@ Constant laid_out(const Constant& value, const Order& order) {
 }
 
 std::vector<OperationRow> elementwise_operations() {
+  constexpr auto kMoved = WholeNumbers::kMoved;
   return {
       {"Relu", relu},
       {"Clip", clip, "bounds that are computed"},
@@ -320,23 +337,24 @@ std::vector<OperationRow> elementwise_operations() {
       {"Sqrt", sqrt},
       {"Exp", exp},
       {"Log", log},
-      {"Abs", abs},
+      {"Abs", abs, "", "", kMoved},
       {"Erf", erf},
-      {"Neg", negative},
+      {"Neg", negative, "", "", kMoved},
       {"Reciprocal", reciprocal},
       {"Tanh", tanh},
       {"Pow", power, "exponents other than one number"},
-      {"Max", largest},
-      {"Min", smallest},
+      {"Max", largest, "", "", kMoved},
+      {"Min", smallest, "", "", kMoved},
       {"Sum", sum},
       {"Mean", mean},
-      {"Add", add},
-      {"Sub", sub},
-      {"Mul", mul},
+      {"Add", add, "", "", kMoved},
+      {"Sub", sub, "", "", kMoved},
+      {"Mul", mul, "", "", kMoved},
       {"Div", div},
       {"DivNoNan", div_no_nan, "", kOwnDomain},
-      {"Cast", cast, "computed floats to other types than bool", "", WholeNumbers::kRead},
-      {"Identity", identity, "", "", WholeNumbers::kMoved},
+      {"Cast", cast, "computed floats to other types than bool, int32 and int64", "",
+       WholeNumbers::kRead},
+      {"Identity", identity, "", "", kMoved},
       {"Dropout", identity, "left out, as in inference; the mask"},
   };
 }

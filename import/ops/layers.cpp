@@ -1,7 +1,9 @@
 // Operations with weights: convolutions, products with matrices.
 #include <algorithm>
+#include <numeric>
 
 #include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/ops/windows.h"
 #include "steelyard/layers/reorder.h"
 #include "steelyard/layers/weighted/conv1d.h"
@@ -179,9 +181,36 @@ void linear_of(Translator& t, const Constant& weight) {
   t.give_rows_of(0, module, with_last(in, {outputs}));
 }
 
+// A constant [..., inputs], as the state before the first step is, times a weight [outputs,
+// inputs].
+void linear_of_constant(Translator& t, const Constant& weight) {
+  const Constant x = *t.input(0).known;
+  const std::int64_t inputs = weight.shape[1], outputs = weight.shape[0];
+  if (!x.floating || x.shape.empty() || x.shape.back() != inputs || inputs < 1) {
+    refuse("its weight " + shape_string(weight.shape) + " does not fit the constant " +
+           shape_string(x.shape));
+  }
+  Constant y{.shape = x.shape, .floating = true};
+  y.shape.back() = outputs;
+  grown_size(y.shape, /*floating=*/true, x.size());
+  const Constant* bias = t.optional_constant(2, "bias");
+  if (bias != nullptr && bias->size() != outputs) refuse("its bias " + shape_string(bias->shape));
+  const auto width = static_cast<std::ptrdiff_t>(inputs);
+  for (auto row = x.reals.begin(); row != x.reals.end(); row += width) {
+    for (std::int64_t i = 0; i < outputs; ++i) {
+      const double none = bias == nullptr ? 0 : double{bias->reals.at(static_cast<std::size_t>(i))};
+      y.reals.push_back(static_cast<float>(
+          std::inner_product(row, row + width, weight.reals.begin() + i * width, none)));
+    }
+  }
+  const auto repeated = t.input(0).repeated;
+  t.give({.shape = {}, .known = std::move(y), .repeated = repeated});
+}
+
 void linear(Translator& t) {
   const Constant& weight = t.constant(1, "weight");
   if (weight.shape.size() != 2) refuse("its weight " + shape_string(weight.shape));
+  if (t.input(0).known) return linear_of_constant(t, weight);
   if (t.input(0).one_hot == weight.shape[1] && !t.has_input(2)) {
     const ExtentShape in = t.input(0).shape;
     const ExtentShape positions(in.begin(), in.end() - 1);
@@ -245,6 +274,12 @@ void matmul(Translator& t) {
   t.give(t.add("MatMul", {with_leading(t, 0, lead), with_leading(t, 1, lead)}), to, false);
 }
 
+// One that is no product of matrices.
+void einsum(Translator& t) {
+  refuse("the equation " + printable(t.node().text("equation", "")) +
+         " is no product of two matrices, or of a value and a constant");
+}
+
 // One that is no Linear.
 void gemm(Translator& t) {
   if (t.node().integer("transA", 0) != 0) refuse("transA is set");
@@ -262,6 +297,8 @@ std::vector<OperationRow> layer_operations() {
   return {
       {"Conv", conv, "weights that are computed, 3 spatial dimensions"},
       {"ConvTranspose", conv_transpose, "3 spatial dimensions"},
+      {"Einsum", einsum,
+       "other than a Transpose, or products of two matrices or of a value and a constant"},
       {"Gemm", gemm,
        "matrices that are both computed, transA, a third operand other than a number for each "
        "output"},

@@ -1,5 +1,6 @@
 // Pooling, and images of other sizes.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -184,6 +185,7 @@ struct ResizeRule {
   std::string mode;       // nearest, linear
   std::string transform;  // ONNX's coordinate_transformation_mode
   std::string rounding;   // ONNX's nearest_mode; "" before it had one
+  double bend = -0.75;    // of cubic: ONNX's cubic_coeff_a
 
   float source(std::int64_t at, float scale, std::int64_t inputs, std::int64_t outputs) const {
     const auto x = static_cast<float>(at);
@@ -208,6 +210,16 @@ struct ResizeRule {
   }
 };
 
+// The weights of the pixels at -1, 0, 1 and 2 for a position that far behind 0 (R. Keys, "Cubic
+// convolution interpolation for digital image processing", doi:10.1109/TASSP.1981.1163711).
+std::array<double, 4> cubic_weights(double share, double bend) {
+  const auto near = [bend](double d) { return ((bend + 2) * d - (bend + 3)) * d * d + 1; };
+  const auto far = [bend](double d) {
+    return ((bend * d - 5 * bend) * d + 8 * bend) * d - 4 * bend;
+  };
+  return {far(share + 1), near(share), near(1 - share), far(2 - share)};
+}
+
 // How the rule resizes one dimension.
 ResizedAxis resized_axis(const ResizeRule& rule, std::int64_t inputs, std::int64_t outputs,
                          float scale) {
@@ -229,10 +241,17 @@ ResizedAxis resized_axis(const ResizeRule& rule, std::int64_t inputs, std::int64
       repeats = repeats && std::clamp<std::int64_t>(from, 0, inputs - 1) == to / (outputs / inputs);
       continue;
     }
-    const float low = std::floor(x);
-    const double share = double{x} - double{low};
-    weight(to, static_cast<std::int64_t>(low)) += 1 - share;
-    weight(to, static_cast<std::int64_t>(low) + 1) += share;
+    const auto low = static_cast<std::int64_t>(std::floor(x));
+    const double share = double{x} - static_cast<double>(low);
+    if (rule.mode == "cubic") {
+      const std::array<double, 4> shares = cubic_weights(share, rule.bend);
+      for (std::int64_t i = 0; i < 4; ++i) {
+        weight(to, low + i - 1) += shares[static_cast<std::size_t>(i)];
+      }
+    } else {
+      weight(to, low) += 1 - share;
+      weight(to, low + 1) += share;
+    }
     repeats = repeats && outputs == inputs && weight(to, to) == 1;
   }
   if (repeats) return {.repeats = outputs / inputs};  // of an image of any size
@@ -244,10 +263,48 @@ std::vector<float> reals_of(const Constant& constant, const char* what) {
   return constant.reals;
 }
 
+// One dimension of a constant.
+Constant resized_constant(const Constant& x, std::size_t axis, const ResizedAxis& rule) {
+  const std::int64_t inputs = x.shape[axis];
+  const std::int64_t outputs = rule.repeats > 0 ? inputs * rule.repeats : rule.outputs;
+  Constant y{.shape = x.shape, .floating = true};
+  y.shape[axis] = outputs;
+  const std::int64_t inner = strides_of(x.shape)[axis];
+  const std::int64_t size = grown_size(y.shape, /*floating=*/true, x.size());
+  for (std::int64_t at = 0; at < size; ++at) {
+    const std::int64_t to = at / inner % outputs, outer = at / inner / outputs;
+    const auto from = [&](std::int64_t i) {
+      return double{x.reals[static_cast<std::size_t>((outer * inputs + i) * inner + at % inner)]};
+    };
+    double sum = rule.repeats > 0 ? from(to / rule.repeats) : 0;
+    for (std::int64_t i = 0; rule.repeats <= 0 && i < inputs; ++i) {
+      sum += rule.weights[static_cast<std::size_t>(to * inputs + i)] * from(i);
+    }
+    y.reals.push_back(static_cast<float>(sum));
+  }
+  return y;
+}
+
+void give_resized_constant(Translator& t, const ResizeOptions& options) {
+  const Value& in = t.input(0);
+  const Shape shape = in.known->shape;
+  if (!in.known->floating) refuse("of integers");
+  Constant image = *in.known;
+  if (shape.size() == 3) image.shape.insert(image.shape.begin() + 2, 1);
+  Constant y = resized_constant(resized_constant(image, 2, options.height), 3, options.width);
+  if (shape.size() == 3) y.shape.erase(y.shape.begin() + 2);
+  t.give({.shape = {}, .known = std::move(y), .repeated = in.repeated});
+}
+
 void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
              std::vector<std::int64_t> sizes) {
-  const ExtentShape in = as_image(t.input(0).shape);
-  const std::size_t rank = t.input(0).shape.size();
+  const Value& value = t.input(0);
+  ExtentShape held = value.shape;
+  if (value.known) {
+    for (const std::int64_t dim : value.known->shape) held.push_back({dim});
+  }
+  const ExtentShape in = as_image(held);
+  const std::size_t rank = held.size();
   if (sizes.size() != rank && scales.size() != rank) {
     refuse("expected " + std::to_string(rank) + " scales or sizes");
   }
@@ -277,6 +334,7 @@ void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
     (axis == 2 ? options.height : options.width) = resized_axis(rule, inputs, outputs, scale);
     out[axis] = {outputs};
   }
+  if (value.known) return give_resized_constant(t, options);
   const bool same = options.height.repeats == 1 && options.width.repeats == 1;
   // ONNX Runtime copies images that keep their size, whatever the scales are.
   if (same || out == in) return t.give(t.input(0));
@@ -295,7 +353,7 @@ void resize(Translator& t) {
   ResizeRule rule{node.text("mode", "nearest"),
                   node.text("coordinate_transformation_mode", "half_pixel"),
                   node.text("nearest_mode", "round_prefer_floor")};
-  require_known(rule.mode, {"nearest", "linear"}, "mode");
+  require_known(rule.mode, {"nearest", "linear", "cubic"}, "mode");
   require_known(rule.transform, {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
                 "coordinate_transformation_mode");
   require_known(rule.rounding, {"floor", "ceil", "round_prefer_floor", "round_prefer_ceil"},
@@ -304,6 +362,8 @@ void resize(Translator& t) {
     rule.transform = "asymmetric";
     rule.rounding = "";
   }
+  rule.bend = double{node.real("cubic_coeff_a", -0.75F)};
+  if (node.integer("exclude_outside", 0) != 0) refuse("exclude_outside is not supported");
   if (node.integer("antialias", 0) != 0) refuse("antialias is not supported");
   if (node.has("axes")) refuse("axes are not supported");
   if (node.text("keep_aspect_ratio_policy", "stretch") != "stretch") {
@@ -338,7 +398,7 @@ std::vector<OperationRow> window_operations() {
       {"GlobalAveragePool", global_average_pool},
       {"GlobalMaxPool", global_max_pool},
       {"LRN", local_response_norm, "other than two spatial dimensions"},
-      {"Resize", resize, "3 spatial dimensions, mode: cubic, antialias, regions, axes"},
+      {"Resize", resize, "3 spatial dimensions, exclude_outside, antialias, regions, axes"},
       {"Upsample", upsample},
   };
 }

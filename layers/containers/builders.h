@@ -22,6 +22,7 @@
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/embedding.h"
+#include "steelyard/layers/weighted/gru.h"
 #include "steelyard/layers/weighted/linear.h"
 #include "steelyard/layers/weighted/lstm.h"
 
@@ -79,6 +80,9 @@ inline ModulePtr<Embedding> embedding(std::int64_t count, std::int64_t width, Rn
 // One direction, the whole sequence out.
 inline ModulePtr<LSTM> lstm(std::int64_t inputs, std::int64_t units, Rng& rng) {
   return make_module<LSTM>(LstmLayerOptions{.inputs = inputs, .units = units}, rng);
+}
+inline ModulePtr<GRU> gru(std::int64_t inputs, std::int64_t units, Rng& rng) {
+  return make_module<GRU>(GruLayerOptions{.inputs = inputs, .units = units}, rng);
 }
 inline ModulePtr<Dropout> dropout(double p) { return make_module<Dropout>(p); }
 inline ModulePtr<Flatten> flatten() { return make_module<Flatten>(); }

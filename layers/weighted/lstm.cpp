@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "steelyard/framework/ops/moves/permute.h"
-#include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/layers/init.h"
+#include "steelyard/layers/weighted/last_step.h"
 
 namespace steelyard {
 
@@ -57,10 +56,7 @@ std::string lstm_text(const LstmLayerOptions& options) {
 }
 
 Variable steps_of(const Variable& outputs, const LstmLayerOptions& options) {
-  if (options.return_sequences) return outputs;
-  const std::int64_t samples = outputs.dim(0), units = outputs.dim(2);
-  const std::int64_t last = options.pass.reverse ? 0 : outputs.dim(1) - 1;
-  return reshape(slice(outputs, {{0, samples, 1}, {last, 1, 1}, {0, units, 1}}), {samples, units});
+  return options.return_sequences ? outputs : last_step(outputs, options.pass.reverse);
 }
 
 }  // namespace steelyard

@@ -19,6 +19,7 @@
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/embedding.h"
+#include "steelyard/layers/weighted/gru.h"
 #include "steelyard/layers/weighted/linear.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -37,18 +38,10 @@ std::shared_ptr<Module> make_linear(LinearOptions options, const LayerSpec& spec
   return std::make_shared<Linear>(options, rng);
 }
 
-// A layer of sequences [length, channels].
 void require_sequence(const LayerSpec& spec) {
   if (spec.input_shape().size() == 2) return;
   spec.fail(spec.text("type") + " expects a sequence [length, channels] of floats, got " +
             shape_string(spec.input_shape()));
-}
-
-std::shared_ptr<Module> make_lstm(LstmLayerOptions options, const LayerSpec& spec, Rng& rng) {
-  require_sequence(spec);
-  options.inputs = spec.input_shape().back();
-  require_weights(spec, options.inputs + options.units, 4 * options.units);
-  return std::make_shared<LSTM>(options, rng);
 }
 
 void require_groups(const LayerSpec& spec, std::int64_t in, std::int64_t out, std::int64_t groups) {
@@ -180,6 +173,26 @@ std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
   return std::make_shared<T>();
 }
 
+template <typename Layer, typename Options, typename Pass, std::int64_t gates>
+void add_recurrent(ModelRegistry& registry, const char* type, const char* what) {
+  registry.add_layer<Options>(
+      type, what,
+      {key("units", "outputs of a step", &Options::units).required().within(1, kMaxSize),
+       key("reverse", "whether it begins at the sequence's end", &Options::pass, &Pass::reverse)
+           .by_default(),
+       key("return_sequences",
+           "whether it gives the outputs of all steps, a sequence, or the last one computed, flat "
+           "features",
+           &Options::return_sequences)
+           .by_default()},
+      [](Options options, const LayerSpec& spec, Rng& rng) -> std::shared_ptr<Module> {
+        require_sequence(spec);
+        options.inputs = spec.input_shape().back();
+        require_weights(spec, options.inputs + options.units, gates * options.units);
+        return std::make_shared<Layer>(options, rng);
+      });
+}
+
 void add_layers_with_weights(ModelRegistry& registry) {
   registry.add_layer<LinearOptions>(
       "Linear", "fully connected: of features, or of each step of a sequence",
@@ -231,18 +244,10 @@ void add_layers_with_weights(ModelRegistry& registry) {
            .within(1, kMaxSize),
        key("bias", "whether a bias is added", &Conv1dOptions::bias).by_default()},
       make_conv1d);
-  registry.add_layer<LstmLayerOptions>(
-      "LSTM", "long short-term memory over the steps of a sequence [length, channels]",
-      {key("units", "outputs of a step", &LstmLayerOptions::units).required().within(1, kMaxSize),
-       key("reverse", "whether it begins at the sequence's end", &LstmLayerOptions::pass,
-           &LstmOptions::reverse)
-           .by_default(),
-       key("return_sequences",
-           "whether it gives the outputs of all steps, a sequence, or the last one computed, flat "
-           "features",
-           &LstmLayerOptions::return_sequences)
-           .by_default()},
-      make_lstm);
+  add_recurrent<LSTM, LstmLayerOptions, LstmOptions, 4>(
+      registry, "LSTM", "long short-term memory over the steps of a sequence [length, channels]");
+  add_recurrent<GRU, GruLayerOptions, GruOptions, 3>(
+      registry, "GRU", "gated recurrent unit over the steps of a sequence [length, channels]");
   registry.add_layer<EmbeddingOptions>(
       "Embedding",
       "rows of a learned table at whole numbers, to which values are rounded; numbers of tokens "

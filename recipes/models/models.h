@@ -23,7 +23,7 @@ void add_graph_layers(ModelRegistry& registry);
 bool has_layer(const YamlNode& node, const std::string& type);
 
 // Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to any
-// ONNX file and to a model with a layer that takes nothing else (Conv1d, LSTM, Attention, pools of
+// ONNX file and to a model with a layer that takes nothing else (Conv1d, LSTM, GRU, Attention, pools of
 // sequences); else they are images of one channel.
 bool takes_sequences(const ModelSpec& spec);
 

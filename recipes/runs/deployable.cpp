@@ -17,6 +17,7 @@ using Quantizers = std::vector<qat::NamedQuantizer>;
 deploy::Port port_of(const imports::PortSpec& spec) {
   const DType dtype = spec.type == "int32"   ? DType::kI32
                       : spec.type == "int64" ? DType::kI64
+                      : spec.type == "bool"  ? DType::kBool
                                              : DType::kF32;
   return {spec.name, spec.batch, spec.channels_last, dtype, spec.free};
 }

@@ -24,6 +24,7 @@
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/layers/norms/instance_norm.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/layers/weighted/gru.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "tests/export/export_support.h"
 
@@ -238,6 +239,32 @@ class Recurrent : public Module {
   Slot& scores_;
 };
 
+// GRUs in both directions, one from a state that is not 0.
+class Gated : public Module {
+ public:
+  explicit Gated(Rng& rng)
+      : forward_(register_child("forward", std::make_shared<GRU>(GruLayerOptions{24, 6}, rng))),
+        backward_(register_child(
+            "backward", std::make_shared<GRU>(GruLayerOptions{24, 5, {.reverse = true}}, rng))),
+        scores_(register_child("scores", std::make_shared<Linear>(LinearOptions{11, 4}, rng))) {
+    for (const NamedBuffer& buffer : backward_->named_buffers()) {
+      buffer.tensor.copy_from(random_tensor({5}, 11, DType::kF32));
+    }
+  }
+
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    const Variable rows = reshape(x, {x.dim(0), 9, 24});
+    return scores_(concat({forward_(rows, context), backward_(rows, context)}), context);
+  }
+  std::string type_name() const override { return "Gated"; }
+
+ private:
+  Slot& forward_;
+  Slot& backward_;
+  Slot& scores_;
+};
+
+inline std::shared_ptr<Module> gated(Rng& rng) { return std::make_shared<Gated>(rng); }
 inline std::shared_ptr<Module> recurrent(Rng& rng) { return std::make_shared<Recurrent>(rng); }
 inline std::shared_ptr<Module> several_inputs(Rng& rng) {
   return std::make_shared<SeveralInputs>(rng);

@@ -84,6 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Network{"SeveralInputs", testing::several_inputs},
         Network{"SeveralOutputs", testing::several_outputs},
         Network{"QuantizedSeveralOutputs", testing::several_outputs, {"Conv2d", "Linear"}},
+        Network{"Gated", testing::gated}, Network{"QuantizedGated", testing::gated, {"Linear"}},
         Network{"Recurrent", testing::recurrent},
         Network{"QuantizedRecurrent", testing::recurrent, {"Linear"}},
         Network{"QuantizedImages", testing::image_operations, {"Conv2d"}},
@@ -222,6 +223,13 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
          n.constants[0].value = Tensor::zeros({20, 7});
        },
        "expected a constant [20, 6] as operand 1"},
+      {Op::kGru,
+       [](Node& n) {
+         n.constants[1].value = Tensor::zeros({18, 4});
+       },
+       "expected constant recurrent weights [3 H, H]"},
+      {Op::kGru, [](Node& n) { n.constants[3].value = Tensor::zeros({7}); },
+       "expected a constant [6] as operand 4"},
       {Op::kInputPart, [](Node& n) { n.as<PartOfInput>().first[0] = 190; },
        "takes values outside of its input's 216"},
       {Op::kInputPart, [](Node& n) { n.as<PartOfInput>().shape = {217}; },
@@ -233,11 +241,11 @@ TEST(Validate, NamesOperationsOfFloatsThatDoNotFit) {
   Rng rng(3);
   const auto image_model = testing::image_operations(rng), attention = testing::attention(rng),
              inputs = testing::several_inputs(rng), outputs = testing::several_outputs(rng),
-             recurrent = testing::recurrent(rng);
+             recurrent = testing::recurrent(rng), gated = testing::gated(rng);
   const Graph graphs[] = {
       trace(*image_model, images(1, 1), "net").graph, trace(*attention, images(1, 1), "net").graph,
-      trace(*inputs, images(1, 1), "net").graph, trace(*outputs, images(1, 1), "net").graph,
-      trace(*recurrent, images(1, 1), "net").graph};
+      trace(*inputs, images(1, 1), "net").graph,      trace(*outputs, images(1, 1), "net").graph,
+      trace(*recurrent, images(1, 1), "net").graph,   trace(*gated, images(1, 1), "net").graph};
   for (const Damage& damage : damages) {
     bool found = false;
     for (Graph graph : graphs) {

@@ -273,6 +273,8 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   }
   writer.write("float_recurrent", traced(&testing::recurrent, {}), images(40, 7),
                {.exact = false, .operators = "LSTM", .distance = 1e-5});
+  writer.write("float_gated", traced(&testing::gated, {}), images(40, 7),
+               {.exact = false, .operators = "GRU", .distance = 1e-5});
   for (unsigned seed = 1; seed <= random_graphs; ++seed) {
     const testing::RandomGraph random(seed, seed % 2 == 0 ? DType::kU8 : DType::kI8);
     writer.write("random" + std::to_string(seed), random.graph(), random.inputs(),

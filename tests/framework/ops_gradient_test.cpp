@@ -24,6 +24,7 @@
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
 #include "steelyard/framework/ops/products/embedding.h"
+#include "steelyard/framework/ops/products/gru.h"
 #include "steelyard/framework/ops/products/linear.h"
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/products/matmul.h"
@@ -69,6 +70,11 @@ Tensor positive(const Shape& shape) {
 std::vector<Tensor> of_lstm() {
   return {random_tensor({2, 4, 3}, 1), random_tensor({8, 3}, 2), random_tensor({8, 2}, 3),
           random_tensor({8}, 4),       random_tensor({2}, 5),    random_tensor({2}, 6)};
+}
+
+std::vector<Tensor> of_gru() {
+  return {random_tensor({2, 4, 3}, 1), random_tensor({6, 3}, 2), random_tensor({6, 2}, 3),
+          random_tensor({6}, 4),       random_tensor({2}, 5),    random_tensor({2}, 6)};
 }
 
 const std::vector<OpCase>& op_cases() {
@@ -156,6 +162,14 @@ const std::vector<OpCase>& op_cases() {
       {"lstm", of_lstm(),
        [](const Vs& v) {
          return lstm(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true, .final_cell = true});
+       }},
+      {"gru", of_gru(),
+       [](const Vs& v) {
+         return gru(v[0], {v[1], v[2], v[3], v[4], v[5]});
+       }},
+      {"gru", of_gru(),
+       [](const Vs& v) {
+         return gru(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true});
        }},
       {"sqrt", {positive({3, 5})}, [](const Vs& v) { return sqrt(v[0]); }},
       {"exp", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return exp(v[0]); }},

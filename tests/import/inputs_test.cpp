@@ -186,12 +186,32 @@ TEST(Inputs, AConstantMayBeRepeatedForEachSample) {
                 translate(m.ending_in(m.node("Add", {"x", m.node("Relu", {rows})})), {2, 3});
               }),
               HasSubstr("of a constant that is repeated for each sample"));
-  // As the zeros that a GRU begins with.
+  // As the zeros that a recurrent network begins with.
   EXPECT_THAT(
       message_of<InputError>([&] {
-        translate(m.ending_in(m.node("GRU", {"x", "kinds", "kinds", "", "", rows})), {2, 3});
+        translate(m.ending_in(m.node("RNN", {"x", "kinds", "kinds", "", "", rows})), {2, 3});
       }),
-      HasSubstr("(GRU): the operation is not supported"));
+      HasSubstr("(RNN): the operation is not supported"));
+}
+
+// The state before the first step of a network that is spelt out: zeros by its weights.
+TEST(Inputs, AProductOfARepeatedConstantIsOne) {
+  for (const bool tiled : {false, true}) {
+    ModelMaker m({{std::nullopt, "batch"}, {2}});
+    const std::string batch =
+        m.node("Gather", {m.node("Shape", {"x"}), m.integers({0})}, {{"axis", std::int64_t{0}}});
+    const auto with = [&](std::int64_t size) {
+      return m.node("Concat", {batch, m.integers({size})}, {{"axis", std::int64_t{0}}});
+    };
+    const std::string state = tiled ? m.node("Tile", {m.reals("h", {1, 3}, {0, 0, 0}), with(1)})
+                                    : m.node("ConstantOfShape", {with(3)});
+    const std::string sum =
+        m.node("Gemm", {state, m.weight("w", {2, 3}), m.reals("b", {2}, {5, 7})},
+               {{"transB", std::int64_t{1}}});
+    const Imported imported = translate(m.ending_in(m.node("Add", {"x", sum})), {2});
+    const Tensor y = output_of(imported, Tensor::from<float>({1, 2, 3, 4}, {2, 2}));
+    EXPECT_TRUE(all_close(y, Tensor::from<float>({6, 9, 8, 11}, {2, 2}), 0, 0));
+  }
 }
 
 // Vision transformers put the token of the class in front of those of the image's parts.

@@ -7,6 +7,7 @@
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/framework/ops/elementwise/unary.h"
 #include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/ops/products/gru.h"
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "tests/import/onnx_support.h"
@@ -113,6 +114,62 @@ TEST(Recurrent, TheLastStatesAreThoseOfEachDirection) {
           << n << ", " << i;
     }
   }
+}
+
+// As PyTorch exports a layer with batch_first; the state before the first step is repeated for each
+// sample.
+TEST(Recurrent, AGruOfBothDirectionsIsTwoModules) {
+  ModelMaker m(open_sequences());
+  const std::string steps = m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2}}});
+  const std::string batch = m.node("Gather", {m.node("Shape", {"x"}), m.integers({0})});
+  const std::string sizes =
+      m.node("Concat", {m.integers({2}), batch, m.integers({kUnits})}, {{"axis", std::int64_t{0}}});
+  const std::string first = m.node("Expand", {m.weight("h", {2, 1, kUnits}), sizes});
+  m.node("GRU",
+         {steps, m.weight("w", {2, 3 * kUnits, kFeatures}), m.weight("r", {2, 3 * kUnits, kUnits}),
+          m.weight("b", {2, 6 * kUnits}), "", first},
+         {{"linear_before_reset", std::int64_t{1}}, {"direction", std::string("bidirectional")}});
+  m.model().nodes.back().outputs = {"y", "y_h"};
+  const std::string turned = m.node("Transpose", {"y"}, {{"perm", Ints{2, 0, 1, 3}}});
+  const OnnxModel model = m.ending_in(m.node("Reshape", {turned, m.integers({0, 0, -1})}));
+  const Imported imported = translate(model, {kSteps, kFeatures});
+  EXPECT_THAT(types_of(imported), Not(Contains("Permute")));
+  const Tensor x = random_tensor({2, kSteps, kFeatures}, 1, DType::kF32);
+  std::vector<Variable> directions;
+  for (const std::int64_t d : {0, 1}) {
+    const auto part = [&](const char* name, const Shape& shape, std::int64_t begin) {
+      const auto first_of = model.initializers.at(name).reals.begin() + begin;
+      return Variable(
+          Tensor::from(std::vector<float>(first_of, first_of + shape_size(shape)), shape));
+    };
+    constexpr std::int64_t gates = 3 * kUnits;
+    // The biases of two gates are added, those of the new state stand apart.
+    const Tensor bias = part("b", {gates}, d * 2 * gates).value().clone();
+    const Variable recurrent_bias = part("b", {gates}, d * 2 * gates + gates);
+    for (std::int64_t i = 0; i < 2 * kUnits; ++i) {
+      bias.data<float>()[i] += recurrent_bias.value().data<float>()[i];
+    }
+    directions.push_back(gru(
+        Variable(x),
+        {part("w", {gates, kFeatures}, d * gates * kFeatures),
+         part("r", {gates, kUnits}, d * gates * kUnits), Variable(bias),
+         part("b", {kUnits}, d * 2 * gates + gates + 2 * kUnits), part("h", {kUnits}, d * kUnits)},
+        {.reverse = d == 1}));
+  }
+  EXPECT_TRUE(all_close(output_of(imported, x), concat(directions).value(), 1e-6, 1e-6));
+}
+
+TEST(Recurrent, AGruWhoseResetGateActsOnTheStateIsRefused) {
+  ModelMaker m(open_sequences());
+  const std::string y = m.node(
+      "GRU",
+      {"x", m.weight("w", {1, 3 * kUnits, kFeatures}), m.weight("r", {1, 3 * kUnits, kUnits})},
+      {{"layout", std::int64_t{1}}});
+  const OnnxModel model = m.ending_in(y);
+  EXPECT_THAT(message_of<InputError>([&] {
+                translate(model, {kSteps, kFeatures});
+              }),
+              HasSubstr("(GRU): linear_before_reset other than 1 is not supported"));
 }
 
 // A run that is continued prepares its model before it loads weights: the network says it.

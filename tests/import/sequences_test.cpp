@@ -100,5 +100,17 @@ TEST(Translate, InstanceNormsOfImagesAndSequences) {
   }
 }
 
+// Positions that a vision transformer has learned, for images of another size.
+TEST(Translate, ResizesConstants) {
+  ModelMaker m({{std::nullopt}, {1}, {2}, {4}});
+  const std::string places = m.reals("places", {1, 1, 1, 2}, {0, 1});
+  const std::string wide =
+      m.node("Resize", {places, "", "", m.integers({1, 1, 2, 4})}, {{"mode", "linear"}});
+  const Imported imported = translate(m.ending_in(m.node("Add", {"x", wide})), {2, 4, 1});
+  EXPECT_THAT(types_of(imported), ElementsAre("AddConstant"));
+  EXPECT_THAT(testing::values(output_of(imported, Tensor::zeros({1, 2, 4, 1}))),
+              ElementsAre(0, 0.25, 0.75, 1, 0, 0.25, 0.75, 1));
+}
+
 }  // namespace
 }  // namespace steelyard::imports

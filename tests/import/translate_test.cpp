@@ -274,7 +274,7 @@ TEST(Translate, ListsEveryNodeThatStandsInTheWay) {
   ModelMaker m(images(2));
   std::string x = m.node("GridSample", {"x"});
   x = conv(m, m.node("Relu", {x}), "c", 2, 2);
-  x = m.node("Einsum", {x});
+  x = m.node("Det", {x});
   x = m.node("Pad", {m.node("Add", {x, "x"}), m.integers({0, 0, 0, 0, 0, 0, 1, 1})},
              {{"mode", std::string("reflect")}});
   const std::string y =
@@ -288,7 +288,7 @@ TEST(Translate, ListsEveryNodeThatStandsInTheWay) {
     std::vector<std::string> lines;
     for (const UnsupportedNode& node : error.nodes()) lines.push_back(to_string(node));
     EXPECT_THAT(lines, ElementsAre("GridSample_0 (GridSample): the operation is not supported",
-                                   "Einsum_3 (Einsum): the operation is not supported",
+                                   "Det_3 (Det): the operation is not supported",
                                    "pool\\x0a (MaxPool): dilations are not supported"));
     EXPECT_THAT(error.what(), HasSubstr("test.onnx: 3 nodes cannot be imported: GridSample_0"));
   }
@@ -306,9 +306,10 @@ TEST(Translate, SaysWhatDoesNotFit) {
             "test.onnx: the input 'x' is [batch, 3, h, w], the data has samples of [28, 28, 1] "
             "(image [height, width, channels])");
   EXPECT_THAT(refusal(nothing, {28}), HasSubstr("the data has samples of [28]"));
-  EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "uint8"; }, {4, 4, 3}),
-            "test.onnx: 1 node cannot be imported: x (input): expected floats, int32 or int64, got "
-            "uint8");
+  EXPECT_EQ(
+      refusal([](ModelMaker& m) { m.model().inputs[0].type = "uint8"; }, {4, 4, 3}),
+      "test.onnx: 1 node cannot be imported: x (input): expected floats, int32, int64 or bool, got "
+      "uint8");
   EXPECT_EQ(refusal([](ModelMaker& m) { m.model().inputs[0].type = "int32"; }, {4, 4, 3}),
             "test.onnx: 1 node cannot be imported: Relu_0 (Relu): of whole numbers");
   EXPECT_EQ(
@@ -459,6 +460,13 @@ TEST(Translate, ResizesAsOnnxRuntimeDoes) {
   const auto near = [](double value) { return ::testing::DoubleNear(value, 1e-6); };
   EXPECT_THAT(resized(13, 1.5F, {{"mode", "linear"}, {transform, "align_corners"}}),
               ElementsAre(0, near(2 / 3.0), near(4 / 3.0), 2, near(8 / 3.0), near(10 / 3.0), 4));
+  // In float32 there.
+  const auto close = [](double value) { return ::testing::DoubleNear(value, 1e-5); };
+  EXPECT_THAT(resized(13, 1.5F, {{"mode", "cubic"}}),  // the Relu takes -0.0868
+              ElementsAre(0, close(0.40625), close(1.2129643), close(1.7870376), close(2.5),
+                          close(3.2303243), close(3.8738432)));
+  EXPECT_THAT(resized(13, 0.6F, {{"mode", "cubic"}, {"cubic_coeff_a", -0.5F}}),
+              ElementsAre(close(0.2592593), close(2), close(3.7407407)));
   // Images that keep their size are copied.
   EXPECT_THAT(resized(13, 1.1F, {{"mode", "linear"}, {transform, "asymmetric"}}),
               ElementsAre(0, 1, 2, 3, 4));

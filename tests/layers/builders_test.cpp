@@ -51,7 +51,8 @@ TEST(Builders, MakeSequencesAndTransposedConvolutions) {
   const auto sequence =
       sequential({{"conv", conv1d({.in_channels = 3, .out_channels = 4, .kernel_size = 3}, rng)},
                   {"gate", hard_sigmoid()},
-                  {"lstm", lstm(4, 5, rng)}});
+                  {"lstm", lstm(4, 5, rng)},
+                  {"gru", gru(5, 5, rng)}});
   ForwardContext context;
   EXPECT_EQ(sequence(Variable(Tensor::zeros({2, 8, 3})), context).shape(), (Shape{2, 6, 5}));
   const auto upwards = conv_transpose2d(

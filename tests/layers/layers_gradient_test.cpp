@@ -23,6 +23,7 @@
 #include "steelyard/layers/weighted/conv1d.h"
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
+#include "steelyard/layers/weighted/gru.h"
 #include "steelyard/layers/weighted/linear.h"
 #include "steelyard/layers/weighted/lstm.h"
 #include "tests/support/gradcheck.h"
@@ -85,6 +86,10 @@ const std::vector<LayerCase>& layer_cases() {
       {"LSTM", random_tensor({2, 3, 4}, 1),
        [](Rng& rng) {
          return std::make_shared<LSTM>(LstmLayerOptions{4, 3, {.final_cell = true}}, rng);
+       }},
+      {"GRU", random_tensor({2, 3, 4}, 1),
+       [](Rng& rng) {
+         return std::make_shared<GRU>(GruLayerOptions{4, 3}, rng);
        }},
       {"LinearNoBias", random_tensor({3, 4}, 1),
        [](Rng& rng) {
@@ -155,6 +160,13 @@ const std::vector<LayerCase>& layer_cases() {
        [](Rng& rng) {
          return std::make_shared<LSTM>(
              LstmLayerOptions{
+                 .inputs = 3, .units = 2, .pass = {.reverse = true}, .return_sequences = false},
+             rng);
+       }},
+      {"GrusLastOutput", random_tensor({2, 5, 3}, 1),
+       [](Rng& rng) {
+         return std::make_shared<GRU>(
+             GruLayerOptions{
                  .inputs = 3, .units = 2, .pass = {.reverse = true}, .return_sequences = false},
              rng);
        }},

@@ -28,6 +28,7 @@
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
 #include "steelyard/framework/ops/products/embedding.h"
+#include "steelyard/framework/ops/products/gru.h"
 #include "steelyard/framework/ops/products/linear.h"
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/products/matmul.h"
@@ -234,6 +235,11 @@ std::vector<Call> operations() {
        [] {
          lstm(ones({1, 2, 3}), {});
        }},
+      {"gru", [] { gru(kNone, {}); }},
+      {"gru_weights",
+       [] {
+         gru(ones({1, 2, 3}), {});
+       }},
       {"permute", [] { permute(kNone, {0}); }},
       {"transpose", [] { transpose(kNone, 0, 1); }},
       {"reshape", [] { reshape(kNone, {1}); }},
@@ -353,6 +359,7 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules() {
       {"InstanceNorm", make_module<InstanceNorm>(InstanceNormOptions{.channels = 1})},
       {"Embedding", embedding(2, 1, rng())},
       {"LSTM", lstm(1, 1, rng())},
+      {"GRU", gru(1, 1, rng())},
       {"Dropout", dropout(0.5)},
       {"Flatten", flatten()},
       {"Identity", make_module<Identity>()},

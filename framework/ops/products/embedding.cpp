@@ -1,5 +1,6 @@
 #include "steelyard/framework/ops/products/embedding.h"
 
+#include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/embedding/embedding.h"
@@ -43,6 +44,11 @@ Tensor rows_of(const Tensor& indices, const Variable& table) {
   ops::require_defined("embedding", "a table", table);
   if (table.shape().size() != 2) {
     ops::fail("embedding", "a table [N, D]", shape_string(table.shape()));
+  }
+  if (shapes_only()) {  // of constants that are not loaded yet, perhaps
+    Shape shape = indices.shape();
+    shape.push_back(table.dim(1));
+    return Tensor::zeros(std::move(shape), table.dtype(), table.value().device());
   }
   require_indices(indices, table.dim(0));
   return ops::rows_at("embedding", table.value(), indices, 0);

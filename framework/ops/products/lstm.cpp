@@ -3,11 +3,11 @@
 #include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/ops/moves/strided.h"
 #include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/ops/products/recurrent.h"
 #include "steelyard/framework/ops/reductions/column_sums.h"
 #include "steelyard/framework/tensor/describes.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/lstm/lstm.h"
-#include "steelyard/kernels/matmul/matmul.h"
 
 namespace steelyard {
 namespace {
@@ -21,23 +21,6 @@ struct Sizes {
   Shape states() const { return {length + 1, batch, units}; }
   Shape output() const { return {batch, rows(), units}; }
 };
-
-// Elements of the steps before step s of a tensor whose first dimension is that of steps.
-template <typename T>
-T* step_of(const Tensor& tensor, std::int64_t s) {
-  return tensor.data<T>() + s * tensor.size() / tensor.dim(0);
-}
-
-template <typename T>
-void multiply(const Tensor& device_of, const kernels::MatmulShape& shape, const T* a, const T* b,
-              T* c) {
-  run(device_of.device(), kernels::Matmul<T>{.shape = shape, .a = a, .b = b, .c = c});
-}
-
-// One row for each sample.
-Tensor repeated(const Tensor& row, std::int64_t batch) {
-  return ops::gathered("lstm", row, {.shape = {batch, row.dim(0)}, .first = 0, .strides = {0, 1}});
-}
 
 // What forward computes and backward needs: steps are in the order of computation.
 struct Pass {
@@ -57,8 +40,9 @@ Tensor forward(const Sizes& s, const LstmOptions& options, const Tensor& x, cons
   const DType dtype = x.dtype();
   const Device device = x.device();
   const Tensor sums = Tensor::empty({s.batch, s.length, 4 * s.units}, dtype, device);
-  multiply(x, {.m = s.batch * s.length, .n = 4 * s.units, .k = s.features, .transpose_b = true},
-           x.data<T>(), p.weight.value().data<T>(), sums.data<T>());
+  ops::multiply(x,
+                {.m = s.batch * s.length, .n = 4 * s.units, .k = s.features, .transpose_b = true},
+                x.data<T>(), p.weight.value().data<T>(), sums.data<T>());
   run(device, kernels::AddBias<T>{.rows = s.batch * s.length,
                                   .channels = 4 * s.units,
                                   .x = sums.data<T>(),
@@ -67,23 +51,24 @@ Tensor forward(const Sizes& s, const LstmOptions& options, const Tensor& x, cons
   pass = {Tensor::empty(s.gates(), dtype, device), Tensor::empty(s.states(), dtype, device),
           Tensor::empty(s.states(), dtype, device)};
   const ops::Part first{.shape = {s.batch, s.units}, .first = 0, .strides = {s.units, 1}};
-  ops::scatter("lstm", repeated(p.output.value(), s.batch), pass.states, first);
-  ops::scatter("lstm", repeated(p.cell.value(), s.batch), pass.cells, first);
+  ops::scatter("lstm", ops::repeated("lstm", p.output.value(), s.batch), pass.states, first);
+  ops::scatter("lstm", ops::repeated("lstm", p.cell.value(), s.batch), pass.cells, first);
   const Tensor y = Tensor::empty(s.output(), dtype, device);
   const Tensor of_state = Tensor::empty({s.batch, 4 * s.units}, dtype, device);
   for (std::int64_t step = 0; step < s.length; ++step) {
     const std::int64_t t = options.reverse ? s.length - 1 - step : step;
-    multiply(x, {.m = s.batch, .n = 4 * s.units, .k = s.units, .transpose_b = true},
-             step_of<T>(pass.states, step), p.recurrent.value().data<T>(), of_state.data<T>());
+    ops::multiply(x, {.m = s.batch, .n = 4 * s.units, .k = s.units, .transpose_b = true},
+                  ops::step_of<T>(pass.states, step), p.recurrent.value().data<T>(),
+                  of_state.data<T>());
     run(device, kernels::LstmStep<T>{.rows = s.batch,
                                      .columns = s.units,
                                      .of_input = sums.data<T>() + t * 4 * s.units,
                                      .input_stride = s.length * 4 * s.units,
                                      .of_state = of_state.data<T>(),
-                                     .before = step_of<T>(pass.cells, step),
-                                     .gates = step_of<T>(pass.gates, step),
-                                     .cell = step_of<T>(pass.cells, step + 1),
-                                     .state = step_of<T>(pass.states, step + 1),
+                                     .before = ops::step_of<T>(pass.cells, step),
+                                     .gates = ops::step_of<T>(pass.gates, step),
+                                     .cell = ops::step_of<T>(pass.cells, step + 1),
+                                     .state = ops::step_of<T>(pass.states, step + 1),
                                      .y = y.data<T>() + t * s.units,
                                      .y_stride = s.rows() * s.units});
   }
@@ -133,35 +118,35 @@ class LstmFunction : public Function, public Describes<LstmOptions> {
       const std::int64_t t = options_.reverse ? s.length - 1 - step : step;
       run(device, kernels::LstmStepBackward<T>{.rows = s.batch,
                                                .columns = s.units,
-                                               .gates = step_of<T>(gates, step),
-                                               .before = step_of<T>(cells, step),
-                                               .cell = step_of<T>(cells, step + 1),
+                                               .gates = ops::step_of<T>(gates, step),
+                                               .before = ops::step_of<T>(cells, step),
+                                               .cell = ops::step_of<T>(cells, step + 1),
                                                .grad_y = grad_y.data<T>() + t * s.units,
                                                .grad_y_stride = s.rows() * s.units,
                                                .grad_state = grad_state.data<T>(),
                                                .grad_cell = grad_cell.data<T>(),
-                                               .grad_sums = step_of<T>(grad_steps, step),
+                                               .grad_sums = ops::step_of<T>(grad_steps, step),
                                                .grad_input = grad_sums.data<T>() + t * 4 * s.units,
                                                .grad_input_stride = s.length * 4 * s.units});
-      multiply(x, {.m = s.batch, .n = s.units, .k = 4 * s.units}, step_of<T>(grad_steps, step),
-               recurrent.data<T>(), grad_state.data<T>());
+      ops::multiply(x, {.m = s.batch, .n = s.units, .k = 4 * s.units},
+                    ops::step_of<T>(grad_steps, step), recurrent.data<T>(), grad_state.data<T>());
     }
     std::vector<Tensor> grads(inputs().size());
     const std::int64_t all = s.batch * s.length;
     if (needs_grad(0)) {
       grads[0] = Tensor::empty(x.shape(), dtype, device);
-      multiply(x, {.m = all, .n = s.features, .k = 4 * s.units}, grad_sums.data<T>(),
-               weight.data<T>(), grads[0].data<T>());
+      ops::multiply(x, {.m = all, .n = s.features, .k = 4 * s.units}, grad_sums.data<T>(),
+                    weight.data<T>(), grads[0].data<T>());
     }
     if (needs_grad(1)) {
       grads[1] = Tensor::empty(weight.shape(), dtype, device);
-      multiply(x, {.m = 4 * s.units, .n = s.features, .k = all, .transpose_a = true},
-               grad_sums.data<T>(), x.data<T>(), grads[1].data<T>());
+      ops::multiply(x, {.m = 4 * s.units, .n = s.features, .k = all, .transpose_a = true},
+                    grad_sums.data<T>(), x.data<T>(), grads[1].data<T>());
     }
     if (needs_grad(2)) {
       grads[2] = Tensor::empty(recurrent.shape(), dtype, device);
-      multiply(x, {.m = 4 * s.units, .n = s.units, .k = all, .transpose_a = true},
-               grad_steps.data<T>(), states.data<T>(), grads[2].data<T>());
+      ops::multiply(x, {.m = 4 * s.units, .n = s.units, .k = all, .transpose_a = true},
+                    grad_steps.data<T>(), states.data<T>(), grads[2].data<T>());
     }
     if (needs_grad(3)) grads[3] = ops::column_sums<T>(grad_sums);
     if (needs_grad(4)) grads[4] = ops::column_sums<T>(grad_state);

@@ -22,6 +22,7 @@
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
 #include "steelyard/framework/ops/products/embedding.h"
+#include "steelyard/framework/ops/products/gru.h"
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/products/matmul.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
@@ -214,6 +215,13 @@ void add_functions(std::vector<DeviceCase>& op_cases) {
         random_tensor({36}, 4), random_tensor({9}, 5), random_tensor({9}, 6)},
        [](const Vs& v, const Place&) {
          return lstm(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true, .final_cell = true});
+       }});
+  op_cases.push_back(
+      {"gru",
+       {random_tensor({5, 7, 11}, 1), random_tensor({27, 11}, 2), random_tensor({27, 9}, 3),
+        random_tensor({27}, 4), random_tensor({9}, 5), random_tensor({9}, 6)},
+       [](const Vs& v, const Place&) {
+         return gru(v[0], {v[1], v[2], v[3], v[4], v[5]}, {.reverse = true});
        }});
   op_cases.push_back({"input_part", {random_tensor({37, 12, 5}, 1)}, [](const Vs& v, const Place&) {
                         return input_part(v[0], {.first = 7, .shape = {4, 11}});
