@@ -1,5 +1,6 @@
 #include "steelyard/framework/train/evaluate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "steelyard/framework/data/device_batches.h"
@@ -86,7 +87,7 @@ Evaluation evaluate_alone(Module& model, const Dataset& dataset, const LoaderOpt
   DeviceBatches batches(loader, device);
   batches.start(0);
   const Totals totals(device);
-  const Loss plain = plain_loss(loss);
+  const Loss plain = on_device(plain_loss(loss), device);
   PredictionRecord record(plain, dataset, options.batch_size, device);
   while (const auto batch = batches.next()) totals.add(model, plain, *batch, record);
   return evaluation_of(totals.loss.item(), totals.correct.item(), dataset, loss,
@@ -94,6 +95,27 @@ Evaluation evaluate_alone(Module& model, const Dataset& dataset, const LoaderOpt
 }
 
 }  // namespace
+
+Tensor outputs_of(Module& model, const Dataset& dataset, const Normalization& normalization,
+                  std::int64_t batch_size) {
+  const NoGradGuard no_grad;
+  DataLoader loader(dataset, evaluation_options(normalization, batch_size));
+  DeviceBatches batches(loader, device_of(model));
+  batches.start(0);
+  Tensor all;
+  while (const auto batch = batches.next()) {
+    ForwardContext context;
+    const Tensor part = model.forward(Variable(batch->inputs), context).value().to(Device{});
+    if (!all.defined()) {
+      Shape shape = part.shape();
+      shape[0] = dataset.size();
+      all = Tensor::empty(shape);
+    }
+    std::copy_n(part.data<float>(), part.size(),
+                all.data<float>() + batch->index * batch_size * (part.size() / part.dim(0)));
+  }
+  return all;
+}
 
 Metrics evaluate(Module& model, const Dataset& dataset, const Normalization& normalization,
                  const Loss& loss, std::int64_t batch_size) {
@@ -114,7 +136,7 @@ Evaluation evaluate_predictions(Module& model, const Dataset& dataset,
   if (ranks.size() == 1) return evaluate_alone(model, dataset, options, loss, ranks);
   DataLoader loader(dataset, options);
   const Device device = device_of(model);
-  const Loss plain = plain_loss(loss);
+  const Loss plain = on_device(plain_loss(loss), device);
   PredictionRecord record(plain, dataset, batch_size, device);
   const std::int64_t batches = loader.batches_per_epoch();
   // The first rank, which writes checkpoints, always has a batch: a pass brings up to date what

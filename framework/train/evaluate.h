@@ -21,6 +21,11 @@ void add_correct(const Tensor& logits, const Tensor& labels, const Tensor& count
 // The number of correct rows, as add_correct() counts them. Waits for a GPU.
 std::int64_t count_correct(const Tensor& logits, const Tensor& labels);
 
+// What the model gives in evaluation mode for every sample, f32 [N, ...] on the host; computed on
+// the device of its parameters. The dataset is not empty.
+Tensor outputs_of(Module& model, const Dataset& dataset, const Normalization& normalization,
+                  std::int64_t batch_size);
+
 struct Evaluation {
   Metrics metrics;
   Predictions predictions;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/framework/ops/losses/ctc_loss.h"
 #include "steelyard/framework/ops/losses/losses.h"
 #include "steelyard/framework/ops/moves/permute.h"
@@ -23,6 +24,22 @@ Variable text_loss(const Loss& loss, const Variable& outputs, const Tensor& targ
                    const LossPart&) {
   return ctc_loss(frames_of(outputs, loss.characters), targets,
                   {.zero_infinity = loss.zero_infinity});
+}
+
+// The mean over samples of the squared differences in units, or the divergence of class chances.
+Variable fidelity_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
+                       const LossPart&) {
+  const auto& [scales, logits, divergence] = loss.units;
+  if (logits) {
+    const std::int64_t classes = outputs.dim(-1);
+    const Shape rows{outputs.value().size() / classes, classes};
+    return distillation_loss(reshape(outputs, rows), targets.reshape(rows)) / divergence;
+  }
+  if (!scales.defined()) return mse_loss(outputs, targets);
+  const Shape rows{outputs.dim(0), scales.size()};
+  const Variable units(scales);
+  return mse_loss(reshape(outputs, rows) * units,
+                  multiply(Variable(targets.reshape(rows)), units).value());
 }
 
 double of_equal_chances(const Loss&, const Dataset& dataset) {
@@ -62,6 +79,10 @@ const std::vector<LossInfo>& losses() {
                      const LossPart&) { return cosine_loss(outputs, targets); },
        .type = Type::kCosine},
       {.targets = TargetKind::kText, .compute = text_loss, .type = Type::kCtc},
+      {.targets = TargetKind::kValues,
+       .compute = fidelity_loss,
+       .of_zero_outputs = [](const Loss&, const Dataset&) { return 1.0; },
+       .type = Type::kFidelity},
   };
   return kLosses;
 }
@@ -172,7 +193,7 @@ Loss plain_loss(Loss loss) {
 }
 
 Loss on_device(Loss loss, Device device) {
-  for (Tensor* weights : {&loss.class_weights, &loss.positive_weights}) {
+  for (Tensor* weights : {&loss.class_weights, &loss.positive_weights, &loss.units.scales}) {
     if (weights->defined()) *weights = weights->to(device);
   }
   return loss;

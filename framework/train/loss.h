@@ -15,6 +15,18 @@ namespace steelyard {
 struct LossInfo;
 struct MetricInfo;  // framework/train/metrics.h
 
+// What the differences between a model's outputs and those of its float form are counted in, so
+// that none of several outputs outweighs the others and outputs of zeros have the loss 1.
+struct OutputUnits {
+  // Of the outputs of one sample, flattened: f32 [values], what a difference is multiplied by
+  // before it is squared. Undefined: all are 1.
+  Tensor scales = {};
+  // Whether the last dimension holds logits of classes: then the divergence of their softmax is
+  // compared, and `divergence` is that of equal chances.
+  bool logits = false;
+  double divergence = 1;
+};
+
 struct Loss {
   enum class Type {
     kCrossEntropy,
@@ -23,7 +35,8 @@ struct Loss {
     kBinaryCrossEntropy,
     kCosine,
     kCtc,
-    kOwn  // a program's
+    kFidelity,  // to the outputs that a float model gives
+    kOwn        // a program's
   };
   Type type = Type::kCrossEntropy;
   double label_smoothing = 0.0;  // cross-entropy only
@@ -32,6 +45,7 @@ struct Loss {
   Tensor class_weights = {};     // cross-entropy only: f64 [classes]; undefined: all are 1
   Tensor positive_weights = {};  // binary cross-entropy only: f64 [1] or [classes]; the same
   std::int64_t characters = 0;   // texts only: classes of outputs [N, characters * frames]
+  OutputUnits units = {};        // fidelity only
   std::shared_ptr<const LossInfo> own = {};  // kOwn only
   // A program's, which are measured beside the library's; null: none.
   std::shared_ptr<const std::vector<MetricInfo>> own_metrics = {};

@@ -114,12 +114,23 @@ double character_error_rate(const Predictions& predictions, const Dataset& datas
   return 100 * share(edits, std::max<std::int64_t>(1, characters));
 }
 
+// Of all outputs together, in dB: their power by that of the differences.
+double sqnr(const Predictions& predictions, const Dataset& dataset) {
+  double signal = 0, noise = 0;
+  for (const float value : dataset.targets.span<float>()) {
+    signal += static_cast<double>(value) * static_cast<double>(value);
+  }
+  for (const double error : predictions.squared_errors.span<double>()) noise += error;
+  return decibels(signal, noise);
+}
+
 using Type = Loss::Type;
 constexpr std::array kOfClasses{Type::kCrossEntropy};
 constexpr std::array kOfMarks{Type::kBinaryCrossEntropy};
 constexpr std::array kOfEither{Type::kCrossEntropy, Type::kBinaryCrossEntropy};
 constexpr std::array kOfValues{Type::kMeanSquaredError, Type::kHuber};
 constexpr std::array kOfTexts{Type::kCtc};
+constexpr std::array kOfFidelity{Type::kFidelity};
 
 const std::vector<MetricInfo>& metrics() {
   static const std::vector<MetricInfo> kMetrics{
@@ -133,6 +144,7 @@ const std::vector<MetricInfo>& metrics() {
       {"r2", "R2", false, true, r2, kOfValues},
       {"rmse", "RMSE", false, false, rmse, kOfValues, true},
       {"cer", "character error rate", true, false, character_error_rate, kOfTexts},
+      {"sqnr", "SQNR in dB", false, true, sqnr, kOfFidelity, true},
   };
   return kMetrics;
 }
@@ -189,6 +201,12 @@ std::vector<ClassScores> scores_of_marks(const Predictions& predictions, const D
 
 }  // namespace
 
+double decibels(double signal, double noise) {
+  if (noise == 0) return kMostDecibels;
+  if (signal == 0) return -kMostDecibels;
+  return std::clamp(10 * std::log10(signal / noise), -kMostDecibels, kMostDecibels);
+}
+
 std::span<const MetricInfo> metric_table() { return metrics(); }
 
 const MetricInfo* find_metric(std::string_view name, const Loss& loss) {
@@ -199,7 +217,7 @@ const MetricInfo* find_metric(std::string_view name, const Loss& loss) {
 bool has_metric(const Loss& loss, const MetricInfo& metric) {
   if (metric.losses.empty()) return true;
   return std::any_of(metric.losses.begin(), metric.losses.end(), [&](Loss::Type type) {
-    return type == loss.type || (loss.type == Loss::Type::kOwn &&
+    return type == loss.type || (loss.type == Loss::Type::kOwn && type != Loss::Type::kFidelity &&
                                  loss_info({.type = type}).targets == loss_info(loss).targets);
   });
 }

@@ -57,6 +57,10 @@ std::vector<const MetricInfo*> metrics_of(const Loss& loss);
 std::vector<Metric> compute_metrics(const Loss& loss, const Predictions& predictions,
                                     const Dataset& dataset);
 
+// A ratio of powers in dB, between -kMostDecibels and kMostDecibels, which stands for no noise.
+double decibels(double signal, double noise);
+inline constexpr double kMostDecibels = 300;
+
 // The value of a metric; nothing if it was not measured.
 std::optional<double> value_in(const Metrics& metrics, std::string_view name);
 

@@ -14,8 +14,9 @@ inline constexpr Word<Loss::Type> kLossWords[] = {
     {Loss::Type::kBinaryCrossEntropy, "binary_cross_entropy"},
     {Loss::Type::kCosine, "cosine"},
     {Loss::Type::kCtc, "ctc"},
+    {Loss::Type::kFidelity, "fidelity"},
 };
-static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kCtc));
+static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kFidelity));
 constexpr std::span<const Word<Loss::Type>> words_of(Loss::Type) { return kLossWords; }
 
 inline constexpr Word<LrSchedule::Type> kLrScheduleWords[] = {

@@ -38,4 +38,14 @@ void copy_entry(YamlNode& to, const YamlNode& from, const std::string& key) {
   if (const YamlNode* value = from.find(key)) set_entry(to, key, *value);
 }
 
+YamlNode placed_at(YamlNode node, const std::string& place) {
+  node.place = place;
+  for (YamlNode& item : node.items) item = placed_at(std::move(item), place);
+  for (YamlEntry& entry : node.entries) {
+    entry.place = place;
+    entry.value = placed_at(std::move(entry.value), place);
+  }
+  return node;
+}
+
 }  // namespace steelyard

@@ -20,5 +20,7 @@ void set_entry(YamlNode& table, const std::string& key, YamlNode value);
 void remove_entry(YamlNode& table, std::string_view key);
 // The entry as `from` has it, where it does.
 void copy_entry(YamlNode& to, const YamlNode& from, const std::string& key);
+// The tree with that place in messages: of what no user has written, and has no line.
+YamlNode placed_at(YamlNode node, const std::string& place);
 
 }  // namespace steelyard

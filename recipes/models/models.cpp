@@ -306,7 +306,8 @@ bool has_layer(const YamlNode& node, const std::string& type) {
 }
 
 bool takes_sequences(const ModelSpec& spec) {
-  constexpr const char* kOfSequences[] = {"Conv1d", "LSTM", "GRU", "MaxPool1d", "AvgPool1d", "Attention"};
+  constexpr const char* kOfSequences[] = {"Conv1d",    "LSTM",      "GRU",
+                                          "MaxPool1d", "AvgPool1d", "Attention"};
   return spec.onnx || std::any_of(std::begin(kOfSequences), std::end(kOfSequences),
                                   [&](const char* type) { return has_layer(spec.options, type); });
 }

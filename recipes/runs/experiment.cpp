@@ -51,7 +51,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
   if (weights == InitialWeights::kRecipe && network.empty()) use_exported_data(registries);
   KnownData of_file;  // names keep the order of its classes
   if (exported_ && !exported_->class_names.empty()) of_file.class_names = exported_->class_names;
-  load_data(registries, exported_ ? of_file : known);
+  load_data(registries, exported_ && !known.normalization ? of_file : known);
   release_cached_memory();  // the training set before it was split
   load_network(network);
   note_activation();
@@ -60,6 +60,7 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, InitialWeigh
     if (auto note = note_of_positions(*network_, normalization()))
       notes_.push_back(std::move(*note));
   }
+  take_float_outputs(registries, known.teacher);
   build(registries, weights);
 }
 
@@ -96,12 +97,13 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
   normalize_as(record.normalization);
   loss_.characters = input_.classes;
   load_network(record.network);
+  take_float_outputs(registries, {record.sources, record.output_units});
   build(registries, InitialWeights::kLater);
 }
 
 RunRecord Experiment::record() const {
-  return {input_,   normalization(), data_digest(),        essential_recipe(recipe_),
-          sources_, network_text(),  target_normalization_};
+  return {input_,   normalization(), data_digest(),         essential_recipe(recipe_),
+          sources_, network_text(),  target_normalization_, output_units_};
 }
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
@@ -120,7 +122,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
     load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_,
                 recipe_.init);
   } else if (loads && network_) {
-    load_imported_weights();
+    load_imported_weights(*model_);
   }
   imported_weights_.reset();
   std::optional<std::size_t> equalized;
@@ -197,6 +199,10 @@ std::shared_ptr<Module> Experiment::make_float_model(const Registries& registrie
 }
 
 void Experiment::load_teacher(const Registries& registries) {
+  if (recipe_.train.teaches_itself) {
+    teacher_ = float_start(registries, {});
+    return;
+  }
   const auto& checkpoint = recipe_.train.teacher_checkpoint;
   if (!checkpoint) return;
   teacher_ = make_float_model(registries);

@@ -36,12 +36,22 @@ enum class RunData {
   kAll
 };
 
+// The float model whose outputs a run without labels learns from, as its checkpoint knows it.
+struct KnownTeacher {
+  std::map<std::string, std::string> sources = {};  // RunRecord::sources; empty: any
+  std::vector<double> units = {};                   // RunRecord::output_units; empty: not yet
+  // Its outputs for the training, validation and test samples, where another experiment of the same
+  // data has computed them; else undefined.
+  std::array<Tensor, 3> outputs = {};
+};
+
 // What a checkpoint says about the data that its weights come from. What is absent is chosen as for
 // a new run; what is there and empty, the run did without.
 struct KnownData {
   std::optional<Normalization> normalization = {};
   std::optional<Normalization> target_normalization = {};
   std::optional<std::vector<std::string>> class_names = {};
+  KnownTeacher teacher = {};
 };
 
 // The objects of a recipe: data, model, optimizer, callbacks. Throws InputError for whatever does
@@ -91,9 +101,7 @@ class Experiment {
   const Dataset& test() const { return test_; }
   const Normalization& normalization() const { return loader_options_.normalization; }
   // For other experiments with this one's weights.
-  KnownData known_data() const {
-    return {normalization(), target_normalization_, input_.names.classes};
-  }
+  KnownData known_data() const;
   // The normalization that the targets of train(), validation() and test() have, and the model's
   // outputs; empty where they are as the data has them.
   const Normalization& target_normalization() const { return target_normalization_; }
@@ -121,7 +129,7 @@ class Experiment {
 
   std::unique_ptr<Optimizer> make_optimizer();
   // Loads the teacher of a recipe that distills, for training only. Throws InputError when its
-  // checkpoint does not fit the float model.
+  // checkpoint does not fit the float model, or is not the one that the run began with.
   void load_teacher(const Registries& registries);
   // Everything but the run's folder; distillation once the teacher is loaded.
   TrainerOptions trainer_options() const;
@@ -142,6 +150,8 @@ class Experiment {
   // rounding of weights and corrects biases if the recipe asks for it; if that changed anything,
   // the ranges are measured again.
   void calibrate(std::int64_t batches);
+  // The outputs of the deployed model, f32, for those that the model gives.
+  Tensor deployed_outputs(const Tensor& outputs) const;
   // What learning became of each layer; empty before, and if it is not asked for.
   const std::vector<qat::LearnedRounding>& rounding() const { return rounding_; }
   // Loss and metrics on the test set, by float32 products, whatever training used; by ranks that
@@ -171,6 +181,13 @@ class Experiment {
   // {train, validation}. Throws InputError where there are too few samples.
   std::pair<Dataset, Dataset> split_train(const Dataset& train) const;
   void weigh_classes();
+  // The float model with the weights that a run of the recipe begins with: those of `known`, where
+  // it says which.
+  std::shared_ptr<Module> float_start(const Registries& registries, const KnownTeacher& known);
+  // Where samples have no labels: what the float model gives for them become the targets.
+  void take_float_outputs(const Registries& registries, const KnownTeacher& known);
+  // Of each output of the network, the number of its values in a sample.
+  std::vector<std::int64_t> output_sizes() const;
   // Where the model ends in a Softmax or Sigmoid and the loss computes one of its outputs.
   void note_activation();
   std::string last_activation() const;
@@ -206,7 +223,7 @@ class Experiment {
   void require_whole_numbers() const;
   // The network of `model.onnx`: from a checkpoint's text, else from the file.
   void load_network(const std::string& text);
-  void load_imported_weights();
+  void load_imported_weights(Module& model);
   void require_outputs_for_targets() const;
   void require_targets_of_network() const;
   void require_frames() const;
@@ -250,6 +267,7 @@ class Experiment {
   std::optional<MatmulPrecisionGuard> precision_;  // while the model is on its device
   qat::TrainedParts trained_;
   std::map<std::string, std::string> sources_;  // see RunRecord
+  std::vector<double> output_units_;            // likewise
   std::optional<imports::GraphSpec> network_;
   std::optional<ExportedData> exported_;                      // of model.onnx
   std::optional<std::vector<NamedTensor>> imported_weights_;  // until the model has them

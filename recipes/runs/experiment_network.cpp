@@ -63,12 +63,12 @@ void Experiment::require_whole_numbers() const {
 }
 
 // What the file holds, unless other weights are asked for.
-void Experiment::load_imported_weights() {
+void Experiment::load_imported_weights(Module& model) {
   const std::string& onnx = *recipe_.model.onnx;
   if (!imported_weights_) {
-    load_source("model.onnx", onnx, place("model", "onnx"), *model_);
+    load_source("model.onnx", onnx, place("model", "onnx"), model);
   } else {
-    at_place(place("model", "onnx"), [&] { load_into(*model_, *imported_weights_, onnx); });
+    at_place(place("model", "onnx"), [&] { load_into(model, *imported_weights_, onnx); });
     if (!exported_) note_unknown_normalization(printable(onnx));
   }
 }
@@ -139,6 +139,7 @@ bool Experiment::leaves_head() const {
   if (!network_) return false;
   const Shape& output = network_->output_sample;
   const bool shares = network_->head == "Softmax" || network_->head == "LogSoftmax";
+  if (loss_.type == Loss::Type::kFidelity) return shares;
   switch (target_kind()) {
     case TargetKind::kClass:
       return shares && !output.empty() && shape_size(output) == output.back();

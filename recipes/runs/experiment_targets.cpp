@@ -72,6 +72,7 @@ Normalization Experiment::target_normalization_of(const Dataset& train) {
 }
 
 void Experiment::choose_target_normalization(const Registries& registries, const Dataset& train) {
+  if (!recipe_.data.labels) return;
   target_normalization_ = target_normalization_of(train);
   const bool normalizes = !target_normalization_.mean.empty();
   if (normalizes) notes_.push_back(note_of(target_normalization_));

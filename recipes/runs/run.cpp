@@ -148,7 +148,8 @@ Experiment continued(Recipe recipe, const Registries& registries,
           network_in(metadata),
           {normalization_in(metadata, last.string()),
            target_normalization_in(metadata, last.string()).value_or(Normalization{}),
-           dataset_names_in(metadata, last.string()).classes}};
+           dataset_names_in(metadata, last.string()).classes,
+           {sources_in(metadata, last.string()), output_units_in(metadata, last.string())}}};
 }
 
 // Adds the sources of a run that goes on; returns whether it began with other data.
@@ -194,9 +195,9 @@ Run::Run(Recipe recipe, RunOptions options, const Registries& registries)
       registries_(registries),
       device_(resolve_device(recipe.device)),  // before anything takes long
       continues_(options_.resume && has_checkpoint(options_.folder)),
-      experiment_(continues_
-                      ? continued(std::move(recipe), registries_, options_.folder)
-                      : Experiment(std::move(recipe), registries_, InitialWeights::kRecipe)) {
+      experiment_(continues_ ? continued(std::move(recipe), registries_, options_.folder)
+                             : Experiment(std::move(recipe), registries_, InitialWeights::kRecipe,
+                                          {}, options_.known)) {
   experiment_.require_trainable_on(device_);
   if (!continues_) experiment_.require_new_run();
   require_exportable(experiment_, registries_);

@@ -30,6 +30,7 @@ struct RunOptions {
   std::vector<std::string> overrides = {};  // "train.epochs=3", as --set takes them
   std::filesystem::path recipe_file = {};   // that the user wrote; empty: a preset or none
   bool resume = false;
+  KnownData known = {};      // of a new run: from another experiment on the same data
   bool other_data = false;   // resume although the training data is another
   bool forget_best = false;  // resume although best.safetensors is gone
   // Called with a line for everything that a resumed run does and the user may not expect.

@@ -117,6 +117,7 @@ struct DataRecord {
   Normalization normalization;
   std::string digest;
   Normalization target_normalization = {};
+  std::vector<double> output_units = {};
 };
 
 DataRecord parsed_data(const std::string& text) {
@@ -136,6 +137,10 @@ DataRecord parsed_data(const std::string& text) {
     json.at("target_mean").get_to(data.target_normalization.mean);
     json.at("target_std").get_to(data.target_normalization.stddev);
   }
+  if (json.contains("output_units")) json.at("output_units").get_to(data.output_units);
+  require(std::all_of(data.output_units.begin(), data.output_units.end(),
+                      [](double unit) { return std::isfinite(unit) && unit > 0; }),
+          "units of outputs that are not above 0");
   require(is_valid(data.target_normalization) &&
               (data.target_normalization.mean.empty() || data.input.classes == 0),
           "a normalization of targets that does not fit");
@@ -177,7 +182,10 @@ YamlNode recipe_in(const std::string& text, const std::string& source,
     if (!own) set_entry(*model, "onnx", any);
   }
   if (YamlNode* train = document.find("train")) {
-    if (YamlNode* distill = train->find("distill")) set_entry(*distill, "checkpoint", any);
+    YamlNode* distill = train->find("distill");
+    if (distill != nullptr && distill->find("teacher") == nullptr) {
+      set_entry(*distill, "checkpoint", any);
+    }
   }
   return essential_recipe(parse_recipe(to_yaml(document), source, {}, registries));
 }
@@ -277,6 +285,7 @@ void add_record(const RunRecord& record, TensorFileMetadata& metadata) {
     data["target_mean"] = record.target_normalization.mean;
     data["target_std"] = record.target_normalization.stddev;
   }
+  if (!record.output_units.empty()) data["output_units"] = record.output_units;
   add_names(record.input.names, data);
   metadata[kDataKey] = data.dump();
   metadata[kRecipeKey] = to_yaml(record.recipe);
@@ -295,7 +304,8 @@ std::optional<RunRecord> record_in(const TensorFileMetadata& metadata, const std
                    recipe_in(recipe->second, source + ": metadata 'recipe'", registries),
                    sources_in(metadata, source),
                    network_in(metadata),
-                   data->target_normalization};
+                   data->target_normalization,
+                   data->output_units};
 }
 
 std::map<std::string, std::string> sources_in(const TensorFileMetadata& metadata,
@@ -323,6 +333,11 @@ std::optional<Normalization> target_normalization_in(const TensorFileMetadata& m
   const std::optional<DataRecord> data = data_in(metadata, source);
   if (!data || data->input.classes > 0) return std::nullopt;
   return data->target_normalization;
+}
+
+std::vector<double> output_units_in(const TensorFileMetadata& metadata, const std::string& source) {
+  const std::optional<DataRecord> data = data_in(metadata, source);
+  return data ? data->output_units : std::vector<double>();
 }
 
 std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source) {

@@ -43,6 +43,9 @@ struct RunRecord {
   std::map<std::string, std::string> sources = {};
   std::string network = {};  // of an imported model, as imports::text_of() writes it; else empty
   Normalization target_normalization = {};  // that the targets had; empty: none
+  // Of data without labels: the power of each output of the float model, or the divergence of equal
+  // chances from its classes. See OutputUnits.
+  std::vector<double> output_units = {};
 };
 
 // Identifies the model of a checkpoint: the sha256 of names, dtypes, shapes and values of its
@@ -80,6 +83,9 @@ std::optional<Normalization> normalization_in(const TensorFileMetadata& metadata
 // regression.
 std::optional<Normalization> target_normalization_in(const TensorFileMetadata& metadata,
                                                      const std::string& source);
+
+// Only RunRecord::output_units.
+std::vector<double> output_units_in(const TensorFileMetadata& metadata, const std::string& source);
 
 // Only InputFormat::dtype.
 std::optional<DType> input_dtype_in(const TensorFileMetadata& metadata, const std::string& source);

@@ -101,6 +101,7 @@ struct TrainSpec {
   }
   std::int64_t step_every_epochs = 0;
   std::optional<std::string> teacher_checkpoint = {};  // of trainer.distillation
+  bool teaches_itself = false;  // likewise: the teacher is the model that the run begins with
   std::vector<std::string> only = {};  // targets of what is trained; empty: everything
   std::vector<std::string> only_places = {};
   kernels::MatmulPrecision matmul_precision = kernels::MatmulPrecision::kFloat32;

@@ -45,6 +45,33 @@ Table<OwnPart> needs_table() {
                .may_be_empty()}};
 }
 
+// Samples without labels have what the float model gives for them as they are.
+void require_teachable(const OptionReader& from, const Recipe& recipe) {
+  const Loss& loss = recipe.train.trainer.loss;
+  const bool fidelity = loss.type == Loss::Type::kFidelity;
+  const std::string& place = from.table("train").at("loss").place;
+  if (recipe.data.labels) {
+    if (!fidelity) return;
+    fail_at(place,
+            "train.loss: fidelity compares with what the float model gives: it needs "
+            "data.labels: false");
+  }
+  constexpr const char* kWithout =
+      "data.labels: false: the float model's outputs are the targets: ";
+  if (loss_info(loss).targets != TargetKind::kValues) {
+    fail_at(place, kWithout + ("train.loss: expected fidelity, mse, huber or cosine, got " +
+                               loss_name(loss)));
+  }
+  const Augmentation& augment = recipe.data.loader.augment;
+  if (augment.places() || augment.changes_bytes() || augment.mixes() || augment.resized_crop ||
+      augment.erasing) {
+    fail_at(from.table("data").at("augment").place,
+            std::string(kWithout) +
+                "data.augment: expected none, they belong to the samples as "
+                "they are");
+  }
+}
+
 // Modules that are not trained keep their ranges and their statistics.
 void require_known_ranges(const OptionReader& from, const Recipe& recipe) {
   if (recipe.train.only.empty()) return;
@@ -161,6 +188,7 @@ Table<Recipe> recipe_table(const Registries& registries) {
   return Table<Recipe>("", recipe_rows(registries))
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
+        require_teachable(from, recipe);
         require_known_ranges(from, recipe);
         require_rows_for_shards(from, recipe);
         require_mergeable_ranges(from, recipe);

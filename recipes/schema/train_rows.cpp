@@ -112,24 +112,37 @@ Table<TrainSpec> lr_schedule_table() {
 
 Table<TrainSpec> distill_table() {
   return Table<TrainSpec>(
-      "Knowledge distillation (Hinton et al., arXiv:1503.02531): a float checkpoint of the "
-      "recipe's model is the teacher.",
-      {key("checkpoint", "the teacher: a safetensors or PyTorch file with the float model's names",
-           &TrainSpec::teacher_checkpoint)
-           .required()
-           .role(OptionRole::kNotEssential),
-       key("weight",
-           "weight of the teacher in the loss: (1 - weight) * task + weight * "
-           "temperature^2 * KL(teacher, student)",
-           &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
-           .by_default()
-           .above(0)
-           .at_most(1),
-       key("temperature", "divisor of both models' logits", &TrainSpec::trainer,
-           &TrainerOptions::distillation, &Distillation::temperature)
-           .by_default()
-           .above(0)
-           .at_most(1e3)});
+             "Knowledge distillation (Hinton et al., arXiv:1503.02531): the recipe's model in "
+             "float is "
+             "the teacher, with the weights of a checkpoint or those that the run begins with.",
+             {key("checkpoint",
+                  "the teacher: a safetensors or PyTorch file with the float model's names",
+                  &TrainSpec::teacher_checkpoint)
+                  .role(OptionRole::kNotEssential),
+              words_key<TrainSpec>(
+                  "teacher",
+                  "`self`: the teacher is the float model that the run begins with, that "
+                  "of `model.onnx` or `init.checkpoint`, in place of a checkpoint",
+                  {{"self", true}}, &TrainSpec::teaches_itself),
+              key("weight",
+                  "weight of the teacher in the loss: (1 - weight) * task + weight * "
+                  "temperature^2 * KL(teacher, student)",
+                  &TrainSpec::trainer, &TrainerOptions::distillation, &Distillation::weight)
+                  .by_default()
+                  .above(0)
+                  .at_most(1),
+              key("temperature", "divisor of both models' logits", &TrainSpec::trainer,
+                  &TrainerOptions::distillation, &Distillation::temperature)
+                  .by_default()
+                  .above(0)
+                  .at_most(1e3)})
+      .check([](const OptionReader& from, TrainSpec& train) {
+        if (train.teaches_itself == train.teacher_checkpoint.has_value()) {
+          fail_at(from.node().place,
+                  std::string("train.distill: expected checkpoint or teacher: self, got ") +
+                      (train.teaches_itself ? "both" : "neither"));
+        }
+      });
 }
 
 Table<TrainSpec> ema_table() {

@@ -138,25 +138,8 @@ class Network {
   std::int64_t samples_seen() const { return samples_seen_; }
 
   Tensor outputs() {
-    const NoGradGuard no_grad;
-    ForwardContext context;
-    LoaderOptions options = experiment_->loader_options();
-    options.shuffle = false;
-    options.drop_last = false;
-    options.augment = {};
-    Tensor all;
-    for (std::int64_t b = 0; b < batches_per_epoch(samples_, options); ++b) {
-      const Tensor inputs = make_batch(samples_, options, 0, b).inputs.to(device_of(model()));
-      const Tensor part = model().forward(Variable(inputs), context).value().to(Device{});
-      if (!all.defined()) {
-        Shape shape = part.shape();
-        shape[0] = samples_.size();
-        all = Tensor::empty(shape);
-      }
-      std::copy_n(part.data<float>(), part.size(),
-                  all.data<float>() + b * options.batch_size * (part.size() / part.dim(0)));
-    }
-    return all;
+    return outputs_of(model(), samples_, experiment_->normalization(),
+                      experiment_->loader_options().batch_size);
   }
 
   Tensor outputs_with(const Part& part) {

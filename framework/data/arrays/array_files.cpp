@@ -5,7 +5,6 @@
 #include "steelyard/framework/data/arrays/npy.h"
 #include "steelyard/framework/data/arrays/stored_array.h"
 #include "steelyard/framework/data/dataset_names.h"
-#include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {

@@ -1,0 +1,162 @@
+// Data without labels: what an experiment's float model gives takes the place of targets.
+#include <algorithm>
+#include <cmath>
+
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/layers/identity.h"
+#include "steelyard/recipes/models/imported_model.h"
+#include "steelyard/recipes/runs/experiment.h"
+
+namespace steelyard {
+namespace {
+
+// The mean over samples of the power of values [first, first + size) of a sample.
+double power_of(const Tensor& outputs, std::int64_t first, std::int64_t size) {
+  const std::int64_t samples = outputs.dim(0), all = outputs.size() / samples;
+  double sum = 0;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const float* row = outputs.data<float>() + i * all + first;
+    for (std::int64_t j = 0; j < size; ++j) {
+      sum += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+    }
+  }
+  return sum / static_cast<double>(samples);
+}
+
+// The mean over rows of logits of the Kullback-Leibler divergence of equal chances from theirs.
+double divergence_of_equal_chances(const Tensor& logits) {
+  const std::int64_t classes = logits.dim(-1), rows = logits.size() / classes;
+  double sum = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* row = logits.data<float>() + i * classes;
+    const double largest = static_cast<double>(*std::max_element(row, row + classes));
+    double total = 0, weighted = 0;  // of exp(z) and z exp(z), z = logit - largest
+    for (std::int64_t j = 0; j < classes; ++j) {
+      const double z = static_cast<double>(row[j]) - largest;
+      total += std::exp(z);
+      weighted += z * std::exp(z);
+    }
+    sum += weighted / total - std::log(total) + std::log(static_cast<double>(classes));
+  }
+  return sum / static_cast<double>(rows);
+}
+
+// The scales with which outputs of these sizes and powers have equal shares of a loss, which is 1
+// for zeros.
+Tensor scales_of(const std::vector<std::int64_t>& sizes, const std::vector<double>& powers) {
+  std::int64_t all = 0;
+  for (const std::int64_t size : sizes) all += size;
+  std::vector<float> scales;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const double share = static_cast<double>(all) / static_cast<double>(sizes.size());
+    scales.insert(scales.end(), static_cast<std::size_t>(sizes[i]),
+                  static_cast<float>(std::sqrt(share / powers.at(i))));
+  }
+  return Tensor::from(scales, {all});
+}
+
+}  // namespace
+
+std::shared_ptr<Module> Experiment::float_start(const Registries& registries,
+                                                const KnownTeacher& known) {
+  std::shared_ptr<Module> model = make_float_model(registries);
+  const std::string key = recipe_.init_checkpoint ? "init.checkpoint" : "model.onnx";
+  if (recipe_.init_checkpoint) {
+    load_source(key, *recipe_.init_checkpoint, place("init", "checkpoint"), *model, recipe_.init);
+  } else if (network_) {
+    const std::string& onnx = *recipe_.model.onnx;
+    const bool weights_later =
+        !imported_weights_ && kind_of(InputFile(onnx)) != kSafetensorsKind;  // of a checkpoint
+    if (weights_later) {
+      ImportedModel imported = read_imported_model(onnx, {input_.sample, input_.names.inputs},
+                                                   recipe_.model.output.value_or(""));
+      sources_[key] = imported.sha256;
+      at_place(place("model", "onnx"), [&] { load_into(*model, *imported.weights, onnx); });
+    } else {
+      load_imported_weights(*model);
+    }
+  } else {
+    fail_at(place("data", "labels"),
+            "data.labels: false: the float model's outputs are what is learned: expected its "
+            "weights, model.onnx or init.checkpoint");
+  }
+  const auto before = known.sources.find(key);
+  if (before != known.sources.end() && sources_[key] != before->second) {
+    const auto& [table, name] =
+        recipe_.init_checkpoint ? std::pair("init", "checkpoint") : std::pair("model", "onnx");
+    fail_at(place(table, name), key +
+                                    ": the file is not the one that the run learns from (sha256 " +
+                                    before->second + ", it has " + sources_[key] + ")");
+  }
+  return model;
+}
+
+std::vector<std::int64_t> Experiment::output_sizes() const {
+  if (network_ && !network_->output_parts.empty()) {
+    std::vector<std::int64_t> sizes;
+    for (const imports::PartSpec& part : network_->output_parts) {
+      sizes.push_back(shape_size(part.shape));
+    }
+    return sizes;
+  }
+  return {train_.size() > 0 ? train_.targets.size() / train_.size()
+                            : test_.targets.size() / test_.size()};
+}
+
+KnownData Experiment::known_data() const {
+  KnownData known{normalization(), target_normalization_, input_.names.classes};
+  if (!recipe_.data.labels) {
+    known.teacher = {sources_, output_units_, {train_.targets, validation_.targets, test_.targets}};
+  }
+  return known;
+}
+
+Tensor Experiment::deployed_outputs(const Tensor& outputs) const {
+  const NoGradGuard no_grad;
+  ForwardContext context;
+  return as_deployed(std::make_shared<Identity>())->forward(Variable(outputs), context).value();
+}
+
+void Experiment::take_float_outputs(const Registries& registries, const KnownTeacher& known) {
+  if (recipe_.data.labels) return;
+  output_units_ = known.units;
+  const bool any = train_.size() + validation_.size() + test_.size() > 0;
+  if (any) {
+    std::shared_ptr<Module> model;
+    const std::array parts{&train_, &validation_, &test_};
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      Dataset& part = *parts[i];
+      if (part.size() == 0) continue;
+      const Tensor& before = known.outputs[i];
+      if (before.defined() && before.dim(0) == part.size()) {
+        part.targets = before;
+        continue;
+      }
+      if (model == nullptr) model = float_start(registries, known);
+      part.targets = outputs_of(*model, part, normalization(), loader_options_.batch_size);
+      require_finite(part.targets, "the float model's outputs");
+    }
+  }
+  if (!any || loss_.type != Loss::Type::kFidelity) return;
+  const Tensor& outputs = train_.size() > 0 ? train_.targets : test_.targets;
+  const std::vector<std::int64_t> sizes = output_sizes();
+  loss_.units.logits = leaves_head();
+  if (output_units_.empty()) {
+    std::int64_t first = 0;
+    for (const std::int64_t size : sizes) {
+      const double power = loss_.units.logits ? divergence_of_equal_chances(outputs)
+                                              : power_of(outputs, first, size);
+      // Of an output that is always zero, or of chances that are always equal: as it is.
+      output_units_.push_back(power > 0 ? power : static_cast<double>(size));
+      first += size;
+    }
+  }
+  if (loss_.units.logits) {
+    loss_.units.divergence = output_units_.at(0);
+  } else {
+    loss_.units.scales = scales_of(sizes, output_units_);
+  }
+}
+
+}  // namespace steelyard
