@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/run.h"
 #include "steelyard/recipes/schema/recipe.h"
+#include "steelyard/recipes/searches/found_recipe.h"
 
 namespace steelyard::cli {
 namespace {
@@ -101,26 +101,8 @@ ExitCode show_network(const ImportArguments& options) {
   return kDone;
 }
 
-// The file's name as a run's.
-std::string run_name(const std::string& file) {
-  std::string name = std::filesystem::path(file).stem().string();
-  for (char& c : name) {
-    const bool legal = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.';
-    if (!legal) c = '_';
-  }
-  return name.empty() || name[0] == '-' || name[0] == '.' ? "_" + name : name;
-}
-
 // What the user has not written has no line: messages about it name the command.
-YamlNode without_lines(YamlNode node) {
-  node.place = "import";
-  for (YamlNode& item : node.items) item = without_lines(std::move(item));
-  for (YamlEntry& entry : node.entries) {
-    entry.place = "import";
-    entry.value = without_lines(std::move(entry.value));
-  }
-  return node;
-}
+YamlNode without_lines(YamlNode node) { return placed_at(std::move(node), "import"); }
 
 // The number of outputs is the data's, whatever the model is.
 void set_model(YamlNode& document, YamlNode model) {

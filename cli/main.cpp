@@ -85,9 +85,10 @@ void add_plugins(CLI::App& verb, std::vector<std::string>& plugins) {
 
 Verbs add_verbs(CLI::App& app) {
   Verbs verbs;
-  for (Verb (*add)(CLI::App&) : {add_train, add_import, add_calibrate, add_eval, add_export,
-                                 add_predict, add_verify, add_report, add_sensitivity, add_validate,
-                                 add_data, add_profile, add_inspect, add_recipes, add_schema}) {
+  for (Verb (*add)(CLI::App&) :
+       {add_train, add_quantize, add_import, add_calibrate, add_eval, add_export, add_predict,
+        add_verify, add_report, add_sensitivity, add_validate, add_data, add_profile, add_inspect,
+        add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.push_back({known.back(), std::move(verb), std::make_shared<std::vector<std::string>>()});

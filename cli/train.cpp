@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -12,7 +11,7 @@
 #include <vector>
 
 #include "cli/as_ranks.h"
-#include "cli/hangup.h"
+#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
@@ -34,23 +33,6 @@ struct TrainArguments : RecipeArguments {
   bool forget_best = false;
   bool dry_run = false;
 };
-
-// Set by the signal handlers; safe there because it is lock-free.
-std::atomic<bool> stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-extern "C" void request_stop(int signal) {
-  if (stop_requested.exchange(true)) std::signal(signal, SIG_DFL);  // a third one kills
-}
-
-// Interrupts and lost terminals stop the run after saving, but not under nohup; a closed pipe at
-// standard output does not stop it.
-void handle_signals() {
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
-  if (!ignore_hangup_as_at_start()) std::signal(SIGHUP, request_stop);
-  std::signal(SIGPIPE, SIG_IGN);
-}
 
 void dry_run(Experiment& experiment, Device device) {
   const MemoryEstimate memory = estimate_memory(experiment, device);
@@ -138,11 +120,11 @@ std::vector<std::string> overrides_of(const TrainArguments& options) {
 bool draws_lines(int ranks) { return ranks == 1 && isatty(STDOUT_FILENO) != 0; }
 
 ExitCode run_to_the_end(Run& run, RankProgress& rank_progress, bool draws_lines) {
-  handle_signals();
+  const std::atomic<bool>& stop = stop_on_signals();
   const RunResult result = [&] {
     Progress progress(run.experiment().recipe().train.trainer.epochs,
                       run.experiment().loader_options().batch_size, draws_lines);
-    return run.train(stop_requested, {&rank_progress, &progress});
+    return run.train(stop, {&rank_progress, &progress});
   }();
   if (result.interrupted) {
     show(fmt::format("interrupted: {} is saved; continue with --resume\n",
@@ -158,7 +140,7 @@ ExitCode train_as_rank(const TrainArguments& options, const Registries& registri
                        comm::RankState& state, comm::Ranks& ranks) {
   comm::Communicator& all = ranks.communicator();
   state.set_draws_lines(draws_lines(all.size()));
-  if (all.size() > 1) handle_signals();  // one that ended by itself would be lost to the others
+  if (all.size() > 1) stop_on_signals();  // one that ended by itself would be lost to the others
   const auto note = [&](const std::string& text) {
     all.rank() == 0 ? print_note(text) : show(error_line("note", text));
   };

@@ -39,6 +39,7 @@ void add_threads(CLI::App& verb);
 void set_threads_of(const CLI::App& verb);
 
 Verb add_train(CLI::App& app);
+Verb add_quantize(CLI::App& app);
 Verb add_calibrate(CLI::App& app);
 Verb add_import(CLI::App& app);
 Verb add_eval(CLI::App& app);

@@ -10,6 +10,7 @@
 #include "cli/run_output.h"
 #include "cli/usage.h"
 #include "cli/verbs.h"
+#include "cli/verify.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_runtime.h"
@@ -28,16 +29,7 @@ namespace {
 
 constexpr const char* kSaturationAdvice =
     "on x86 without VNNI, ONNX Runtime gives these outputs only with the session option "
-    "session.x64quantprecision = \"1\", or if weights are trained with 7 bits (num_bits: 7 or "
-    "export.reduce_range: true)";
-
-struct VerifyArguments {
-  std::string run;
-  std::string checkpoint = "last";
-  std::string model;
-  std::int64_t samples = 10'000;
-  std::string python;
-};
+    "session.x64quantprecision = \"1\", or if weights have 7 bits: ";
 
 // Whether `path` was exported from the checkpoint. Prints a message if not. Files of older versions
 // do not tell.
@@ -227,7 +219,7 @@ ExitCode verify_onnx(const VerifyArguments& options,
   if (deploy::may_saturate(graph)) {
     fmt::print("its default session on this machine: ");
     check.compare(outputs_of(deploy::Session::kDefault));
-    fmt::print("{}\n", kSaturationAdvice);
+    fmt::print("{}{}\n", kSaturationAdvice, options.seven_bits);
   }
   return check.verdict(compared);
 }
@@ -321,12 +313,12 @@ ExitCode compare_all(const VerifyArguments& options, const Registries& registrie
   return result.first_mismatch() == nullptr ? onnx : kMismatch;
 }
 
+}  // namespace
+
 ExitCode verify_run(const VerifyArguments& options, const Registries& registries) {
   const ExitCode code = compare_all(options, registries);
   return code == kDone ? code : report("failed", shown(options.run) + ": not verified", code);
 }
-
-}  // namespace
 
 Verb add_verify(CLI::App& app) {
   auto options = std::make_shared<VerifyArguments>();

@@ -114,9 +114,9 @@ class Messages(Case):
     def test_words_that_come_near_a_verb_or_an_option(self):
         recipe = self.recipe(LAYERS + SGD)
         for arguments, message in (
-                (["trian", recipe], "error: unknown command 'trian' (did you mean 'train'?); commands: train, import"),
+                (["trian", recipe], "error: unknown command 'trian' (did you mean 'train'?); commands: train, quantize, import"),
                 (["--hlep"], "unknown option '--hlep' (did you mean '--help'?) (see steelyard --help)"),
-                ([], "a command is missing, one of: train, import, calibrate, "),
+                ([], "a command is missing, one of: train, quantize, import, calibrate, "),
                 (["train", recipe, "--stt", "a=1"], "unknown option '--stt' (did you mean '--set'?) (see steelyard train --help)"),
                 (["train", recipe, "--run-dri=x"], "unknown option '--run-dri' (did you mean '--run-dir'?)"),
                 (["train", recipe, "more"], "unexpected argument 'more'"),

@@ -616,13 +616,13 @@ class Import(Case):
                        arguments=["import", self.write(data[:500]), "--dry-run", "--sample", "8,8,1"])
 
         # Two operations that are not supported, and one behind them, of which nothing is known.
-        extra = [node("GridSample", ["norm"], "a"), node("Einsum", ["stem"], "b"), node("Sum", ["a", "b", "norm"], "gate0")]
+        extra = [node("GridSample", ["norm"], "a"), node("Det", ["stem"], "b"), node("Sum", ["a", "b", "norm"], "gate0")]
         data = squeeze_excite(extra=extra, shifted="gate0")
         result = self.run_program("import", self.write(data), "--dry-run", "--sample", "8,8,1")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertEqual(result.stderr.splitlines(),
                          ["node: node of a (GridSample): the operation is not supported",
-                          "node: node of b (Einsum): the operation is not supported",
+                          "node: node of b (Det): the operation is not supported",
                           "error: model.onnx: 2 of its nodes cannot be imported (docs/import.md)"])
 
     def test_a_network_without_weights_is_refused_before_a_run(self):

@@ -8,7 +8,8 @@ from cli_case import Case
 from support.data_files import f32, i64, png, write_safetensors
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
-MODEL = "model: {classes: 3, layers: [{type: Flatten}, {type: Linear, out_features: 3}]}\n"
+MODEL = ("model: {classes: 3, layers: [{type: Flatten}, {type: Linear, out_features: 3}]}\n"
+         "train: {epochs: 1, loss: fidelity, optimizer: {type: sgd, lr: 0.1}}\n")
 
 
 class OfNoLabels(Case):

@@ -1,0 +1,219 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/python.h"
+#include "cli/run_output.h"
+#include "cli/verbs.h"
+#include "cli/verify.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/train/metrics.h"
+#include "steelyard/qat/quantizers/words.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/searches/quantization_search.h"
+
+namespace steelyard::cli {
+namespace {
+
+struct QuantizeArguments {
+  FileAndData given;
+  QuantizationSearch search;
+  std::string bits = "w8a8";
+  std::string range = "1";
+  std::string out;
+  std::string run_dir;
+  std::string python;
+  bool overwrite = false;
+};
+
+struct Widths {
+  const char* word;
+  int weights, activations;
+};
+constexpr Widths kWidths[] = {{"w8a8", 8, 8}, {"w4a8", 4, 8}, {"w8a16", 8, 16}};
+
+std::vector<std::string> words_of_widths() {
+  std::vector<std::string> words;
+  for (const Widths& widths : kWidths) words.emplace_back(widths.word);
+  return words;
+}
+
+std::string decibels_text(double decibels) {
+  return decibels >= kMostDecibels ? "exact" : fmt::format("{:.1f}", decibels);
+}
+
+std::string percent_text(const std::optional<double>& percent) {
+  return percent ? fmt::format("{:.2f}", *percent) : "-";
+}
+
+// "SQNR 31.2 dB, 99.61 % the same class".
+std::string fidelity_text(double sqnr_db, const std::optional<double>& agreement) {
+  std::string text = "SQNR " + decibels_text(sqnr_db) + (sqnr_db >= kMostDecibels ? "" : " dB");
+  if (agreement) text += fmt::format(", {:.2f} % of the decisions the same", *agreement);
+  return text;
+}
+
+// Removes what an earlier search left, or says that it is there.
+void prepare_output(const QuantizeArguments& options, const std::filesystem::path& file) {
+  require_writable("--out", file);
+  if (options.overwrite) {
+    std::filesystem::remove_all(options.search.folder / "steps");
+    std::filesystem::remove(options.search.folder / "search.json");
+    return;
+  }
+  if (!path_exists(file)) return;
+  throw InputError(shown(file) +
+                   ": is there already: --overwrite replaces it, --out names another");
+}
+
+void print_steps(const SearchResult& result) {
+  std::size_t width = 4;
+  for (const SearchStep& step : result.steps) width = std::max(width, step.name.size());
+  fmt::print("\n{:<{}}  {:>7}  {:>9}  {:>12}  {:>8}  {:>8}  {:>7}\n", "step", width, "SQNR dB",
+             "decisions", "parameters", "integers", "Mbitops", "seconds");
+  for (const SearchStep& step : result.steps) {
+    fmt::print("{:<{}}  {:>7}  {:>9}  {:>12}  {:>6.1f} %  {:>8.1f}  {:>7.1f}{}\n", step.name, width,
+               decibels_text(step.fidelity.sqnr_db()), percent_text(step.fidelity.agreement()),
+               step.costs.bytes, 100 * step.costs.integer_share(),
+               static_cast<double>(step.costs.bit_operations) / 1e6, step.seconds,
+               &step == &result.steps[result.chosen] ? "  <- chosen" : "");
+  }
+  fmt::print(
+      "SQNR: of the output where it is least, and decisions that are the float model's, on "
+      "the samples to choose by\n\n");
+}
+
+void print_fidelity(const SearchResult& result) {
+  for (std::size_t i = 0; i < result.test.outputs.size(); ++i) {
+    const OutputFidelity& output = result.test.outputs[i];
+    fmt::print("output {} on samples that chose nothing: {}; worst: {} ({} dB)\n",
+               shown(output.name), fidelity_text(output.sqnr_db, output.agreement),
+               shown(result.worst[i]), decibels_text(output.worst_sqnr_db));
+  }
+}
+
+// Writes the chosen step's exports, and the ONNX file where the user wants it.
+void write_result(const QuantizeArguments& options, const SearchResult& result,
+                  const std::filesystem::path& file, const Registries& registries) {
+  const SearchStep& chosen = result.steps[result.chosen];
+  const LoadedRun run = load_run(result.run, chosen.checkpoint, registries);
+  const deploy::Graph graph = deployed_graph(run);
+  const deploy::ExportOptions how{.onnx = {.profile = options.given.profile}};
+  write_exports(graph, run.experiment->recipe().exports.formats, result.run / "export", how);
+  deploy::export_format("onnx").write(file, graph, how);
+  if (const auto note = note_of_fixed_sizes(graph, {"onnx"}, how.onnx)) print_note(*note);
+}
+
+ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
+  const Widths& widths = *std::find_if(std::begin(kWidths), std::end(kWidths),
+                                       [&](const Widths& w) { return w.word == options.bits; });
+  options.search.weight_bits = widths.weights;
+  options.search.activation_bits = widths.activations;
+  options.given.range = options.range == "255" ? ImageRange::kByte : ImageRange::kOne;
+  const std::string name = run_name(options.given.model) + "-" + options.bits;
+  options.search.folder = options.run_dir.empty() ? "runs/" + name : options.run_dir;
+  const std::filesystem::path file = options.out.empty() ? name + ".onnx" : options.out;
+  prepare_output(options, file);
+  const FoundRecipe found = found_recipe(options.given, registries);
+  for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
+  options.search.stop = &stop_on_signals();
+  options.search.note = print_note;
+  options.search.begins = [](const std::string& what) { show(what + " ...\n"); };
+  options.search.done = [](const SearchStep& step) {
+    show(fmt::format("  {}: {}\n", step.name,
+                     fidelity_text(step.fidelity.sqnr_db(), step.fidelity.agreement())));
+  };
+  const SearchResult result = search_quantization(found, options.search, registries);
+  if (result.interrupted) {
+    show("interrupted: the same command goes on\n");
+    return kInterrupted;
+  }
+  write_result(options, result, file, registries);
+  const SearchStep& chosen = result.steps[result.chosen];
+  const ExitCode verified = verify_run({.run = result.run.string(),
+                                        .checkpoint = chosen.checkpoint,
+                                        .python = options.python,
+                                        .seven_bits = "--portable"},
+                                       registries);
+  print_steps(result);
+  for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
+  print_fidelity(result);
+  fmt::print("written: {}\nrun: {} (recipe.yaml there gives it again)\n", shown(file),
+             shown(result.run));
+  return verified;
+}
+
+}  // namespace
+
+Verb add_quantize(CLI::App& app) {
+  auto options = std::make_shared<QuantizeArguments>();
+  FileAndData& given = options->given;
+  QuantizationSearch& search = options->search;
+  CLI::App* verb = app.add_subcommand(
+      "quantize", "From a float ONNX file and unlabelled data to a verified integer ONNX file");
+  verb->add_option("model", given.model, "The float ONNX file")->required();
+  verb->add_option("--data", given.data,
+                   "Inputs like those that the model will see: a folder of images, .npy, .npz, "
+                   ".safetensors or .csv")
+      ->required();
+  verb->add_option("--out", options->out,
+                   "The integer ONNX file (default: <model>-<bits>.onnx in the current folder)");
+  verb->add_option("--run-dir", options->run_dir,
+                   "The folder of the search (default: runs/<model>-<bits>)");
+  verb->add_flag("--overwrite", options->overwrite, "Replace both and begin again");
+  verb->add_option("--output", given.output, "The output that is kept, of a model with several");
+  verb->add_option("--mean", given.mean,
+                   "Of images: what is subtracted, one number or one for each channel")
+      ->delimiter(',');
+  verb->add_option("--std", given.stddev, "Of images: what the difference is divided by")
+      ->delimiter(',');
+  verb->add_option("--range", options->range,
+                   "Of images: the largest value as the model reads them, before --mean and --std: "
+                   "1 or 255 (default: 1)")
+      ->check(CLI::IsMember({"1", "255"}));
+  verb->add_option_function<std::vector<std::int64_t>>(
+          "--resize",
+          [options](const std::vector<std::int64_t>& size) {
+            options->given.resize = {size.at(0), size.at(1)};
+          },
+          "Of images: height,width (default: the model's)")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{16384}));
+  verb->add_option("--bits", options->bits,
+                   "Widths of weights and activations: w8a8, w4a8, w8a16 (default: w8a8)")
+      ->check(CLI::IsMember(words_of_widths()));
+  verb->add_option_function<std::string>(
+          "--profile",
+          [options](const std::string& word) {
+            options->given.profile = value_of<qat::Profile>(word);
+          },
+          "The runtime that the ONNX file is for: ort, tensorrt, openvino (default: ort)")
+      ->check(CLI::IsMember(all_words<qat::Profile>()));
+  verb->add_flag("--portable", given.portable,
+                 "Weights of 7 bits, which every x86 processor multiplies without saturation");
+  verb->add_option("--minutes", search.minutes, "Time for the search (default: 30)")
+      ->check(CLI::Range(0.1, 1e5));
+  verb->add_option("--sqnr", search.goal.sqnr_db,
+                   "Good enough for an output that decides nothing, in dB (default: 25)")
+      ->check(CLI::Range(0.0, 200.0));
+  verb->add_option("--agreement", search.goal.agreement,
+                   "Good enough for an output of scores: percent of its decisions that are the "
+                   "float model's (default: 99)")
+      ->check(CLI::Range(0.0, 100.0));
+  verb->add_option("--device", given.device, "The device: auto, cpu, cuda or cuda:N");
+  add_python(*verb, options->python);
+  add_threads(*verb);
+  return [options](const Registries& registries) { return quantize(*options, registries); };
+}
+
+}  // namespace steelyard::cli

@@ -1,0 +1,47 @@
+// How near the outputs of a quantized network are to those of its float form.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/tensor/tensor.h"
+
+namespace steelyard {
+
+// One of the outputs of a network: where its values lie in those of a sample.
+struct OutputSpan {
+  std::string name;
+  std::int64_t first = 0;
+  std::int64_t size = 0;
+  // Each so many values in turn are the scores of classes, of which the largest decides; 0: none
+  // decides.
+  std::int64_t classes = 0;
+};
+
+struct OutputFidelity {
+  std::string name = {};
+  // Power of the float outputs by that of the differences, in dB.
+  double sqnr_db = 0;
+  std::optional<double> agreement = {};  // percent of the decisions that are the same
+  std::int64_t worst_sample = 0;         // with the least SQNR of its own
+  double worst_sqnr_db = 0;
+
+  bool operator==(const OutputFidelity&) const = default;
+};
+
+struct Fidelity {
+  std::vector<OutputFidelity> outputs;
+
+  // Of the output where it is least.
+  double sqnr_db() const;
+  std::optional<double> agreement() const;
+};
+
+// Compares f32 [N, ...] of as many samples and values. Values that are not finite have an SQNR of
+// -kMostDecibels.
+Fidelity fidelity(const Tensor& in_float, const Tensor& quantized,
+                  const std::vector<OutputSpan>& outputs);
+
+}  // namespace steelyard

@@ -1,0 +1,72 @@
+// From a float network and data without labels to its quantized form: ranges are found in several
+// ways, the network is fine-tuned on its own float outputs where that is not enough, and what
+// integers would spoil stays in float.
+//
+// Every step is a run in a folder of its own; what it gave is written to search.json, so that a
+// search that was stopped goes on after its last step.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/framework/train/trainer_callback.h"
+#include "steelyard/recipes/searches/fidelity.h"
+#include "steelyard/recipes/searches/found_recipe.h"
+#include "steelyard/recipes/searches/graph_costs.h"
+
+namespace steelyard {
+
+// The outputs that are near enough to the float model's: of one that decides, so many percent of
+// the decisions are the same; of another, the SQNR is as large.
+struct FidelityGoal {
+  double sqnr_db = 25;
+  double agreement = 99;
+
+  bool reached(const Fidelity& fidelity) const;
+};
+
+struct SearchStep {
+  std::string name;  // and its folder's: "histogram"
+  std::string what;  // for people
+  // The checkpoint of its run: "last" or "best".
+  std::string checkpoint = "last";
+  Fidelity fidelity = {};  // on the validation samples
+  GraphCosts costs = {};
+  double seconds = 0;
+};
+
+struct QuantizationSearch {
+  std::filesystem::path folder;
+  int weight_bits = 8, activation_bits = 8;
+  double minutes = 30;  // no step that trains begins or goes on beyond it
+  FidelityGoal goal = {};
+  double most_float = 0.1;  // part of the multiplications that may stay in float
+  // Called with a line about the data or the model that the user should know.
+  std::function<void(const std::string&)> note = [](const std::string&) {};
+  // Called when a step begins, with what it does, and when it is done.
+  std::function<void(const std::string&)> begins = [](const std::string&) {};
+  std::function<void(const SearchStep&)> done = [](const SearchStep&) {};
+  std::vector<TrainerCallback*> watchers = {};  // see every step of training
+  const std::atomic<bool>* stop = nullptr;      // ends the search after saving
+};
+
+struct SearchResult {
+  bool interrupted = false;
+  std::vector<SearchStep> steps = {};
+  std::size_t chosen = 0;
+  std::vector<std::string> reasons = {};  // why no further step was tried, a line each
+  Fidelity test = {};                     // of the chosen one, on samples that chose nothing
+  std::vector<std::string> worst = {};    // the name of the worst test sample of each output
+  std::filesystem::path run = {};         // the chosen step's folder
+};
+
+// Throws InputError for what Experiment, Run and export refuse, and for a folder that holds another
+// search.
+SearchResult search_quantization(const FoundRecipe& found, const QuantizationSearch& how,
+                                 const Registries& registries);
+
+}  // namespace steelyard

@@ -1,0 +1,132 @@
+#include "steelyard/recipes/searches/search_state.h"
+
+#include <nlohmann/json.hpp>
+
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/folders.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+
+namespace steelyard {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFile = "search.json";
+constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+
+Json json_of(const OutputFidelity& output) {
+  Json json{{"name", output.name},
+            {"sqnr_db", output.sqnr_db},
+            {"worst_sample", output.worst_sample},
+            {"worst_sqnr_db", output.worst_sqnr_db}};
+  if (output.agreement) json["agreement"] = *output.agreement;
+  return json;
+}
+
+OutputFidelity output_from(const Json& json) {
+  OutputFidelity output{.name = json.at("name"),
+                        .sqnr_db = json.at("sqnr_db"),
+                        .worst_sample = json.at("worst_sample"),
+                        .worst_sqnr_db = json.at("worst_sqnr_db")};
+  if (json.contains("agreement")) output.agreement = json.at("agreement").get<double>();
+  return output;
+}
+
+Json json_of(const SearchStep& step) {
+  Json json{{"name", step.name},
+            {"what", step.what},
+            {"checkpoint", step.checkpoint},
+            {"seconds", step.seconds},
+            {"bytes", step.costs.bytes},
+            {"macs", step.costs.macs},
+            {"integer_macs", step.costs.integer_macs},
+            {"bit_operations", step.costs.bit_operations},
+            {"outputs", Json::array()}};
+  for (const OutputFidelity& output : step.fidelity.outputs) {
+    json["outputs"].push_back(json_of(output));
+  }
+  return json;
+}
+
+SearchStep step_from(const Json& json) {
+  SearchStep step{.name = json.at("name"),
+                  .what = json.at("what"),
+                  .checkpoint = json.at("checkpoint"),
+                  .costs = {.macs = json.at("macs"),
+                            .integer_macs = json.at("integer_macs"),
+                            .bit_operations = json.at("bit_operations"),
+                            .bytes = json.at("bytes")},
+                  .seconds = json.at("seconds")};
+  for (const Json& output : json.at("outputs")) {
+    step.fidelity.outputs.push_back(output_from(output));
+  }
+  return step;
+}
+
+std::string digest_of_text(const std::string& text) {
+  Sha256 hash;
+  hash.update(text);
+  return hash.hex();
+}
+
+}  // namespace
+
+SearchState::SearchState(std::filesystem::path folder, const std::string& key)
+    : folder_(std::move(folder)), key_(digest_of_text(key)) {
+  const std::filesystem::path file = folder_ / kFile;
+  if (!path_exists(file)) return;
+  const std::string name = printable(file.string());
+  Json json;
+  try {
+    json = Json::parse(read_file(file, kMostBytes));
+    if (json.at("key") != key_) {
+      throw InputError(name +
+                       ": the folder holds a search with other options, data or another model: "
+                       "--overwrite begins again, --out names another folder");
+    }
+    for (const Json& step : json.at("steps")) steps_.push_back(step_from(step));
+    json.at("numbers").get_to(numbers_);
+  } catch (const nlohmann::json::exception& error) {
+    throw InputError(name + ": is damaged: " + printable(error.what()) +
+                     ": --overwrite begins again");
+  }
+}
+
+const SearchStep* SearchState::step(const std::string& name) const {
+  for (const SearchStep& step : steps_) {
+    if (step.name == name) return &step;
+  }
+  return nullptr;
+}
+
+void SearchState::add(SearchStep step) {
+  steps_.push_back(std::move(step));
+  write();
+}
+
+double SearchState::seconds() const {
+  double sum = 0;
+  for (const SearchStep& step : steps_) sum += step.seconds;
+  return sum;
+}
+
+std::optional<std::int64_t> SearchState::number(const std::string& name) const {
+  const auto found = numbers_.find(name);
+  return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void SearchState::set_number(const std::string& name, std::int64_t value) {
+  numbers_[name] = value;
+  write();
+}
+
+void SearchState::write() const {
+  Json json{{"key", key_}, {"steps", Json::array()}, {"numbers", numbers_}};
+  for (const SearchStep& step : steps_) json["steps"].push_back(json_of(step));
+  create_folders(folder_);
+  write_file_atomic(folder_ / kFile, json.dump(2) + "\n");
+}
+
+}  // namespace steelyard

@@ -1,0 +1,41 @@
+// What a search has found so far, in its folder's search.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "steelyard/recipes/searches/quantization_search.h"
+
+namespace steelyard {
+
+class SearchState {
+ public:
+  // Reads the file, where there is one. `key`: what the search depends on. Throws InputError for a
+  // file of another search, or one that is damaged.
+  SearchState(std::filesystem::path folder, const std::string& key);
+
+  const std::vector<SearchStep>& steps() const { return steps_; }
+  // Null where it has not been done.
+  const SearchStep* step(const std::string& name) const;
+  // Writes the file.
+  void add(SearchStep step);
+  // The seconds of all steps.
+  double seconds() const;
+  // Numbers that were decided by what a start measured, so that the next one goes on with them.
+  std::optional<std::int64_t> number(const std::string& name) const;
+  void set_number(const std::string& name, std::int64_t value);
+
+ private:
+  void write() const;
+
+  std::filesystem::path folder_;
+  std::string key_;  // its digest
+  std::vector<SearchStep> steps_;
+  std::map<std::string, std::int64_t> numbers_;
+};
+
+}  // namespace steelyard

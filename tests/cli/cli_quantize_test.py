@@ -1,0 +1,199 @@
+"""steelyard quantize: from a float ONNX file and unlabelled inputs to a verified integer one."""
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import unittest
+
+from cli_case import PROGRAM, Case
+from support.data_files import f32, png, write_safetensors
+from support.onnx_files import squeeze_excite
+
+
+def write_npy(path, shape, values):
+    """f32, version 1.0 of the format."""
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }" % ", ".join(map(str, shape))
+    header += " " * (63 - (10 + len(header)) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        file.write(struct.pack(f"<{len(values)}f", *values))
+
+
+class Quantize(Case):
+    def setUp(self):
+        super().setUp()
+        with open(self.path("net.onnx"), "wb") as file:
+            file.write(squeeze_excite())
+        generator = random.Random(5)
+        self.values = [generator.gauss(0, 1) for _ in range(60 * 64)]
+        write_npy(self.path("inputs.npy"), (60, 8, 8, 1), self.values)
+
+    def quantize(self, *more):
+        return ("quantize", "net.onnx", "--data", "inputs.npy", "--threads", "1", *more)
+
+    def test_from_a_file_and_inputs_to_a_verified_file(self):
+        printed = self.succeed(*self.quantize())
+        self.assertIn("60 samples f32 [8, 8, 1] of inputs.npy (arrays): 36 to calibrate and train on, 12 to choose by, "
+                      "12 to report on\n", printed)
+        self.assertRegex(printed, r"\n0 of \d+ codes differ")
+        self.assertRegex(printed, r"output shares on samples that chose nothing: SQNR [\d.]+ dB, [\d.]+ % of the decisions "
+                                  r"the same; worst: ")
+        self.assertIn("<- chosen\n", printed)
+        self.assertIn("written: net-w8a8.onnx\n", printed)
+        with open(self.path("runs", "net-w8a8", "search.json")) as file:
+            steps = {step["name"]: step for step in json.load(file)["steps"]}
+        self.assertIn("min_max", steps)
+        self.assertIn("histogram", steps)
+        best = max(steps.values(), key=lambda step: step["outputs"][0]["sqnr_db"])
+        self.assertRegex(printed, rf"\n{best['name']} .*<- chosen\n")
+        self.assertGreater(best["outputs"][0]["sqnr_db"], 20)
+
+        # The chosen step is a run like any other, and what it gave is there already.
+        run = os.path.join("runs", "net-w8a8", "steps", best["name"])
+        with open(self.path("net-w8a8.onnx"), "rb") as file:
+            exported = file.read()
+        with open(self.path(run, "export", "model.onnx"), "rb") as file:
+            self.assertEqual(file.read(), exported)
+        self.succeed("eval", run)
+        self.succeed("report", run)
+        self.fail_with(2, "net-w8a8.onnx: is there already", "--overwrite", arguments=self.quantize())
+        os.remove(self.path("net-w8a8.onnx"))
+        self.succeed(*self.quantize())
+        with open(self.path("net-w8a8.onnx"), "rb") as file:
+            self.assertEqual(file.read(), exported)
+        self.fail_with(2, "search.json: the folder holds a search with other options", "--overwrite",
+                       arguments=self.quantize("--portable", "--out", "other.onnx"))
+        self.succeed(*self.quantize("--portable", "--overwrite"))
+
+    def test_trains_where_ranges_are_not_enough(self):
+        """Outputs must be nearer than ranges bring them: fine-tuning is tried, then layers in float."""
+        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100", "--minutes", "5")
+        printed = self.succeed(*self.quantize(*options))
+        self.assertRegex(printed, r"\ntrained +[\d.]+")
+        with open(self.path("runs", "net-w4a8", "search.json")) as file:
+            found = json.load(file)
+        self.assertEqual(1, sum(step["name"] == "trained" for step in found["steps"]))
+        self.assertGreaterEqual(found["numbers"]["trained.epochs"], 1)
+
+        # Killed in the middle, it ends with the same file.
+        again = ("--run-dir", "again", "--out", "again.onnx")
+        folder = self.path("again")
+        process = subprocess.Popen([PROGRAM, *self.quantize(*options, *again)], cwd=self.folder,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.wait_for(lambda: os.path.exists(os.path.join(folder, "search.json")))
+        # The numbers that time decides are those of the first search.
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with open(os.path.join(folder, "search.json")) as file:
+            begun = json.load(file)
+        begun["numbers"] = found["numbers"]
+        with open(os.path.join(folder, "search.json"), "w") as file:
+            json.dump(begun, file)
+        self.succeed(*self.quantize(*options, *again))
+        self.assertEqual(self.sha("again.onnx"), self.sha("net-w4a8.onnx"))
+
+    def test_photographs_of_any_size(self):
+        generator = random.Random(2)
+        os.makedirs(self.path("photos", "old"))
+        for i in range(20):
+            with open(self.path("photos", "old", f"{i}.png"), "wb") as file:
+                file.write(png(10, 9, bytes(generator.randrange(256) for _ in range(3 * 90))))
+        photos = ("quantize", "net.onnx", "--data", "photos", "--resize", "8,8", "--threads", "1")
+        result = self.run_program(*photos, "--mean", "0.5", "--std", "0.25")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("images: grey, resized to 8 x 8, bytes / 255, then (x - mean) / std\n", result.stdout)
+        self.assertNotIn("the samples look otherwise", result.stderr)
+        run = os.path.join("runs", "net-w8a8", "steps", "min_max", "recipe.yaml")
+        self.assertIn("mean: [0.5]\n    std: [0.25]\n", self.read(run))
+        # The norm of the network says that bytes as they are are not what it was trained on.
+        result = self.run_program(*photos, "--range", "255", "--run-dir", "bytes", "--out", "bytes.onnx")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("the samples look otherwise than those that the model was trained on: the first batch norm (stem_bn) gets "
+                      "means ", result.stderr)
+        self.fail_with(2, "--mean: expected a number for each of the 1 channels, got 3",
+                       arguments=[*photos, "--mean", "1,2,3", "--overwrite"])
+
+    def test_wrong_input_is_one_line(self):
+        for arguments, fragments in [
+                (("--data", "nothing"), ("--data: there is no nothing",)),
+                (("--data", "inputs.npy", "--mean", "0.5"), ("--mean: is for images",)),
+                (("--data", "inputs.npy", "--out", "no/where.onnx"), ("--out: there is no folder no",)),
+                (("--data", "inputs.npy", "--minutes", "0"), ("--minutes",))]:
+            self.fail_with(2, *fragments, arguments=["quantize", "net.onnx", *arguments])
+        self.fail_with(2, "inputs.npy", arguments=["quantize", "inputs.npy", "--data", "inputs.npy"])
+        os.mkdir(self.path("empty"))
+        self.fail_with(2, "empty: expected images", arguments=["quantize", "net.onnx", "--data", "empty"])
+        write_npy(self.path("few.npy"), (5, 8, 8, 1), self.values[:5 * 64])
+        self.fail_with(2, "few.npy: expected at least 8 samples, got 5", arguments=["quantize", "net.onnx", "--data", "few.npy"])
+        write_npy(self.path("nan.npy"), (60, 8, 8, 1), [float("nan"), *self.values[1:]])
+        self.fail_with(2, "nan.npy", "sample 0", arguments=["quantize", "net.onnx", "--data", "nan.npy"])
+        write_npy(self.path("other.npy"), (60, 8, 8, 3), self.values * 3)
+        self.fail_with(2, "[8, 8, 3]", arguments=["quantize", "net.onnx", "--data", "other.npy"])
+        self.assertFalse(os.path.exists(self.path("runs")))
+
+
+class SelfDistillation(Case):
+    """The same in recipes: the float model's outputs in place of labels, or beside them."""
+
+    def test_without_labels(self):
+        with open(self.path("net.onnx"), "wb") as file:
+            file.write(squeeze_excite())
+        generator = random.Random(5)
+        write_safetensors(self.path("inputs.safetensors"),
+                          {"inputs": f32((60, 8, 8, 1), [generator.gauss(0, 1) for _ in range(60 * 64)])})
+        recipe = self.path("recipe.yaml")
+        with open(recipe, "w") as file:
+            file.write("version: 1\nname: small\n"
+                       "data: {dataset: safetensors, path: inputs.safetensors, labels: false, test: 10, validation: 10, "
+                       "batch_size: 8, normalize: none}\n"
+                       "model: {onnx: net.onnx}\n"
+                       "train: {epochs: 30, loss: fidelity, optimizer: {type: adamw, lr: 1.0e-3}}\n"
+                       "quantize: {groups: [{targets: [Conv2d, Linear], weights: {num_bits: 2}, activations: {num_bits: 8}}], "
+                       "algorithm: {method: lsq}}\n"
+                       "calibrate: {}\nexport: {formats: [safetensors, onnx]}\n")
+        self.succeed("calibrate", recipe, "--run-dir", "calibrated")
+        self.succeed("train", recipe, "--run-dir", "run")
+        loss = {run: self.summary(run)["final"]["loss"] for run in ("calibrated", "run")}
+        self.assertLess(loss["run"], .8 * loss["calibrated"])
+        self.assertGreater(self.summary("run")["final"]["sqnr"], self.summary("calibrated")["final"]["sqnr"])
+        self.assertRegex(self.succeed("verify", "run"), r"\n0 of \d+ codes differ")
+        self.assertIn(f"{loss['run']:.4f}", self.succeed("eval", "run"))
+
+        # Resumed, to the same bits; with another file in the teacher's place, not at all.
+        self.succeed("train", recipe, "--run-dir", "half", "--set", "train.epochs=2")
+        self.succeed("train", recipe, "--run-dir", "half", "--resume")
+        self.assertEqual(self.sha("half", "last.safetensors"), self.sha("run", "last.safetensors"))
+        with open(self.path("net.onnx"), "wb") as file:
+            file.write(squeeze_excite(shifted="norm") + b"\x72\x00")
+        self.fail_with(2, "model.onnx: the file is not the one that the run learns from",
+                       arguments=["train", recipe, "--run-dir", "half", "--resume", "--set", "train.epochs=34"])
+
+        for change, fragment in (("train.loss=cross_entropy", "expected fidelity, mse, huber or cosine"),
+                                 ("data.labels=true", "fidelity compares with what the float model gives"),
+                                 ("data.augment=[flip]", "data.augment: expected none"),
+                                 ("train.distill={teacher: self}", "distill needs the loss cross_entropy, got fidelity")):
+            self.fail_with(2, fragment, arguments=["train", recipe, "--set", change])
+
+    def test_beside_labels(self):
+        with open(self.path("net.onnx"), "wb") as file:
+            file.write(squeeze_excite())
+        body = ("model: {onnx: net.onnx}\n"
+                "quantize: {groups: [{targets: [Conv2d, Linear], weights: {num_bits: 4}, activations: {num_bits: 8}}]}\n"
+                "train: {epochs: 2, optimizer: {type: sgd, lr: 0.01}, distill: {teacher: self}}\n")
+        recipe = self.recipe(body)
+        self.train(recipe, "run")
+        # The teacher is the float model that the run begins with.
+        self.succeed("import", "net.onnx", "--run-dir", "float", "--set", "data.dataset=safetensors", "--set",
+                     "data.path=" + self.data)
+        with open(self.path("checkpoint.yaml"), "w") as file:
+            file.write(self.read("recipe.yaml").replace("teacher: self", "checkpoint: float/last.safetensors"))
+        self.train("checkpoint.yaml", "other")
+        self.assertEqual(self.metrics("run"), self.metrics("other"))
+        self.fail_with(2, "train.distill: expected checkpoint or teacher: self, got both",
+                       arguments=["train", recipe, "--set", "train.distill.checkpoint=float/last.safetensors"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,53 @@
+#include "steelyard/recipes/searches/fidelity.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "steelyard/framework/train/metrics.h"
+#include "steelyard/recipes/searches/quantization_search.h"
+
+namespace steelyard {
+namespace {
+
+const std::vector<OutputSpan> kTwo{{"scores", 0, 3, 3}, {"values", 3, 2, 0}};
+
+TEST(Fidelity, IsThatOfEachOutput) {
+  const Tensor in_float = Tensor::from<float>({1, 3, 2, 10, 0,  //
+                                               4, 1, 1, 0, 10},
+                                              {2, 5});
+  const Tensor quantized = Tensor::from<float>({1, 2, 3, 10, 1,  //
+                                                4, 1, 1, 0, 10},
+                                               {2, 5});
+  const Fidelity found = fidelity(in_float, quantized, kTwo);
+  ASSERT_EQ(found.outputs.size(), 2U);
+  EXPECT_NEAR(found.outputs[0].sqnr_db, 10 * std::log10(32.0 / 2), 1e-12);
+  EXPECT_EQ(found.outputs[0].agreement, 50.0);
+  EXPECT_EQ(found.outputs[0].worst_sample, 0);
+  EXPECT_NEAR(found.outputs[0].worst_sqnr_db, 10 * std::log10(14.0 / 2), 1e-12);
+  EXPECT_NEAR(found.outputs[1].sqnr_db, 10 * std::log10(200.0), 1e-12);
+  EXPECT_EQ(found.outputs[1].agreement, std::nullopt);
+  EXPECT_EQ(found.sqnr_db(), found.outputs[0].sqnr_db);
+  EXPECT_EQ(found.agreement(), 50.0);
+}
+
+TEST(Fidelity, HasLimits) {
+  const Tensor x = Tensor::from<float>({1, 2, 3, 4, 5}, {1, 5});
+  EXPECT_EQ(fidelity(x, x, kTwo).sqnr_db(), kMostDecibels);
+  const Tensor broken =
+      Tensor::from<float>({1, 2, std::numeric_limits<float>::quiet_NaN(), 4, 5}, {1, 5});
+  EXPECT_EQ(fidelity(x, broken, kTwo).outputs[0].sqnr_db, -kMostDecibels);
+  EXPECT_EQ(fidelity(x, broken, kTwo).outputs[1].sqnr_db, kMostDecibels);
+  EXPECT_THROW(fidelity(x, Tensor::zeros({1, 4}), kTwo), std::invalid_argument);
+}
+
+TEST(FidelityGoal, IsOfDecisionsWhereOutputsDecide) {
+  const FidelityGoal goal;
+  EXPECT_TRUE(goal.reached({{{.sqnr_db = 5, .agreement = 99.5}, {.sqnr_db = 25}}}));
+  EXPECT_FALSE(goal.reached({{{.sqnr_db = 50, .agreement = 98.5}, {.sqnr_db = 25}}}));
+  EXPECT_FALSE(goal.reached({{{.sqnr_db = 5, .agreement = 99.5}, {.sqnr_db = 24.9}}}));
+}
+
+}  // namespace
+}  // namespace steelyard
