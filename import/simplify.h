@@ -14,7 +14,8 @@ struct SimplifiedModel {
 };
 
 // Computes what depends on constants alone, leaves out what does nothing (Identity, Dropout, a
-// factor of 1) or what nobody reads, spells Einsum out (einsum.h), keeps the batch in front (batch_order.h), and recognises:
+// factor of 1) or what nobody reads, spells Einsum out (einsum.h), keeps the batch in front
+// (batch_order.h), and recognises:
 //   x * clip(x + 3, 0, 6) / 6, x * HardSigmoid(x)     HardSwish
 //   clip(x + 3, 0, 6) / 6                             HardSigmoid
 //   x * Sigmoid(x)                                    SiLU

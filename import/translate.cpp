@@ -151,7 +151,7 @@ void Translator::require_ports() {
         {input.name, "input", "expected floats, int32, int64 or bool, got " + input.type});
   }
   if (!model_.model.outputs.empty()) return;
-  unsupported_.push_back({"", "outputs", "expected at least one, got none"});
+  unsupported_.push_back({model_.model.source, "outputs", "expected at least one, got none"});
 }
 
 void Translator::declare_inputs(const SampleSpec& sample) {

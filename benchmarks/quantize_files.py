@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""What does one command make of float ONNX files, beside ONNX Runtime's own quantization of them?
+
+usage: quantize_files.py STEELYARD FOLDER RESULT.json [--minutes N] [--only NAME]...
+
+FOLDER has a folder for each model: model.onnx, inputs.npy (or inputs.npz, of several inputs) to calibrate and choose on, and
+held.npy (held.npz) that nothing sees before the end. Images lie in them as `steelyard` reads them, channels last.
+
+For each model `steelyard quantize` runs once with its defaults, and `onnxruntime.quantization.quantize_static` with MinMax, Entropy
+and Percentile (QDQ, weights of each channel in s8, activations in u8) on the same inputs. All files then run in ONNX Runtime on the
+held inputs, with exact products (session.x64quantprecision = 1) and as the default session of this machine has them. Reported are the
+SQNR of each output against the float file in dB, the decisions that are the same where a Softmax or a matrix product gives the output,
+the bytes of the file, and milliseconds of a sample: medians of files that ran in turn.
+"""
+import argparse
+import datetime
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy
+import onnx
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from machine import cpu_name
+
+RUNS = 7
+
+
+def session_of(path, exact):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = os.cpu_count()
+    options.add_session_config_entry("session.x64quantprecision", "1" if exact else "0")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def feeds_of(session, stored):
+    """What a file with the input's names feeds the session: images with their channels where the input has them."""
+    arrays = numpy.load(stored)
+    ports = session.get_inputs()
+    named = {port.name: arrays[port.name] for port in ports} if stored.endswith(".npz") else {ports[0].name: arrays}
+    kinds = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64}
+    feeds = {}
+    for port in ports:
+        x = named[port.name]
+        shape = port.shape
+        turned = len(shape) == 4 and shape[1] in (1, 3) and x.ndim == 4 and x.shape[1] != shape[1]
+        x = x.transpose(0, 3, 1, 2) if turned else x
+        feeds[port.name] = numpy.ascontiguousarray(x.astype(kinds.get(port.type, numpy.float32)))
+    return feeds
+
+
+def outputs_of(session, feeds, batch=8):
+    count = len(next(iter(feeds.values())))
+    parts = [session.run(None, {name: x[i:i + batch] for name, x in feeds.items()}) for i in range(0, count, batch)]
+    return [numpy.concatenate(one).astype(numpy.float64) for one in zip(*parts)]
+
+
+def deciding(model):
+    """The outputs that are scores of classes."""
+    makers = {output: node.op_type for node in model.graph.node for output in node.output}
+    return [makers.get(port.name) in ("Softmax", "Gemm", "MatMul") for port in model.graph.output]
+
+
+def decibels(x, y):
+    noise = numpy.square(x - y).sum()
+    if not numpy.isfinite(noise):
+        return -300.
+    return 300. if noise == 0 else float(10 * numpy.log10(max(numpy.square(x).sum(), 1e-300) / noise))
+
+
+def fidelity(expected, found, decides):
+    rows = []
+    for x, y, scores in zip(expected, found, decides):
+        row = {"sqnr_db": decibels(x, y)}
+        if scores and x.ndim > 1 and x.shape[-1] > 1:
+            row["agreement"] = float(100 * (x.argmax(-1) == y.argmax(-1)).mean())
+        rows.append(row)
+    return rows
+
+
+def milliseconds(paths, feeds):
+    """Of one sample, medians; the files take turns."""
+    sessions = {name: session_of(path, exact=True) for name, path in paths.items()}
+    one = {name: x[:1] for name, x in feeds.items()}
+    times = {name: [] for name in paths}
+    for run in range(RUNS + 1):
+        for name, session in sessions.items():
+            begin = time.perf_counter()
+            for _ in range(3):
+                session.run(None, one)
+            if run > 0:  # the first warms up
+                times[name].append((time.perf_counter() - begin) / 3 * 1e3)
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+class Reader(CalibrationDataReader):
+    def __init__(self, feeds):
+        count = len(next(iter(feeds.values())))
+        self.samples = iter([{name: x[i:i + 1] for name, x in feeds.items()} for i in range(count)])
+
+    def get_next(self):
+        return next(self.samples, None)
+
+
+def quantized_statically(model, feeds, folder):
+    """The paths of what quantize_static makes, by method; an error's text where it makes nothing."""
+    made = {}
+    prepared = os.path.join(folder, "prepared.onnx")
+    try:
+        quant_pre_process(model, prepared, skip_symbolic_shape=True)
+    except Exception:
+        shutil.copy(model, prepared)
+    for method in ("MinMax", "Entropy", "Percentile"):
+        path = os.path.join(folder, method + ".onnx")
+        try:
+            quantize_static(prepared, path, Reader(feeds), quant_format=QuantFormat.QDQ, per_channel=True,
+                            weight_type=QuantType.QInt8, activation_type=QuantType.QUInt8,
+                            calibrate_method=CalibrationMethod[method])
+            made[method] = path
+        except Exception as error:  # of any kind: the table says which
+            made[method] = {"error": " ".join(str(error).split())[:200]}
+    return made
+
+
+def stored(folder, name):
+    for end in (".npy", ".npz"):
+        path = os.path.join(folder, name + end)
+        if os.path.exists(path):
+            return path
+    sys.exit(f"{folder}: expected {name}.npy or {name}.npz")
+
+
+def of_model(steelyard, folder, minutes, scratch):
+    model = os.path.abspath(os.path.join(folder, "model.onnx"))
+    inputs, held = os.path.abspath(stored(folder, "inputs")), os.path.abspath(stored(folder, "held"))
+    more = open(os.path.join(folder, "options.txt")).read().split() if os.path.exists(os.path.join(folder, "options.txt")) else []
+    in_float = session_of(model, exact=True)
+    expected = outputs_of(in_float, feeds_of(in_float, held))
+    decides = deciding(onnx.load(model, load_external_data=False))
+    begin = time.perf_counter()
+    done = subprocess.run([steelyard, "quantize", model, "--data", inputs, "--minutes", str(minutes), "--out", "steelyard.onnx", *more],
+                          cwd=scratch, text=True, capture_output=True)
+    seconds = time.perf_counter() - begin
+    files = quantized_statically(model, feeds_of(in_float, inputs), scratch)
+    result = {"seconds": seconds, "exit": done.returncode, "said": done.stdout.splitlines()[-14:] + done.stderr.splitlines()[-3:]}
+    if os.path.exists(os.path.join(scratch, "steelyard.onnx")):
+        files = {"steelyard": os.path.join(scratch, "steelyard.onnx"), **files}
+    result["files"] = {}
+    paths = {"float": model}
+    for name, path in files.items():
+        if isinstance(path, dict):
+            result["files"][name] = path
+            continue
+        row = {"bytes": os.path.getsize(path)}
+        try:
+            for exact in (True, False):
+                session = session_of(path, exact)
+                row["exact" if exact else "default"] = fidelity(expected, outputs_of(session, feeds_of(session, held)), decides)
+            paths[name] = path
+        except Exception as error:
+            row["error"] = " ".join(str(error).split())[:200]
+        result["files"][name] = row
+    for name, time_of_one in milliseconds(paths, feeds_of(in_float, held)).items():
+        result["files"].setdefault(name, {"bytes": os.path.getsize(model)})["milliseconds"] = time_of_one
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steelyard")
+    parser.add_argument("folder")
+    parser.add_argument("result")
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--only", action="append", default=[])
+    options = parser.parse_args()
+    result = {"machine": cpu_name(), "date": datetime.date.today().isoformat(), "onnxruntime": onnxruntime.__version__,
+              "minutes": options.minutes, "models": {}}
+    if os.path.exists(options.result):
+        with open(options.result) as file:
+            result["models"] = json.load(file)["models"]
+    for name in sorted(os.listdir(options.folder)):
+        if name in result["models"] or (options.only and name not in options.only):
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            found = of_model(os.path.abspath(options.steelyard), os.path.join(options.folder, name), options.minutes, scratch)
+        result["models"][name] = found
+        with open(options.result, "w") as file:
+            json.dump(result, file, indent=1)
+        for maker, row in found["files"].items():
+            worst = min((output["sqnr_db"] for output in row.get("exact", [])), default=None)
+            agreement = min((output["agreement"] for output in row.get("exact", []) if "agreement" in output), default=None)
+            print(f"{name:24} {maker:12} {'-' if worst is None else f'{worst:6.1f} dB':>10} "
+                  f"{'-' if agreement is None else f'{agreement:6.2f} %':>9} {row.get('bytes', 0):>10} "
+                  f"{row.get('milliseconds', 0):8.2f} ms {row.get('error', '')}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
