@@ -151,7 +151,9 @@ def of_model(steelyard, folder, minutes, scratch):
                           cwd=scratch, text=True, capture_output=True)
     seconds = time.perf_counter() - begin
     files = quantized_statically(model, feeds_of(in_float, inputs), scratch)
-    result = {"seconds": seconds, "exit": done.returncode, "said": done.stdout.splitlines()[-14:] + done.stderr.splitlines()[-3:]}
+    result = {"seconds": seconds, "exit": done.returncode}
+    if done.returncode != 0:
+        result["said"] = done.stderr.splitlines()[-3:]
     if os.path.exists(os.path.join(scratch, "steelyard.onnx")):
         files = {"steelyard": os.path.join(scratch, "steelyard.onnx"), **files}
     result["files"] = {}
@@ -167,7 +169,7 @@ def of_model(steelyard, folder, minutes, scratch):
                 row["exact" if exact else "default"] = fidelity(expected, outputs_of(session, feeds_of(session, held)), decides)
             paths[name] = path
         except Exception as error:
-            row["error"] = " ".join(str(error).split())[:200]
+            row["error"] = " ".join(str(error).replace(scratch + os.sep, "").split())[:200]
         result["files"][name] = row
     for name, time_of_one in milliseconds(paths, feeds_of(in_float, held)).items():
         result["files"].setdefault(name, {"bytes": os.path.getsize(model)})["milliseconds"] = time_of_one

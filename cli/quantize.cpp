@@ -197,7 +197,7 @@ Verb add_quantize(CLI::App& app) {
           [options](const std::string& word) {
             options->given.profile = value_of<qat::Profile>(word);
           },
-          "The runtime that the ONNX file is for: ort, tensorrt, openvino (default: ort)")
+          "The runtime that the ONNX file is for: ort, tensorrt (default: ort)")
       ->check(CLI::IsMember(all_words<qat::Profile>()));
   verb->add_flag("--portable", given.portable,
                  "Weights of 7 bits, which every x86 processor multiplies without saturation");
