@@ -94,7 +94,29 @@ class Quantize(Case):
         self.succeed(*self.quantize(*options, *again))
         self.assertEqual(self.sha("again.onnx"), self.sha("net-w4a8.onnx"))
 
+    def test_wrong_input_is_one_line(self):
+        for arguments, fragments in [
+                (("--data", "nothing"), ("--data: there is no nothing",)),
+                (("--data", "inputs.npy", "--mean", "0.5"), ("--mean: is for images",)),
+                (("--data", "inputs.npy", "--out", "no/where.onnx"), ("--out: there is no folder no",)),
+                (("--data", "inputs.npy", "--minutes", "0"), ("--minutes",))]:
+            self.fail_with(2, *fragments, arguments=["quantize", "net.onnx", *arguments])
+        self.fail_with(2, "inputs.npy", arguments=["quantize", "inputs.npy", "--data", "inputs.npy"])
+        os.mkdir(self.path("empty"))
+        self.fail_with(2, "empty: expected images", arguments=["quantize", "net.onnx", "--data", "empty"])
+        write_npy(self.path("few.npy"), (5, 8, 8, 1), self.values[:5 * 64])
+        self.fail_with(2, "few.npy: expected at least 8 samples, got 5", arguments=["quantize", "net.onnx", "--data", "few.npy"])
+        write_npy(self.path("nan.npy"), (60, 8, 8, 1), [float("nan"), *self.values[1:]])
+        self.fail_with(2, "nan.npy", "sample 0", arguments=["quantize", "net.onnx", "--data", "nan.npy"])
+        write_npy(self.path("other.npy"), (60, 8, 8, 3), self.values * 3)
+        self.fail_with(2, "[8, 8, 3]", arguments=["quantize", "net.onnx", "--data", "other.npy"])
+        self.assertFalse(os.path.exists(self.path("runs")))
+
+
+class QuantizeImages(Case):
     def test_photographs_of_any_size(self):
+        with open(self.path("net.onnx"), "wb") as file:
+            file.write(squeeze_excite())
         generator = random.Random(2)
         os.makedirs(self.path("photos", "old"))
         for i in range(20):
@@ -114,24 +136,6 @@ class Quantize(Case):
                       "means ", result.stderr)
         self.fail_with(2, "--mean: expected a number for each of the 1 channels, got 3",
                        arguments=[*photos, "--mean", "1,2,3", "--overwrite"])
-
-    def test_wrong_input_is_one_line(self):
-        for arguments, fragments in [
-                (("--data", "nothing"), ("--data: there is no nothing",)),
-                (("--data", "inputs.npy", "--mean", "0.5"), ("--mean: is for images",)),
-                (("--data", "inputs.npy", "--out", "no/where.onnx"), ("--out: there is no folder no",)),
-                (("--data", "inputs.npy", "--minutes", "0"), ("--minutes",))]:
-            self.fail_with(2, *fragments, arguments=["quantize", "net.onnx", *arguments])
-        self.fail_with(2, "inputs.npy", arguments=["quantize", "inputs.npy", "--data", "inputs.npy"])
-        os.mkdir(self.path("empty"))
-        self.fail_with(2, "empty: expected images", arguments=["quantize", "net.onnx", "--data", "empty"])
-        write_npy(self.path("few.npy"), (5, 8, 8, 1), self.values[:5 * 64])
-        self.fail_with(2, "few.npy: expected at least 8 samples, got 5", arguments=["quantize", "net.onnx", "--data", "few.npy"])
-        write_npy(self.path("nan.npy"), (60, 8, 8, 1), [float("nan"), *self.values[1:]])
-        self.fail_with(2, "nan.npy", "sample 0", arguments=["quantize", "net.onnx", "--data", "nan.npy"])
-        write_npy(self.path("other.npy"), (60, 8, 8, 3), self.values * 3)
-        self.fail_with(2, "[8, 8, 3]", arguments=["quantize", "net.onnx", "--data", "other.npy"])
-        self.assertFalse(os.path.exists(self.path("runs")))
 
 
 class SelfDistillation(Case):
