@@ -42,7 +42,9 @@ struct SearchStep {
 struct QuantizationSearch {
   std::filesystem::path folder;
   int weight_bits = 8, activation_bits = 8;
-  double minutes = 30;  // no step that trains begins or goes on beyond it
+  // No step begins with less time left than the one before took, and training gets as many epochs
+  // as are expected to fit; a step that has begun is finished.
+  double minutes = 30;
   FidelityGoal goal = {};
   double most_float = 0.1;  // part of the multiplications that may stay in float
   // Called with a line about the data or the model that the user should know.
