@@ -65,12 +65,12 @@ std::string fidelity_text(double sqnr_db, const std::optional<double>& agreement
 // Removes what an earlier search left, or says that it is there.
 void prepare_output(const QuantizeArguments& options, const std::filesystem::path& file) {
   require_writable("--out", file);
-  if (options.overwrite) {
+  if (options.overwrite && path_exists(options.search.folder / "search.json")) {
     std::filesystem::remove_all(options.search.folder / "steps");
     std::filesystem::remove(options.search.folder / "search.json");
     return;
   }
-  if (!path_exists(file)) return;
+  if (options.overwrite || !path_exists(file)) return;
   throw InputError(shown(file) +
                    ": is there already: --overwrite replaces it, --out names another");
 }

@@ -76,7 +76,15 @@ std::string digest_of_text(const std::string& text) {
 SearchState::SearchState(std::filesystem::path folder, const std::string& key)
     : folder_(std::move(folder)), key_(digest_of_text(key)) {
   const std::filesystem::path file = folder_ / kFile;
-  if (!path_exists(file)) return;
+  if (!path_exists(file)) {
+    const std::filesystem::path steps = folder_ / "steps";
+    if (path_exists(steps)) {
+      throw InputError(printable(steps.string()) +
+                       ": is there, and no search made it: --run-dir names another folder");
+    }
+    write();
+    return;
+  }
   const std::string name = printable(file.string());
   Json json;
   try {

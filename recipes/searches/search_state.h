@@ -14,8 +14,8 @@ namespace steelyard {
 
 class SearchState {
  public:
-  // Reads the file, where there is one. `key`: what the search depends on. Throws InputError for a
-  // file of another search, or one that is damaged.
+  // Reads the file, or begins one. `key`: what the search depends on. Throws InputError for a file
+  // of another search, one that is damaged, and steps that no search made.
   SearchState(std::filesystem::path folder, const std::string& key);
 
   const std::vector<SearchStep>& steps() const { return steps_; }

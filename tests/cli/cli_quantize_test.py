@@ -111,6 +111,12 @@ class Quantize(Case):
         write_npy(self.path("other.npy"), (60, 8, 8, 3), self.values * 3)
         self.fail_with(2, "[8, 8, 3]", arguments=["quantize", "net.onnx", "--data", "other.npy"])
         self.assertFalse(os.path.exists(self.path("runs")))
+        os.makedirs(self.path("mine", "steps", "min_max"))
+        with open(self.path("mine", "steps", "min_max", "thesis.txt"), "w") as file:
+            file.write("years of work")
+        for more in ((), ("--overwrite",)):
+            self.fail_with(2, "steps: is there, and no search made it", arguments=self.quantize("--run-dir", "mine", *more))
+        self.assertEqual(self.read("mine", "steps", "min_max", "thesis.txt"), "years of work")
 
 
 class QuantizeImages(Case):
