@@ -12,6 +12,8 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "cli/verify.h"
+#include "steelyard/export/onnx_runtime.h"
+#include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
@@ -38,8 +40,10 @@ struct QuantizeArguments {
 struct Widths {
   const char* word;
   int weights, activations;
+  bool widens = false;
 };
-constexpr Widths kWidths[] = {{"w8a8", 8, 8}, {"w4a8", 4, 8}, {"w8a16", 8, 16}};
+constexpr Widths kWidths[] = {
+    {"w8a8", 8, 8}, {"w4a8", 4, 8}, {"w8a16", 8, 16}, {"mixed", 8, 8, true}};
 
 std::vector<std::string> words_of_widths() {
   std::vector<std::string> words;
@@ -113,11 +117,32 @@ void write_result(const QuantizeArguments& options, const SearchResult& result,
   if (const auto note = note_of_fixed_sizes(graph, {"onnx"}, how.onnx)) print_note(*note);
 }
 
+// What a sample takes in ONNX Runtime, where there is one, beside the float file.
+void print_times(const QuantizeArguments& options, const SearchResult& result,
+                 const std::filesystem::path& file, const Registries& registries) {
+  const auto runtime = runtime_in(options.python);
+  if (!runtime) return;
+  const LoadedRun run =
+      load_run(result.run, result.steps[result.chosen].checkpoint, registries, RunData::kTest);
+  const Experiment& experiment = *run.experiment;
+  const Tensor sample =
+      normalized(spread_samples(experiment.test(), 1).inputs, experiment.normalization());
+  try {
+    const std::vector<float> milliseconds =
+        deploy::time_onnx(*runtime, {options.given.model, file}, sample, onnx_ports(experiment));
+    fmt::print("ONNX Runtime {}: {:.2f} ms for a sample, {:.2f} ms in float\n", runtime->version,
+               milliseconds[1], milliseconds[0]);
+  } catch (const std::runtime_error& error) {
+    print_note(std::string("not timed: ") + error.what());
+  }
+}
+
 ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   const Widths& widths = *std::find_if(std::begin(kWidths), std::end(kWidths),
                                        [&](const Widths& w) { return w.word == options.bits; });
   options.search.weight_bits = widths.weights;
   options.search.activation_bits = widths.activations;
+  options.search.widens = widths.widens;
   options.given.range = options.range == "255" ? ImageRange::kByte : ImageRange::kOne;
   const std::string name = run_name(options.given.model) + "-" + options.bits;
   options.search.folder = options.run_dir.empty() ? "runs/" + name : options.run_dir;
@@ -147,6 +172,7 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   print_steps(result);
   for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
   print_fidelity(result);
+  print_times(options, result, file, registries);
   fmt::print("written: {}\nrun: {} (recipe.yaml there gives it again)\n", shown(file),
              shown(result.run));
   return verified;
@@ -189,8 +215,10 @@ Verb add_quantize(CLI::App& app) {
       ->delimiter(',')
       ->expected(2)
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{16384}));
-  verb->add_option("--bits", options->bits,
-                   "Widths of weights and activations: w8a8, w4a8, w8a16 (default: w8a8)")
+  verb->add_option(
+          "--bits", options->bits,
+          "Widths of weights and activations: w8a8, w4a8, w8a16, or mixed: w8a8, and w8a16 "
+          "where the model is most sensitive (default: w8a8)")
       ->check(CLI::IsMember(words_of_widths()));
   verb->add_option_function<std::string>(
           "--profile",
@@ -203,6 +231,10 @@ Verb add_quantize(CLI::App& app) {
                  "Weights of 7 bits, which every x86 processor multiplies without saturation");
   verb->add_option("--minutes", search.minutes, "Time for the search (default: 30)")
       ->check(CLI::Range(0.1, 1e5));
+  verb->add_option_function<double>(
+          "--most-float", [options](double percent) { options->search.most_float = percent / 100; },
+          "The percentage of the multiplications that may stay in float (default: 10)")
+      ->check(CLI::Range(0.0, 100.0));
   verb->add_option("--sqnr", search.goal.sqnr_db,
                    "Good enough for an output that decides nothing, in dB (default: 25)")
       ->check(CLI::Range(0.0, 200.0));

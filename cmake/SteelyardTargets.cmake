@@ -81,7 +81,7 @@ function(steelyard_add_library name)
   add_library(steelyard_${name} STATIC ${arg_SOURCES})
   add_library(steelyard::${name} ALIAS steelyard_${name})
   set_target_properties(steelyard_${name} PROPERTIES EXPORT_NAME ${name}
-                        POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${STEELYARD_GROUPS})
+                        POSITION_INDEPENDENT_CODE ON UNITY_BUILD ${STEELYARD_GROUPS} UNITY_BUILD_BATCH_SIZE 16)
   target_include_directories(steelyard_${name} PUBLIC
     $<BUILD_INTERFACE:${STEELYARD_INCLUDE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(steelyard_${name} PUBLIC steelyard_flags PRIVATE $<BUILD_INTERFACE:steelyard_own_flags>

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "steelyard/framework/files/files.h"
@@ -29,38 +30,55 @@ constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
-// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, the orders
-// of images among the outputs ("NCHW,NHWC"), and for each of several inputs the first of its values
-// in a sample and its shape with channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes
-// outputs as raw f32. What a library prints goes to standard error.
+// Arguments: the value of session.x64quantprecision, the orders of images among the outputs
+// ("NCHW,NHWC"), the number of timed rounds or 0, the shape of the inputs, the number of models,
+// these, and for each of several inputs the first of its values in a sample and its shape with
+// channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes outputs as raw f32, or the median
+// milliseconds of each model. What a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
 outputs = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
+import time
 import numpy
 import onnxruntime
+precision, orders, rounds, shape, count, *rest = sys.argv[1:]
+models, parts = rest[:int(count)], rest[int(count):]
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
-options.add_session_config_entry("session.x64quantprecision", sys.argv[3])
+options.add_session_config_entry("session.x64quantprecision", precision)
 try:
-    session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+    sessions = [onnxruntime.InferenceSession(m, options, providers=["CPUExecutionProvider"]) for m in models]
 except Exception as error:
     sys.exit("cannot load: " + " ".join(str(error).split()))
-inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
-ports = session.get_inputs()
+inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in shape.split(",")])
 whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64, "tensor(bool)": bool}
-parts = []
-for part in sys.argv[5:]:
+given = []
+for part in parts:
     first, shape, order = part.split(":")
     shape = [int(n) for n in shape.split(",") if n]
     rows = inputs.reshape(len(inputs), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
     rows = rows.reshape([len(inputs)] + shape)
-    parts.append(rows.transpose(0, 3, 1, 2) if order == "NCHW" else rows)
-fed = {port.name: x.astype(whole.get(port.type, numpy.float32)) for port, x in zip(ports, parts or [inputs])}
+    given.append(rows.transpose(0, 3, 1, 2) if order == "NCHW" else rows)
+def fed(session):
+    ports = session.get_inputs()
+    return {port.name: x.astype(whole.get(port.type, numpy.float32)) for port, x in zip(ports, given or [inputs])}
+if int(rounds):
+    feeds = [fed(session) for session in sessions]
+    times = []
+    for _ in range(int(rounds) + 1):
+        for session, x in zip(sessions, feeds):
+            begin = time.perf_counter()
+            session.run(None, x)
+            times.append(1000 * (time.perf_counter() - begin))
+    medians = numpy.median(numpy.reshape(times, (-1, len(sessions)))[1:], axis=0)
+    outputs.write(medians.astype(numpy.float32).tobytes())
+    sys.exit()
 for begin in range(0, len(inputs), 500):
     rows = []
-    for y, order in zip(session.run(None, {name: x[begin:begin + 500] for name, x in fed.items()}), sys.argv[4].split(",")):
+    results = sessions[0].run(None, {name: x[begin:begin + 500] for name, x in fed(sessions[0]).items()})
+    for y, order in zip(results, orders.split(",")):
         y = y.astype(numpy.float32)
         rows.append((y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1))
     outputs.write(numpy.concatenate(rows, axis=1).tobytes())
@@ -76,9 +94,11 @@ class ScratchFile {
     if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), name);
     unlink(name.c_str());
   }
-  ~ScratchFile() { close(descriptor_); }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
+  ~ScratchFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ScratchFile& operator=(ScratchFile&&) = delete;
   int descriptor() const { return descriptor_; }
 
   std::uint64_t size() const {
@@ -256,6 +276,41 @@ std::string path_of_program(const std::string& name) {
   return "";
 }
 
+// What the script writes for inputs f32 [N, ...].
+ScratchFile output_of_script(const OnnxRuntime& runtime,
+                             const std::vector<std::filesystem::path>& models, const Tensor& inputs,
+                             Session session, std::int64_t rounds, const OnnxPorts& ports) {
+  // Python would wait for the writer of a named pipe.
+  for (const std::filesystem::path& model : models) const InputFile regular(model);
+  const bool as_here = ports.input_channels_last || !ports.inputs.empty();
+  const Tensor x = as_here ? inputs : channels_first(inputs);
+  const ScratchFile input;
+  ScratchFile output;
+  const ScratchFile errors;
+  input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
+  std::vector<std::string> command{runtime.python,
+                                   "-I",
+                                   "-c",
+                                   kScript,
+                                   session == Session::kExact ? "1" : "0",
+                                   orders_text(ports),
+                                   std::to_string(rounds),
+                                   sizes_text(x.shape()),
+                                   std::to_string(models.size())};
+  for (const std::filesystem::path& model : models) command.push_back(model.string());
+  for (const PartPort& part : ports.inputs) command.push_back(part_text(part));
+  if (run_program(command, input, output, errors)) return output;
+  constexpr std::size_t kMaxTextBytes = 600;
+  const std::string text = exception_text(errors.message());
+  const std::string name = printable(models.back().string());
+  if (text.starts_with(kCannotLoad)) {
+    throw OnnxFileError(name + ": ONNX Runtime " + runtime.version + " cannot load it: " +
+                        printable(text.substr(kCannotLoad.size()), kMaxTextBytes));
+  }
+  throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + name + ": " +
+                           printable(text, kMaxTextBytes));
+}
+
 }  // namespace
 
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
@@ -283,34 +338,23 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session, const OnnxPorts& ports) {
-  const InputFile regular(model);  // Python would wait for the writer of a named pipe
-  const bool as_here = ports.input_channels_last || !ports.inputs.empty();
-  const Tensor x = as_here ? inputs : channels_first(inputs);
-  const ScratchFile input;
-  const ScratchFile output;
-  const ScratchFile errors;
-  input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
-  const char* precision = session == Session::kExact ? "1" : "0";
-  std::vector<std::string> command{
-      runtime.python,    "-I", "-c", kScript, model.string(), sizes_text(x.shape()), precision,
-      orders_text(ports)};
-  for (const PartPort& part : ports.inputs) command.push_back(part_text(part));
-  if (!run_program(command, input, output, errors)) {
-    constexpr std::size_t kMaxTextBytes = 600;
-    const std::string text = exception_text(errors.message());
-    if (text.starts_with(kCannotLoad)) {
-      throw OnnxFileError(
-          printable(model.string()) + ": ONNX Runtime " + runtime.version +
-          " cannot load it: " + printable(text.substr(kCannotLoad.size()), kMaxTextBytes));
-    }
-    throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + printable(model.string()) +
-                             ": " + printable(text, kMaxTextBytes));
-  }
+  const ScratchFile output = output_of_script(runtime, {model}, inputs, session, 0, ports);
   const std::int64_t batch = inputs.dim(0);
   const auto floats = static_cast<std::int64_t>(output.size() / sizeof(float));
   Tensor outputs = Tensor::empty({batch, batch == 0 ? 0 : floats / batch});
   output.read(outputs.raw(), static_cast<std::uint64_t>(outputs.bytes()));
   return outputs;
+}
+
+std::vector<float> time_onnx(const OnnxRuntime& runtime,
+                             const std::vector<std::filesystem::path>& models, const Tensor& inputs,
+                             const OnnxPorts& ports) {
+  constexpr std::int64_t kRounds = 20;
+  const ScratchFile output =
+      output_of_script(runtime, models, inputs, Session::kDefault, kRounds, ports);
+  std::vector<float> milliseconds(models.size());
+  output.read(milliseconds.data(), milliseconds.size() * sizeof(float));
+  return milliseconds;
 }
 
 }  // namespace steelyard::deploy

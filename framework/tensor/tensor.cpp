@@ -143,11 +143,11 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
 
 Tensor Tensor::borrow(void* memory, Shape shape, DType dtype, Device device,
                       std::shared_ptr<const void> owner) {
-  constexpr std::uintptr_t kAlignment = 64;  // kernels read whole vectors
-  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(memory) % kAlignment;
+  constexpr std::uintptr_t kVectorBytes = 64;  // kernels read whole vectors
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(memory) % kVectorBytes;
   if (past != 0) {
     throw std::invalid_argument("[tensor] expected memory aligned to " +
-                                std::to_string(kAlignment) + " bytes, got an address " +
+                                std::to_string(kVectorBytes) + " bytes, got an address " +
                                 std::to_string(past) + " past one");
   }
   Tensor t;

@@ -139,8 +139,8 @@ Constant matrix_product(const OnnxNode&, const FoldInputs& in) {
   }
   const std::int64_t rows = a.shape.end()[-2], inner = a.shape.back(), columns = b.shape.back();
   if (b.shape.end()[-2] != inner) refuse("matrices that do not fit");
-  Shape shape =
-      broadcast({a.shape.begin(), a.shape.end() - 2}, {b.shape.begin(), b.shape.end() - 2});
+  Shape shape = broadcast(Shape(a.shape.begin(), a.shape.end() - 2),
+                          Shape(b.shape.begin(), b.shape.end() - 2));
   const auto whole = [&](const Constant& x) {
     Shape all = shape;
     all.insert(all.end(), x.shape.end() - 2, x.shape.end());

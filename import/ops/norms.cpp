@@ -62,8 +62,7 @@ void group_norm(Translator& t) {
   Shape parts = open_sizes(held);
   parts.back() = groups;
   parts.push_back(channels / groups);
-  using List = std::vector<std::int64_t>;
-  List order;
+  std::vector<std::int64_t> order;
   for (std::size_t i = 0; i < parts.size(); ++i) order.push_back(static_cast<std::int64_t>(i));
   std::swap(order.back(), order[order.size() - 2]);
   std::string node = t.add("Reshape", {t.held(0, true)}, NewShape{parts});

@@ -75,6 +75,16 @@ const QConfig* TargetMatcher::config_for(const std::string& path, const std::str
   return config;
 }
 
+const QuantizerConfig* TargetMatcher::activations_named(const std::string& path) {
+  for (Entry& entry : entries_) {
+    if (entry.config == nullptr || entry.text != path) continue;
+    if (!entry.config->activations || is_dynamic(*entry.config)) continue;
+    entry.used = entry.quantizes = true;
+    return &*entry.config->activations;
+  }
+  return nullptr;
+}
+
 TargetMatcher::Scope TargetMatcher::enter(const std::string& path, const std::string& type,
                                           Scope parent) {
   note_name(path, type);

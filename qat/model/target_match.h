@@ -55,6 +55,10 @@ class TargetMatcher {
   const QConfig* config_for(const std::string& path, const std::string& type, Scope parent,
                             std::string& reason);
 
+  // The activations of the group that names a sum, a join or an average by its exact path; null
+  // where none does.
+  const QuantizerConfig* activations_named(const std::string& path);
+
   // Where the target was written by which config_for() gave the config, for messages.
   const std::string& place_of_target() const { return entries_[deciding_].where; }
 

@@ -258,8 +258,9 @@ class Decider {
     if (d.in.kind == Flow::Kind::kFloat) return in_float("its input is in float");
     reason = small_values_count(d.node);
     if (reason.empty()) reason = reads_too_wide(*node.form, d.in);
-    if (reason.empty()) reason = too_wide(*node.form, *joins_);
-    if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, *joins_);
+    const QuantizerConfig& output = output_of(node);
+    if (reason.empty()) reason = too_wide(*node.form, output);
+    if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, output);
     if (!reason.empty()) return in_float(reason);
     const ModuleNode* next = node.form->continues ? sole_reader(nodes_, d.node) : nullptr;
     if (next != nullptr && next->form == node.form && !targets_.ignored(next->scope, reason)) {
@@ -287,7 +288,7 @@ class Decider {
     });
     if (float_operand && profile_ != Profile::kTensorrt) return in_float("a branch is in float");
     reason = small_values_count(last_of(d));
-    if (reason.empty()) reason = too_wide(*node.form, *joins_);
+    if (reason.empty()) reason = too_wide(*node.form, output_of(node));
     for (const Flow& flow : flows) {
       if (reason.empty()) reason = reads_too_wide(*node.form, flow);
     }
@@ -302,12 +303,17 @@ class Decider {
     const ModuleNode& node = nodes_[d.node];
     if (!(*node.slot)->named_parameters().empty()) require_alone(d.node);
     d.kind = Kind::kOwnOutput;
-    d.output = *joins_;
+    d.output = output_of(node);
     if (node.form->output) node.form->output(d.output);
     d.note = node.form->note;
     if (d.activation) d.note += " after " + nodes_[*d.activation].path;
     const Flow output{Flow::Kind::kQuantized, node.path, d.output};
     add(std::move(d), output);
+  }
+
+  const QuantizerConfig& output_of(const ModuleNode& node) {
+    const QuantizerConfig* named = targets_.activations_named(node.path);
+    return named == nullptr ? *joins_ : *named;
   }
 
   // A module without a quantized form.
@@ -333,8 +339,7 @@ class Decider {
   const QuantizedForms& own_forms_;
   TargetMatcher targets_;
   Profile profile_;
-  // The quantizer of sums, joins and averages, which no target names: the first group's
-  // activations.
+  // The quantizer of sums, joins and averages that no target names: the first group's activations.
   std::optional<QuantizerConfig> joins_;
   std::optional<QuantizerConfig> input_;
   std::vector<ModuleNode> nodes_;

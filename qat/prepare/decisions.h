@@ -61,8 +61,4 @@ struct Decisions {
 // Decides for the modules below `root`. Throws InputError as prepare() does.
 Decisions decide(Slot& root, const QuantizeConfig& config, const QuantizedForms& own_forms);
 
-inline bool is_dynamic(const QConfig& config) {
-  return config.activations && config.activations->scheme.dynamic;
-}
-
 }  // namespace steelyard::qat

@@ -27,8 +27,13 @@ struct QConfig {
   std::optional<QuantizerConfig> activations;
 };
 
+inline bool is_dynamic(const QConfig& config) {
+  return config.activations && config.activations->scheme.dynamic;
+}
+
 // Layers chosen by type name ("Conv2d"), by exact module path or by "re:" and a regular expression
-// that must match the whole path.
+// that must match the whole path; sums, joins and averages by exact path alone, which gives them
+// the group's activations.
 struct QuantizeGroup {
   std::vector<std::string> targets;
   QConfig config;

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMostReportBytes = std::uint64_t{16} << 20;
 constexpr double kMilli = 1e3;
 constexpr double kMebi = 1 << 20;
 
@@ -200,7 +200,7 @@ std::string to_json_text(const StepTiming& timing) {
 StepTiming load_step_timing(const std::filesystem::path& file) {
   const std::string begin = printable(file.string()) + ": not what `steelyard profile` writes: ";
   try {
-    const Json json = Json::parse(read_file(file, kMostBytes));
+    const Json json = Json::parse(read_file(file, kMostReportBytes));
     StepTiming timing{.run = json.at("run").get<std::string>(),
                       .device = json.at("device").get<std::string>(),
                       .threads = integer_of<int>(json.at("threads")),

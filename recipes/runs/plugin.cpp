@@ -16,7 +16,7 @@
 namespace steelyard {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMostPluginBytes = std::uint64_t{1} << 30;
 constexpr std::string_view kBuildPrefix = "steelyard-plugin: ";
 constexpr const char* kEntry = "steelyard_plugin_v1";
 
@@ -86,7 +86,7 @@ void load_plugin(const std::filesystem::path& file, Registries& registries) {
   const std::filesystem::path path = std::filesystem::canonical(file);
   const auto same = [&](const LoadedPlugin& plugin) { return plugin.file == path; };
   if (std::any_of(registries.plugins.begin(), registries.plugins.end(), same)) return;
-  const std::string bytes = read_file(path, kMostBytes);
+  const std::string bytes = read_file(path, kMostPluginBytes);
   require_build(shown, bytes);
   const Plugin& plugin = opened(path, shown);
   for (const LoadedPlugin& loaded : registries.plugins) {

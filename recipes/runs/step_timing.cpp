@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/median.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/all_kernels.h"  // IWYU pragma: keep
@@ -48,13 +49,6 @@ std::vector<Tensor> parameters_of(const Module& model) {
     parameters.push_back(p.variable.value());
   }
   return parameters;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 double sum(const std::vector<double>& values) {

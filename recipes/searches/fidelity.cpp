@@ -51,12 +51,14 @@ OutputFidelity fidelity_of(const Tensor& in_float, const Tensor& quantized,
                            const OutputSpan& output) {
   OutputFidelity result{.name = output.name, .worst_sqnr_db = kMostDecibels};
   Powers all;
+  double squares = 0;  // of the noise
   std::int64_t same = 0;
   for (std::int64_t i = 0; i < in_float.dim(0); ++i) {
     const Values x = values_of(in_float, i, output), y = values_of(quantized, i, output);
     const Powers own = powers_of(x, y);
     all.signal += own.signal;
     all.noise += own.noise;
+    squares += own.noise * own.noise;
     if (own.decibels() < result.worst_sqnr_db) {
       result.worst_sample = i;
       result.worst_sqnr_db = own.decibels();
@@ -64,9 +66,13 @@ OutputFidelity fidelity_of(const Tensor& in_float, const Tensor& quantized,
     if (output.classes > 0) same += same_decisions(x, y, output.classes);
   }
   result.sqnr_db = all.decibels();
+  const double samples = static_cast<double>(in_float.dim(0));
+  const double variance = (squares - all.noise * all.noise / samples) / std::max(samples - 1, 1.0);
+  all.noise += std::sqrt(samples * std::max(variance, 0.0));
+  result.sure_db = all.decibels();
   if (output.classes > 0) {
-    const double decisions = static_cast<double>(in_float.dim(0) * (output.size / output.classes));
-    result.agreement = 100 * static_cast<double>(same) / decisions;
+    result.decisions = in_float.dim(0) * (output.size / output.classes);
+    result.agreement = 100 * static_cast<double>(same) / static_cast<double>(result.decisions);
   }
   return result;
 }

@@ -24,8 +24,11 @@ struct OutputFidelity {
   std::string name = {};
   // Power of the float outputs by that of the differences, in dB.
   double sqnr_db = 0;
+  // The same if the differences had a standard error more of power: a few samples may be lucky.
+  double sure_db = 0;
   std::optional<double> agreement = {};  // percent of the decisions that are the same
-  std::int64_t worst_sample = 0;         // with the least SQNR of its own
+  std::int64_t decisions = 0;
+  std::int64_t worst_sample = 0;  // with the least SQNR of its own
   double worst_sqnr_db = 0;
 
   bool operator==(const OutputFidelity&) const = default;

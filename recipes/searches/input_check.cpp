@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/tensor/median.h"
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/recipes/language/scalar.h"
 
@@ -15,12 +16,6 @@ namespace {
 // by so many standard deviations, deviations by such a factor, both the median over channels.
 constexpr double kFarMean = 1.5;
 constexpr double kFarDeviation = 3;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/evaluate.h"
+#include "steelyard/qat/ptq/reestimate.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
@@ -21,11 +22,21 @@ namespace steelyard {
 namespace {
 
 constexpr std::int64_t kCorrectionSamples = 256;
-constexpr std::int64_t kMostEpochs = 20;
 constexpr std::int64_t kTimedSteps = 3;
-// Of the time that is left, what training may take: the rest is for evaluation and export.
-constexpr double kShareOfTraining = 0.7;
-constexpr double kLearningRate = 2e-5;
+// Training has at most so many steps and at least so many in an epoch, where the samples suffice.
+constexpr std::int64_t kMostSteps = 2000;
+constexpr std::int64_t kStepsOfEpoch = 16;
+constexpr std::int64_t kSmallestBatch = 4;
+// Of the time that is left, what one training may take: another rate and layers in float may
+// follow.
+constexpr double kShareOfTraining = 0.3;
+// AdamW moves each weight by about the rate in a step, whatever the gradient: what is nearly right
+// is lost at rates with which a network learns from nothing. The next rate is so many times the
+// last where that helped, else by so much less than the first.
+constexpr double kFirstRate = 1e-5;
+constexpr double kRateFactor = 4;
+constexpr int kMostRates = 3;
+constexpr int kWideBits = 16;
 
 // How a step quantizes.
 struct Variant {
@@ -33,8 +44,9 @@ struct Variant {
   bool equalizes = false;
   bool corrects_biases = false;
   bool learns_rounding = false;
-  std::vector<std::string> in_float = {};
-  std::int64_t epochs = 0;  // 0: calibrates only
+  std::vector<std::string> exempt = {};  // modules in float, or with activations of 16 bits
+  std::int64_t epochs = 0;               // 0: calibrates only
+  double rate = 0;
 };
 
 YamlNode number(double value) { return yaml_scalar(format_number(value)); }
@@ -96,7 +108,10 @@ class Search {
   SearchResult run() {
     Variant best = calibrated();
     if (!stopped() && !reached()) best = trained(best);
-    if (!stopped() && !reached()) less_quantized(best);
+    if (!stopped() && !reached()) best = less_quantized(best);
+    if (!stopped() && !reached() && best.epochs == 0 && !best.exempt.empty()) {
+      trained(best, state_.steps()[best_step()].name + "_");
+    }
     return result();
   }
 
@@ -109,7 +124,8 @@ class Search {
   // What a search depends on, so that another one in the folder is noticed.
   std::string key_of(const RunRecord& record) const {
     std::string key = record.data_digest + " " + std::to_string(how_.weight_bits) + " " +
-                      std::to_string(how_.activation_bits) + " " + to_yaml(found_.document);
+                      std::to_string(how_.activation_bits) + " " + std::to_string(how_.widens) +
+                      " " + format_number(how_.most_float) + " " + to_yaml(found_.document);
     for (const auto& [name, digest] : record.sources) key += " " + name + " " + digest;
     return key;
   }
@@ -149,65 +165,87 @@ class Search {
     if (best_step() != before) best = other;
   }
 
-  Variant trained(const Variant& calibrated) {
-    const std::string name = "trained";
-    Variant variant = calibrated;
-    variant.learns_rounding = false;  // training moves the weights
-    variant.epochs = state_.number(name + ".epochs").value_or(0);
-    if (variant.epochs == 0) {
-      variant.epochs = epochs_in_time(variant);
-      if (variant.epochs == 0) return calibrated;
-      state_.set_number(name + ".epochs", variant.epochs);
+  // Fine-tunes at several rates; `prefix` begins the names of the steps.
+  Variant trained(const Variant& calibrated, const std::string& prefix = "") {
+    Variant best = calibrated;
+    double rate = kFirstRate;
+    for (int i = 1; i <= kMostRates && !stopped() && !reached(); ++i) {
+      const std::string name = prefix + "trained" + (i == 1 ? "" : "_" + std::to_string(i));
+      Variant variant = calibrated;
+      variant.learns_rounding = false;  // training moves the weights
+      variant.rate = rate;
+      variant.epochs = epochs_of(name, variant);
+      if (variant.epochs == 0) break;
+      try_out(name,
+              "fine-tuned on the float model's outputs, " + std::to_string(variant.epochs) +
+                  (variant.epochs == 1 ? " epoch" : " epochs") + " at the rate " +
+                  format_number(rate),
+              variant);
+      const bool helped = is_best(name);
+      if (helped) best = variant;
+      if (!helped && i > 1) break;
+      rate = helped && rate >= kFirstRate ? rate * kRateFactor : rate / kRateFactor;
     }
-    try_out(name,
-            "fine-tuned on the float model's outputs, " + std::to_string(variant.epochs) +
-                (variant.epochs == 1 ? " epoch" : " epochs"),
-            variant);
-    return is_best(name) ? variant : calibrated;
+    return best;
   }
 
-  // How many epochs of training fit into the time that is left; 0 with a reason where none does.
-  std::int64_t epochs_in_time(const Variant& variant) {
+  // How many epochs of training fit into the time that is left, as an earlier start decided; 0 with
+  // a reason where none does.
+  std::int64_t epochs_of(const std::string& step, const Variant& variant) {
+    const std::string key = step + ".epochs";
+    if (const auto decided = state_.number(key)) return *decided;
+    const double epoch = static_cast<double>(milliseconds_of_epoch(variant)) / 1000;
+    const std::int64_t steps = std::max<std::int64_t>(1, float_.train().size() / training_batch());
+    const std::int64_t most = std::max<std::int64_t>(1, kMostSteps / steps);
+    const auto epochs = static_cast<std::int64_t>(kShareOfTraining * seconds_left() / epoch);
+    if (epochs < 1) {
+      reasons_.push_back("no " + step + ": an epoch takes about " +
+                         format_number(std::ceil(epoch / 60)) + " minutes (--minutes)");
+      return 0;
+    }
+    state_.set_number(key, std::min(epochs, most));
+    return std::min(epochs, most);
+  }
+
+  std::int64_t milliseconds_of_epoch(const Variant& variant) {
+    const std::string key = "epoch.milliseconds";
+    if (const auto known = state_.number(key)) return *known;
     how_.begins("timing a step of training");
     Variant one = variant;
     one.epochs = 1;
-    Run run(recipe_of("timing", one), {.folder = step_folder("timing"), .known = known()},
+    Run run(recipe_of("timing", one), {.folder = step_folder("timing"), .known = known_data()},
             registries_);
     const StepTiming timing = run.time_steps(kTimedSteps);
     const double epoch = (timing.seconds + timing.data_seconds) *
                          static_cast<double>(batches_per_epoch(run.experiment().train(),
                                                                run.experiment().loader_options()));
-    const auto epochs =
-        static_cast<std::int64_t>(std::floor(kShareOfTraining * seconds_left() / epoch));
-    if (epochs < 1) {
-      reasons_.push_back("not fine-tuned: an epoch takes about " +
-                         format_number(std::ceil(epoch / 60)) + " minutes (--minutes)");
-    }
-    return std::min(epochs, kMostEpochs);
+    state_.set_number(key, std::max<std::int64_t>(1, std::llround(1000 * epoch)));
+    return *state_.number(key);
   }
 
-  // Leaves the layers in float whose quantization moves the outputs most.
-  void less_quantized(const Variant& best) {
+  // Leaves the modules in float, or gives those activations more bits, whose quantization moves the
+  // outputs most.
+  Variant less_quantized(const Variant& best) {
+    Variant least = best;
     const std::vector<std::string> order = most_sensitive();
-    for (std::size_t count = 1; count <= order.size(); count *= 2) {
-      if (stopped() || reached() || seconds_left() < state_.steps().front().seconds) return;
+    for (std::size_t count = 1, tried = 0; tried < order.size(); count *= 2) {
+      if (stopped() || reached() || seconds_left() < state_.steps().front().seconds) return least;
+      tried = std::min(count, order.size());
       Variant variant = best;
       variant.epochs = 0;  // ranges first
-      variant.in_float.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
-      const std::string name = "float_" + std::to_string(count);
-      try_out(name, std::to_string(count) + (count == 1 ? " layer" : " layers") + " in float",
+      variant.exempt.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(tried));
+      const std::string name = (how_.widens ? "wide_" : "float_") + std::to_string(tried);
+      try_out(name,
+              std::to_string(tried) + (tried == 1 ? " module" : " modules") +
+                  (how_.widens ? " with activations of 16 bits" : " in float"),
               variant);
-      if (state_.step(name)->costs.integer_share() < 1 - how_.most_float) {
-        reasons_.push_back(
-            "no further layers in float: only " +
-            format_number(std::round(100 * state_.step(name)->costs.integer_share())) +
-            " % of the multiplications would be on integers");
-        return;
-      }
+      if (is_best(name)) least = variant;
     }
+    return least;
   }
 
-  // Modules by what their quantization alone does to the outputs, the worst first.
+  // Modules by what their quantization alone does to the outputs, the worst first: those that may
+  // all be in float, or all where they get more bits.
   std::vector<std::string> most_sensitive() {
     how_.begins("measuring what each layer's quantization costs");
     SensitivityOptions options;
@@ -215,19 +253,41 @@ class Search {
     options.samples = 64;
     const Sensitivity measured = measure_sensitivity(step_folder(state_.steps()[best_step()].name),
                                                      registries_, options, [](auto, auto) {});
-    std::vector<std::pair<double, std::string>> costs;
+    std::vector<std::pair<double, const LayerSensitivity*>> costs;
+    double macs = 0;
     for (const LayerSensitivity& layer : measured.layers) {
       double cost = 0;
       for (const auto& effects : {layer.weight_effects, layer.activation_effects}) {
         for (const QuantizationEffect& effect : effects) cost += effect.divergence;
       }
-      if (layer.name != "(input)") costs.emplace_back(cost, layer.name);
+      macs += static_cast<double>(layer.macs);
+      if (!layer.type.empty()) layers_.push_back(layer.name);
+      if (layer.name != "(input)") costs.emplace_back(cost, &layer);
     }
     std::stable_sort(costs.begin(), costs.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
     std::vector<std::string> names;
-    for (auto& [cost, name] : costs) names.push_back(std::move(name));
+    double exempt = 0;
+    for (const auto& [cost, layer] : costs) {
+      const auto more = static_cast<double>(layer->macs);
+      if (!how_.widens && exempt + more > how_.most_float * macs) {
+        skipped(*layer, macs);
+        continue;
+      }
+      exempt += more;
+      names.push_back(layer->name);
+    }
     return names;
+  }
+
+  // Says which layer would be the first in float if more of the multiplications might be.
+  void skipped(const LayerSensitivity& layer, double macs) {
+    if (skips_) return;
+    skips_ = true;
+    reasons_.push_back(layer.name + " stays in integers: it has " +
+                       format_number(std::ceil(100 * static_cast<double>(layer.macs) / macs)) +
+                       " % of the multiplications, and " + format_number(100 * how_.most_float) +
+                       " % at most may be in float (--most-float)");
   }
 
   // --- one step
@@ -241,7 +301,7 @@ class Search {
     // A folder without its line in search.json is what a stopped search left.
     const bool trains = variant.epochs > 0;
     if (!trains) std::filesystem::remove_all(folder);
-    Run run(recipe_of(name, variant), {.folder = folder, .resume = trains, .known = known()},
+    Run run(recipe_of(name, variant), {.folder = folder, .resume = trains, .known = known_data()},
             registries_);
     SearchStep step{.name = name, .what = what};
     if (trains) {
@@ -252,6 +312,7 @@ class Search {
       run.calibrate();
     }
     measure(step, run.experiment());
+    state_.set_number("norms", qat::count_batch_norms(run.experiment().model()));
     if (trains) take_best_checkpoint(step, folder);
     step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     state_.add(step);
@@ -286,10 +347,8 @@ class Search {
     YamlNode document = found_.document;
     set_entry(document, "name", yaml_scalar(document.find("name")->text + "-" + name));
     YamlNode quantize = yaml_table({{"groups", groups_of(variant)}});
-    if (!variant.in_float.empty()) {
-      std::vector<std::string> exact;
-      for (const std::string& layer : variant.in_float) exact.push_back("re:" + layer);
-      set_entry(quantize, "ignore", yaml_list(exact));
+    if (!how_.widens && !variant.exempt.empty()) {
+      set_entry(quantize, "ignore", yaml_list(variant.exempt));
     }
     if (few_bits() && variant.epochs > 0) {
       set_entry(quantize, "algorithm", yaml_table({{"method", yaml_scalar("lsq")}}));
@@ -307,15 +366,24 @@ class Search {
           yaml_table({{"samples", whole(std::min(kCorrectionSamples, float_.train().size()))}}));
     }
     if (!few_bits() && variant.epochs > 0) set_entry(calibrate, "freeze", yaml_scalar("true"));
-    set_entry(document, "calibrate", std::move(calibrate));
     if (variant.epochs > 0) {
+      const std::int64_t batch = training_batch();
+      set_entry(*document.find("data"), "batch_size", whole(batch));
+      set_entry(calibrate, "batches",
+                whole(std::max<std::int64_t>(1, calibration_samples() / batch)));
+      if (state_.number("norms").value_or(0) > 0) {
+        // The samples are few, and may be others than those that the norms have seen.
+        set_entry(document, "schedule",
+                  yaml_table({{"freeze_bn", yaml_table({{"epoch", yaml_scalar("0")}})}}));
+      }
       YamlNode& train = *document.find("train");
       set_entry(train, "epochs", whole(variant.epochs));
       set_entry(train, "optimizer",
-                yaml_table({{"type", yaml_scalar("adamw")}, {"lr", number(kLearningRate)}}));
+                yaml_table({{"type", yaml_scalar("adamw")}, {"lr", number(variant.rate)}}));
       set_entry(train, "lr_schedule", yaml_table({{"type", yaml_scalar("cosine")}}));
       set_entry(train, "best", yaml_scalar("loss"));
     }
+    set_entry(document, "calibrate", std::move(calibrate));
     return read_recipe(placed_at(std::move(document), "quantize"), registries_);
   }
 
@@ -328,29 +396,57 @@ class Search {
     YamlNode weights = quantizer(how_.weight_bits, variant.observers.weights);
     set_entry(weights, "symmetric", yaml_scalar("true"));
     set_entry(weights, "strategy", yaml_scalar("channel"));
-    YamlNode activations = quantizer(how_.activation_bits, variant.observers.activations);
-    set_entry(activations, "symmetric", yaml_scalar("false"));
     YamlNode groups = yaml_list({});
-    groups.items.push_back(yaml_table({{"targets", yaml_list(targets_)},
-                                       {"weights", std::move(weights)},
-                                       {"activations", std::move(activations)}}));
+    const auto add = [&](const std::vector<std::string>& targets, int bits) {
+      YamlNode activations = quantizer(bits, variant.observers.activations);
+      set_entry(activations, "symmetric", yaml_scalar("false"));
+      groups.items.push_back(yaml_table({{"targets", yaml_list(targets)},
+                                         {"weights", weights},
+                                         {"activations", std::move(activations)}}));
+    };
+    if (!how_.widens || variant.exempt.empty()) {
+      add(targets_, how_.activation_bits);
+      return groups;
+    }
+    // The first group's activations are those of sums and joins that no group names.
+    std::vector<std::string> others;
+    for (const std::string& layer : layers_) {
+      if (std::count(variant.exempt.begin(), variant.exempt.end(), layer) == 0) {
+        others.push_back(layer);
+      }
+    }
+    if (!others.empty()) add(others, how_.activation_bits);
+    add(variant.exempt, kWideBits);
     return groups;
+  }
+
+  std::int64_t batch() const { return float_.loader_options().batch_size; }
+  // As many samples as the other steps calibrate on.
+  std::int64_t calibration_samples() const {
+    return batch() * float_.default_calibration_batches();
+  }
+  std::int64_t training_batch() const {
+    return std::min(batch(), std::max(kSmallestBatch, float_.train().size() / kStepsOfEpoch));
   }
 
   // --- what there is so far
 
-  KnownData known() const { return float_.known_data(); }
+  KnownData known_data() const { return float_.known_data(); }
   std::filesystem::path step_folder(const std::string& name) const {
     return how_.folder / "steps" / name;
   }
   bool few_bits() const { return how_.weight_bits < 8; }
   bool stopped() const { return how_.stop != nullptr && *how_.stop; }
   double seconds_left() const { return 60 * how_.minutes - state_.seconds(); }
+  // One that is good enough, else the nearest to float.
   std::size_t best_step() const {
     const auto& steps = state_.steps();
-    const auto best = std::max_element(
-        steps.begin(), steps.end(),
-        [](const auto& a, const auto& b) { return a.fidelity.sqnr_db() < b.fidelity.sqnr_db(); });
+    const auto rank = [&](const SearchStep& step) {
+      return std::pair(how_.goal.reached(step.fidelity), step.fidelity.sqnr_db());
+    };
+    const auto best =
+        std::max_element(steps.begin(), steps.end(),
+                         [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
     return static_cast<std::size_t>(best - steps.begin());
   }
   bool is_best(const std::string& name) const {
@@ -382,7 +478,9 @@ class Search {
   SearchState state_;
   std::vector<std::string> targets_;
   std::vector<OutputSpan> spans_;
+  std::vector<std::string> layers_;  // with weights, once their sensitivity is measured
   std::vector<std::string> reasons_;
+  bool skips_ = false;  // whether a reason names a module that may not be in float
 };
 
 }  // namespace
@@ -390,7 +488,10 @@ class Search {
 bool FidelityGoal::reached(const Fidelity& fidelity) const {
   return std::all_of(
       fidelity.outputs.begin(), fidelity.outputs.end(), [&](const OutputFidelity& output) {
-        return output.agreement ? *output.agreement >= agreement : output.sqnr_db >= sqnr_db;
+        // Of fewer decisions one or two that differ say little.
+        const double fewest = 200 / std::max(100 - agreement, 0.1);
+        const bool tells = output.agreement && static_cast<double>(output.decisions) >= fewest;
+        return tells ? *output.agreement >= agreement : output.sure_db >= sqnr_db;
       });
 }
 

@@ -21,7 +21,8 @@
 namespace steelyard {
 
 // The outputs that are near enough to the float model's: of one that decides, so many percent of
-// the decisions are the same; of another, the SQNR is as large.
+// the decisions are the same; of another, and where decisions are too few to tell, the SQNR is as
+// large with a standard error to spare.
 struct FidelityGoal {
   double sqnr_db = 25;
   double agreement = 99;
@@ -42,11 +43,13 @@ struct SearchStep {
 struct QuantizationSearch {
   std::filesystem::path folder;
   int weight_bits = 8, activation_bits = 8;
+  // The most sensitive modules get activations of 16 bits, instead of staying in float.
+  bool widens = false;
   // No step begins with less time left than the one before took, and training gets as many epochs
   // as are expected to fit; a step that has begun is finished.
   double minutes = 30;
   FidelityGoal goal = {};
-  double most_float = 0.1;  // part of the multiplications that may stay in float
+  double most_float = 0.1;  // the part of the multiplications that may stay in float
   // Called with a line about the data or the model that the user should know.
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Called when a step begins, with what it does, and when it is done.

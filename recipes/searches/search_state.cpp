@@ -14,23 +14,31 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFile = "search.json";
-constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMostStateBytes = std::uint64_t{16} << 20;
 
 Json json_of(const OutputFidelity& output) {
   Json json{{"name", output.name},
             {"sqnr_db", output.sqnr_db},
+            {"sure_db", output.sure_db},
             {"worst_sample", output.worst_sample},
             {"worst_sqnr_db", output.worst_sqnr_db}};
-  if (output.agreement) json["agreement"] = *output.agreement;
+  if (output.agreement) {
+    json["agreement"] = *output.agreement;
+    json["decisions"] = output.decisions;
+  }
   return json;
 }
 
 OutputFidelity output_from(const Json& json) {
   OutputFidelity output{.name = json.at("name"),
                         .sqnr_db = json.at("sqnr_db"),
+                        .sure_db = json.at("sure_db"),
                         .worst_sample = json.at("worst_sample"),
                         .worst_sqnr_db = json.at("worst_sqnr_db")};
-  if (json.contains("agreement")) output.agreement = json.at("agreement").get<double>();
+  if (json.contains("agreement")) {
+    output.agreement = json.at("agreement").get<double>();
+    output.decisions = json.at("decisions");
+  }
   return output;
 }
 
@@ -88,7 +96,7 @@ SearchState::SearchState(std::filesystem::path folder, const std::string& key)
   const std::string name = printable(file.string());
   Json json;
   try {
-    json = Json::parse(read_file(file, kMostBytes));
+    json = Json::parse(read_file(file, kMostStateBytes));
     if (json.at("key") != key_) {
       throw InputError(name +
                        ": the folder holds a search with other options, data or another model: "

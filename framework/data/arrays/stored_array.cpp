@@ -14,7 +14,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-using Kind = StoredArray::Kind;
+using ArrayKind = StoredArray::Kind;
 
 template <typename T>
 void widen(const std::string& bytes, std::int64_t* to) {
@@ -25,8 +25,8 @@ void widen(const std::string& bytes, std::int64_t* to) {
   }
 }
 
-void widen(Kind kind, std::int64_t item_bytes, const std::string& bytes, std::int64_t* to) {
-  const bool is_signed = kind == Kind::kSigned;
+void widen(ArrayKind kind, std::int64_t item_bytes, const std::string& bytes, std::int64_t* to) {
+  const bool is_signed = kind == ArrayKind::kSigned;
   switch (item_bytes) {
     case 1:
       return is_signed ? widen<std::int8_t>(bytes, to) : widen<std::uint8_t>(bytes, to);
@@ -39,8 +39,8 @@ void widen(Kind kind, std::int64_t item_bytes, const std::string& bytes, std::in
   }
 }
 
-DType float_of(Kind kind, std::int64_t item_bytes) {
-  if (kind == Kind::kBFloat) return DType::kBF16;
+DType float_of(ArrayKind kind, std::int64_t item_bytes) {
+  if (kind == ArrayKind::kBFloat) return DType::kBF16;
   return item_bytes == 2 ? DType::kF16 : item_bytes == 4 ? DType::kF32 : DType::kF64;
 }
 
@@ -58,10 +58,10 @@ class ArraySamples : public SampleSource {
     if (shape.empty() && !alone) {
       throw InputError(array.name() + ": expected inputs [N, ...], got " + array.text());
     }
-    if (array.kind() == Kind::kBool) {
+    if (array.kind() == ArrayKind::kBool) {
       throw InputError(array.name() + ": expected whole numbers or floats, got " + array.text());
     }
-    const bool bytes = array.kind() == Kind::kUnsigned && array.item_bytes() == 1;
+    const bool bytes = array.kind() == ArrayKind::kUnsigned && array.item_bytes() == 1;
     dtype_ = bytes ? DType::kU8 : DType::kF32;
     shape_.assign(shape.begin() + (alone ? 0 : 1), shape.end());
     if (shape_.empty()) shape_ = {1};
@@ -106,7 +106,7 @@ class ArraySamples : public SampleSource {
 }  // namespace
 
 StoredArray::StoredArray(std::shared_ptr<const ByteRange> bytes, std::uint64_t begin,
-                         std::string name, Kind kind, std::int64_t item_bytes, Shape shape)
+                         std::string name, ArrayKind kind, std::int64_t item_bytes, Shape shape)
     : bytes_(std::move(bytes)),
       begin_(begin),
       name_(std::move(name)),
@@ -116,7 +116,7 @@ StoredArray::StoredArray(std::shared_ptr<const ByteRange> bytes, std::uint64_t b
 
 std::string StoredArray::text() const {
   constexpr std::array<const char*, 5> kNames{"bool", "int", "uint", "float", "bfloat"};
-  const std::string bits = kind_ == Kind::kBool ? "" : std::to_string(item_bytes_ * 8);
+  const std::string bits = kind_ == ArrayKind::kBool ? "" : std::to_string(item_bytes_ * 8);
   return kNames[static_cast<std::size_t>(kind_)] + bits + " " + shape_string(shape_);
 }
 
@@ -153,7 +153,7 @@ Tensor array_targets(const StoredArray& array) {
   if (shape.empty()) {
     throw InputError(array.name() + ": expected targets [N, ...], got " + array.text());
   }
-  if (array.kind() == Kind::kBool) {
+  if (array.kind() == ArrayKind::kBool) {
     throw InputError(array.name() +
                      ": expected targets of integers (labels) or of floating-point numbers "
                      "(regression), got bool");

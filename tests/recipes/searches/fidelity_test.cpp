@@ -23,7 +23,10 @@ TEST(Fidelity, IsThatOfEachOutput) {
   const Fidelity found = fidelity(in_float, quantized, kTwo);
   ASSERT_EQ(found.outputs.size(), 2U);
   EXPECT_NEAR(found.outputs[0].sqnr_db, 10 * std::log10(32.0 / 2), 1e-12);
+  // Noise of 2 and 0: their sum has a standard error of 2.
+  EXPECT_NEAR(found.outputs[0].sure_db, 10 * std::log10(32.0 / 4), 1e-12);
   EXPECT_EQ(found.outputs[0].agreement, 50.0);
+  EXPECT_EQ(found.outputs[0].decisions, 2);
   EXPECT_EQ(found.outputs[0].worst_sample, 0);
   EXPECT_NEAR(found.outputs[0].worst_sqnr_db, 10 * std::log10(14.0 / 2), 1e-12);
   EXPECT_NEAR(found.outputs[1].sqnr_db, 10 * std::log10(200.0), 1e-12);
@@ -44,9 +47,14 @@ TEST(Fidelity, HasLimits) {
 
 TEST(FidelityGoal, IsOfDecisionsWhereOutputsDecide) {
   const FidelityGoal goal;
-  EXPECT_TRUE(goal.reached({{{.sqnr_db = 5, .agreement = 99.5}, {.sqnr_db = 25}}}));
-  EXPECT_FALSE(goal.reached({{{.sqnr_db = 50, .agreement = 98.5}, {.sqnr_db = 25}}}));
-  EXPECT_FALSE(goal.reached({{{.sqnr_db = 5, .agreement = 99.5}, {.sqnr_db = 24.9}}}));
+  EXPECT_TRUE(
+      goal.reached({{{.sure_db = 5, .agreement = 99.5, .decisions = 200}, {.sure_db = 25}}}));
+  EXPECT_FALSE(
+      goal.reached({{{.sure_db = 50, .agreement = 98.5, .decisions = 200}, {.sure_db = 25}}}));
+  EXPECT_FALSE(
+      goal.reached({{{.sure_db = 5, .agreement = 99.5, .decisions = 200}, {.sure_db = 24.9}}}));
+  EXPECT_FALSE(goal.reached({{{.sure_db = 24.9, .agreement = 100, .decisions = 199}}}));
+  EXPECT_TRUE(goal.reached({{{.sure_db = 25, .agreement = 90, .decisions = 10}}}));
 }
 
 }  // namespace
