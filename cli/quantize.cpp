@@ -125,8 +125,8 @@ void print_times(const QuantizeArguments& options, const SearchResult& result,
   const LoadedRun run =
       load_run(result.run, result.steps[result.chosen].checkpoint, registries, RunData::kTest);
   const Experiment& experiment = *run.experiment;
-  const Tensor sample =
-      normalized(spread_samples(experiment.test(), 1).inputs, experiment.normalization());
+  const Tensor sample = normalized(load_samples(spread_samples(experiment.test(), 1)).inputs,
+                                   experiment.normalization());
   try {
     const std::vector<float> milliseconds =
         deploy::time_onnx(*runtime, {options.given.model, file}, sample, onnx_ports(experiment));

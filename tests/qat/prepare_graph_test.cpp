@@ -101,6 +101,21 @@ TEST(PrepareGraph, AResidualBlockAndItsGraphAreOneThing) {
   }
 }
 
+// Only by its exact path: types and patterns choose layers with weights.
+TEST(PrepareGraph, AGroupThatNamesASumGivesItItsActivations) {
+  const auto output_with = [](const std::string& target) {
+    QuantizeConfig config = graph_config({"Conv2d"});
+    config.groups.push_back({{target}, default_w8a8()});
+    config.groups[1].config.activations->scheme.bits = 16;
+    return note_of(prepare(block_as_graph(), config).plan, "sum", "output");
+  };
+  EXPECT_EQ(output_with("sum"), "uint16 affine, per tensor: residual sum after relu");
+  EXPECT_NE(message_of<InputError>([&] { output_with("Add"); }).find("not quantized by itself"),
+            std::string::npos);
+  EXPECT_NE(message_of<InputError>([&] { output_with("re:su.*"); }).find("not quantized by itself"),
+            std::string::npos);
+}
+
 // conv's output has two readers: neither may take it along, both read its codes.
 // A layer without activations that reads codes multiplies them as integers.
 TEST(PrepareGraph, ABiasBesideCodesIsInt32) {
