@@ -423,7 +423,7 @@ class Search {
   std::int64_t batch() const { return float_.loader_options().batch_size; }
   // As many samples as the other steps calibrate on.
   std::int64_t calibration_samples() const {
-    return batch() * float_.default_calibration_batches();
+    return std::min(float_.train().size(), batch() * float_.default_calibration_batches());
   }
   std::int64_t training_batch() const {
     return std::min(batch(), std::max(kSmallestBatch, float_.train().size() / kStepsOfEpoch));

@@ -69,7 +69,7 @@ class Quantize(Case):
 
     def test_trains_where_ranges_are_not_enough(self):
         """Outputs must be nearer than ranges bring them: fine-tuning is tried, then layers in float."""
-        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100", "--minutes", "5")
+        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100", "--minutes", "0.3")
         printed = self.succeed(*self.quantize(*options))
         self.assertRegex(printed, r"\ntrained +[\d.]+")
         with open(self.path("runs", "net-w4a8", "search.json")) as file:
