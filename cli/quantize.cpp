@@ -10,6 +10,7 @@
 #include "cli/progress.h"
 #include "cli/python.h"
 #include "cli/run_output.h"
+#include "cli/score.h"
 #include "cli/verbs.h"
 #include "cli/verify.h"
 #include "steelyard/export/onnx_runtime.h"
@@ -33,6 +34,8 @@ struct QuantizeArguments {
   std::string range = "1";
   std::string out;
   std::string run_dir;
+  std::string score;
+  double score_loss = OwnScore().most_loss;
   std::string python;
   bool overwrite = false;
 };
@@ -79,15 +82,24 @@ void prepare_output(const QuantizeArguments& options, const std::filesystem::pat
                    ": is there already: --overwrite replaces it, --out names another");
 }
 
+std::string score_text(const std::optional<double>& score) {
+  return score ? fmt::format("{:.6g}", *score) : "-";
+}
+
 void print_steps(const SearchResult& result) {
   std::size_t width = 4;
   for (const SearchStep& step : result.steps) width = std::max(width, step.name.size());
-  fmt::print("\n{:<{}}  {:>7}  {:>9}  {:>12}  {:>8}  {:>8}  {:>7}\n", "step", width, "SQNR dB",
-             "decisions", "parameters", "integers", "Mbitops", "seconds");
+  const auto scored = [&](const std::string& text) {
+    return result.float_score ? fmt::format("  {:>8}", text) : "";
+  };
+  fmt::print("\n{:<{}}{}  {:>7}  {:>9}  {:>12}  {:>8}  {:>8}  {:>7}\n", "step", width,
+             scored("score"), "SQNR dB", "decisions", "parameters", "integers", "Mbitops",
+             "seconds");
   for (const SearchStep& step : result.steps) {
-    fmt::print("{:<{}}  {:>7}  {:>9}  {:>12}  {:>6.1f} %  {:>8.1f}  {:>7.1f}{}\n", step.name, width,
-               decibels_text(step.fidelity.sqnr_db()), percent_text(step.fidelity.agreement()),
-               step.costs.bytes, 100 * step.costs.integer_share(),
+    fmt::print("{:<{}}{}  {:>7}  {:>9}  {:>12}  {:>6.1f} %  {:>8.1f}  {:>7.1f}{}\n", step.name,
+               width, scored(score_text(step.score)), decibels_text(step.fidelity.sqnr_db()),
+               percent_text(step.fidelity.agreement()), step.costs.bytes,
+               100 * step.costs.integer_share(),
                static_cast<double>(step.costs.bit_operations) / 1e6, step.seconds,
                &step == &result.steps[result.chosen] ? "  <- chosen" : "");
   }
@@ -150,11 +162,18 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   prepare_output(options, file);
   const FoundRecipe found = found_recipe(options.given, registries);
   for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
+  if (!options.score.empty()) {
+    options.search.score = {
+        .name = options.score + " " + fmt::format("{}", options.score_loss),
+        .of = [&](const std::filesystem::path& onnx) { return score_of(options.score, onnx); },
+        .most_loss = options.score_loss};
+  }
   options.search.stop = &stop_on_signals();
   options.search.note = print_note;
   options.search.begins = [](const std::string& what) { show(what + " ...\n"); };
   options.search.done = [](const SearchStep& step) {
-    show(fmt::format("  {}: {}\n", step.name,
+    show(fmt::format("  {}: {}{}\n", step.name,
+                     step.score ? "score " + score_text(step.score) + ", " : "",
                      fidelity_text(step.fidelity.sqnr_db(), step.fidelity.agreement())));
   };
   const SearchResult result = search_quantization(found, options.search, registries);
@@ -171,6 +190,10 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                                        registries);
   print_steps(result);
   for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
+  if (result.float_score) {
+    fmt::print("score {}, of the float model {}\n", score_text(chosen.score),
+               score_text(result.float_score));
+  }
   print_fidelity(result);
   print_times(options, result, file, registries);
   fmt::print("written: {}\nrun: {} (recipe.yaml there gives it again)\n", shown(file),
@@ -242,6 +265,14 @@ Verb add_quantize(CLI::App& app) {
                    "Good enough for an output of scores: percent of its decisions that are the "
                    "float model's (default: 99)")
       ->check(CLI::Range(0.0, 100.0));
+  CLI::Option* score = verb->add_option(
+      "--score", options->score,
+      "A command that prints a number for the ONNX file {onnx}, the larger the better; it decides "
+      "in the place of --sqnr and --agreement");
+  verb->add_option("--score-loss", options->score_loss,
+                   "Good enough: so many percent less than the float file's score (default: 1)")
+      ->check(CLI::Range(0.0, 100.0))
+      ->needs(score);
   verb->add_option("--device", given.device, "The device: auto, cpu, cuda or cuda:N");
   add_python(*verb, options->python);
   add_threads(*verb);

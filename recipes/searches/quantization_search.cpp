@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
@@ -99,6 +100,7 @@ class Search {
                        ": the model has no layer with weights to quantize");
     }
     spans_ = output_spans(*float_.network());
+    if (how_.score) float_score_ = score_of_float();
     for (const std::string& note : float_.notes()) how_.note(note);
     if (auto warning = input_warning(float_)) {
       how_.note(*warning + " (--mean, --std and --range say how images are normalized)");
@@ -121,11 +123,20 @@ class Search {
     return document;
   }
 
+  double score_of_float() {
+    if (const auto known = state_.number("float.score")) return *known;
+    how_.begins("scoring the float model");
+    const double score = how_.score->of(found_.document.find("model")->find("onnx")->text);
+    state_.set_number("float.score", score);
+    return score;
+  }
+
   // What a search depends on, so that another one in the folder is noticed.
   std::string key_of(const RunRecord& record) const {
     std::string key = record.data_digest + " " + std::to_string(how_.weight_bits) + " " +
                       std::to_string(how_.activation_bits) + " " + std::to_string(how_.widens) +
-                      " " + format_number(how_.most_float) + " " + to_yaml(found_.document);
+                      " " + format_number(how_.most_float) + " " +
+                      (how_.score ? how_.score->name : "") + " " + to_yaml(found_.document);
     for (const auto& [name, digest] : record.sources) key += " " + name + " " + digest;
     return key;
   }
@@ -193,8 +204,8 @@ class Search {
   // a reason where none does.
   std::int64_t epochs_of(const std::string& step, const Variant& variant) {
     const std::string key = step + ".epochs";
-    if (const auto decided = state_.number(key)) return *decided;
-    const double epoch = static_cast<double>(milliseconds_of_epoch(variant)) / 1000;
+    if (const auto decided = state_.number(key)) return static_cast<std::int64_t>(*decided);
+    const double epoch = seconds_of_epoch(variant);
     const std::int64_t steps = std::max<std::int64_t>(1, float_.train().size() / training_batch());
     const std::int64_t most = std::max<std::int64_t>(1, kMostSteps / steps);
     const auto epochs = static_cast<std::int64_t>(kShareOfTraining * seconds_left() / epoch);
@@ -203,12 +214,12 @@ class Search {
                          format_number(std::ceil(epoch / 60)) + " minutes (--minutes)");
       return 0;
     }
-    state_.set_number(key, std::min(epochs, most));
+    state_.set_number(key, static_cast<double>(std::min(epochs, most)));
     return std::min(epochs, most);
   }
 
-  std::int64_t milliseconds_of_epoch(const Variant& variant) {
-    const std::string key = "epoch.milliseconds";
+  double seconds_of_epoch(const Variant& variant) {
+    const std::string key = "epoch.seconds";
     if (const auto known = state_.number(key)) return *known;
     how_.begins("timing a step of training");
     Variant one = variant;
@@ -219,8 +230,8 @@ class Search {
     const double epoch = (timing.seconds + timing.data_seconds) *
                          static_cast<double>(batches_per_epoch(run.experiment().train(),
                                                                run.experiment().loader_options()));
-    state_.set_number(key, std::max<std::int64_t>(1, std::llround(1000 * epoch)));
-    return *state_.number(key);
+    state_.set_number(key, epoch);
+    return epoch;
   }
 
   // Leaves the modules in float, or gives those activations more bits, whose quantization moves the
@@ -311,17 +322,24 @@ class Search {
     } else {
       run.calibrate();
     }
-    measure(step, run.experiment());
-    state_.set_number("norms", qat::count_batch_norms(run.experiment().model()));
+    measure(step, run.experiment(), folder);
+    state_.set_number("norms",
+                      static_cast<double>(qat::count_batch_norms(run.experiment().model())));
     if (trains) take_best_checkpoint(step, folder);
     step.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     state_.add(step);
     how_.done(step);
   }
 
-  void measure(SearchStep& step, Experiment& experiment) const {
+  void measure(SearchStep& step, Experiment& experiment,
+               const std::filesystem::path& folder) const {
     step.fidelity = fidelity_on(experiment, &Experiment::validation);
-    step.costs = costs_of(deployed_graph(experiment));
+    const deploy::Graph graph = deployed_graph(experiment);
+    step.costs = costs_of(graph);
+    if (!how_.score) return;
+    write_exports(graph, {"onnx"}, folder / "export",
+                  {.onnx = {.profile = experiment.recipe().exports.profile}});
+    step.score = how_.score->of(export_path(folder / "export", "onnx"));
   }
 
   // The best epoch's weights, where they are better than the last epoch's.
@@ -329,8 +347,8 @@ class Search {
     if (!path_exists(folder / run_files::kBest)) return;
     const LoadedRun best = load_run(folder, "best", registries_);
     SearchStep other = step;
-    measure(other, *best.experiment);
-    if (other.fidelity.sqnr_db() <= step.fidelity.sqnr_db()) return;
+    measure(other, *best.experiment, folder);
+    if (rank(other) <= rank(step)) return;
     step = other;
     step.checkpoint = "best";
   }
@@ -438,12 +456,16 @@ class Search {
   bool few_bits() const { return how_.weight_bits < 8; }
   bool stopped() const { return how_.stop != nullptr && *how_.stop; }
   double seconds_left() const { return 60 * how_.minutes - state_.seconds(); }
-  // One that is good enough, else the nearest to float.
+  bool is_enough(const SearchStep& step) const {
+    if (!how_.score) return how_.goal.reached(step.fidelity);
+    return *step.score >= float_score_ - how_.score->most_loss / 100 * std::abs(float_score_);
+  }
+  // What is good enough first, then by the score or by how near to float.
+  std::pair<bool, double> rank(const SearchStep& step) const {
+    return {is_enough(step), step.score.value_or(step.fidelity.sqnr_db())};
+  }
   std::size_t best_step() const {
     const auto& steps = state_.steps();
-    const auto rank = [&](const SearchStep& step) {
-      return std::pair(how_.goal.reached(step.fidelity), step.fidelity.sqnr_db());
-    };
     const auto best =
         std::max_element(steps.begin(), steps.end(),
                          [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
@@ -452,14 +474,13 @@ class Search {
   bool is_best(const std::string& name) const {
     return !state_.steps().empty() && state_.steps()[best_step()].name == name;
   }
-  bool reached() const {
-    return !state_.steps().empty() && how_.goal.reached(state_.steps()[best_step()].fidelity);
-  }
+  bool reached() const { return !state_.steps().empty() && is_enough(state_.steps()[best_step()]); }
 
   SearchResult result() {
     SearchResult result{.interrupted = stopped(), .steps = state_.steps(), .reasons = reasons_};
     if (result.interrupted) return result;
     result.chosen = best_step();
+    if (how_.score) result.float_score = float_score_;
     const SearchStep& chosen = result.steps[result.chosen];
     result.run = step_folder(chosen.name);
     const LoadedRun run = load_run(result.run, chosen.checkpoint, registries_);
@@ -478,6 +499,7 @@ class Search {
   SearchState state_;
   std::vector<std::string> targets_;
   std::vector<OutputSpan> spans_;
+  double float_score_ = 0;
   std::vector<std::string> layers_;  // with weights, once their sensitivity is measured
   std::vector<std::string> reasons_;
   bool skips_ = false;  // whether a reason names a module that may not be in float

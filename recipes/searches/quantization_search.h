@@ -30,6 +30,13 @@ struct FidelityGoal {
   bool reached(const Fidelity& fidelity) const;
 };
 
+// A user's own measure of an ONNX file, the larger the better.
+struct OwnScore {
+  std::string name = {};  // what another search is told by
+  std::function<double(const std::filesystem::path& onnx)> of = {};
+  double most_loss = 1;  // good enough: at most so many percent below the float file's
+};
+
 struct SearchStep {
   std::string name;  // and its folder's: "histogram"
   std::string what;  // for people
@@ -37,6 +44,7 @@ struct SearchStep {
   std::string checkpoint = "last";
   Fidelity fidelity = {};  // on the validation samples
   GraphCosts costs = {};
+  std::optional<double> score = {};  // of OwnScore
   double seconds = 0;
 };
 
@@ -49,7 +57,8 @@ struct QuantizationSearch {
   // as are expected to fit; a step that has begun is finished.
   double minutes = 30;
   FidelityGoal goal = {};
-  double most_float = 0.1;  // the part of the multiplications that may stay in float
+  std::optional<OwnScore> score = {};  // decides in the goal's place
+  double most_float = 0.1;             // the part of the multiplications that may stay in float
   // Called with a line about the data or the model that the user should know.
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Called when a step begins, with what it does, and when it is done.
@@ -63,10 +72,11 @@ struct SearchResult {
   bool interrupted = false;
   std::vector<SearchStep> steps = {};
   std::size_t chosen = 0;
-  std::vector<std::string> reasons = {};  // why no further step was tried, a line each
-  Fidelity test = {};                     // of the chosen one, on samples that chose nothing
-  std::vector<std::string> worst = {};    // the name of the worst test sample of each output
-  std::filesystem::path run = {};         // the chosen step's folder
+  std::optional<double> float_score = {};  // of OwnScore
+  std::vector<std::string> reasons = {};   // why no further step was tried, a line each
+  Fidelity test = {};                      // of the chosen one, on samples that chose nothing
+  std::vector<std::string> worst = {};     // the name of the worst test sample of each output
+  std::filesystem::path run = {};          // the chosen step's folder
 };
 
 // Throws InputError for what Experiment, Run and export refuse, and for a folder that holds another

@@ -52,6 +52,7 @@ Json json_of(const SearchStep& step) {
             {"integer_macs", step.costs.integer_macs},
             {"bit_operations", step.costs.bit_operations},
             {"outputs", Json::array()}};
+  if (step.score) json["score"] = *step.score;
   for (const OutputFidelity& output : step.fidelity.outputs) {
     json["outputs"].push_back(json_of(output));
   }
@@ -67,6 +68,7 @@ SearchStep step_from(const Json& json) {
                             .bit_operations = json.at("bit_operations"),
                             .bytes = json.at("bytes")},
                   .seconds = json.at("seconds")};
+  if (json.contains("score")) step.score = json.at("score").get<double>();
   for (const Json& output : json.at("outputs")) {
     step.fidelity.outputs.push_back(output_from(output));
   }
@@ -128,12 +130,12 @@ double SearchState::seconds() const {
   return sum;
 }
 
-std::optional<std::int64_t> SearchState::number(const std::string& name) const {
+std::optional<double> SearchState::number(const std::string& name) const {
   const auto found = numbers_.find(name);
   return found == numbers_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void SearchState::set_number(const std::string& name, std::int64_t value) {
+void SearchState::set_number(const std::string& name, double value) {
   numbers_[name] = value;
   write();
 }

@@ -26,8 +26,8 @@ class SearchState {
   // The seconds of all steps.
   double seconds() const;
   // Numbers that were decided by what a start measured, so that the next one goes on with them.
-  std::optional<std::int64_t> number(const std::string& name) const;
-  void set_number(const std::string& name, std::int64_t value);
+  std::optional<double> number(const std::string& name) const;
+  void set_number(const std::string& name, double value);
 
  private:
   void write() const;
@@ -35,7 +35,7 @@ class SearchState {
   std::filesystem::path folder_;
   std::string key_;  // its digest
   std::vector<SearchStep> steps_;
-  std::map<std::string, std::int64_t> numbers_;
+  std::map<std::string, double> numbers_;
 };
 
 }  // namespace steelyard

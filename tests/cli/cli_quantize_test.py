@@ -94,6 +94,28 @@ class Quantize(Case):
         self.succeed(*self.quantize(*options, *again))
         self.assertEqual(self.sha("again.onnx"), self.sha("net-w4a8.onnx"))
 
+    def score_by(self, script):
+        with open(self.path("score.sh"), "w") as file:
+            file.write(script)
+        return "--score", "sh score.sh {onnx}"
+
+    def test_the_users_own_number_decides(self):
+        """The float file and what histograms give are good; the rest is not, whatever its SQNR."""
+        score = self.score_by('echo reading "$1"\ncase "$1" in net.onnx) echo 1;; */histogram/*) echo "is: .995";;'
+                              ' *) echo .5;; esac\necho\n')
+        printed = self.succeed(*self.quantize(*score, "--sqnr", "200"))
+        self.assertRegex(printed, r"\nhistogram +0\.995 .*<- chosen\n")
+        self.assertRegex(printed, r"\nmin_max +0\.5 ")
+        self.assertIn("\nscore 0.995, of the float model 1\n", printed)
+        self.assertNotIn("fine-tuned", printed)  # it was enough
+        self.fail_with(2, "a search with other options", arguments=self.quantize(*score, "--score-loss", "0.1", "--out", "b.onnx"))
+        strict = (*score, "--score-loss", "0.1", "--minutes", "0.1", "--overwrite")
+        self.assertRegex(self.succeed(*self.quantize(*strict)), r"\nhistogram +0\.995 .*<- chosen\n")
+        for script, complaint in (("exit 3", "ended with 3"), ("echo 0.9 good", "as its last word, got 'good'"),
+                                  ("echo nan", "got 'nan'"), ("true", "got ''")):
+            self.fail_with(2, "--score: sh score.sh 'net.onnx': ", complaint,
+                           arguments=self.quantize(*self.score_by(script), "--run-dir", "other", "--out", "other.onnx"))
+
     def test_wrong_input_is_one_line(self):
         for arguments, fragments in [
                 (("--data", "nothing"), ("--data: there is no nothing",)),
