@@ -4,10 +4,11 @@
 usage: quantize_files.py STEELYARD FOLDER RESULT.json [--minutes N] [--only NAME]...
 
 FOLDER has a folder for each model: model.onnx, inputs.npy (or inputs.npz, of several inputs) to calibrate and choose on, and
-held.npy (held.npz) that nothing sees before the end. Images lie in them as `steelyard` reads them, channels last.
+held.npy (held.npz) that nothing sees before the end. Images lie in them as `steelyard` reads them, channels last. options.txt may have
+options for this model, such as --freeze.
 
-For each model `steelyard quantize` runs once with its defaults, and `onnxruntime.quantization.quantize_static` with MinMax, Entropy
-and Percentile (QDQ, weights of each channel in s8, activations in u8) on the same inputs. All files then run in ONNX Runtime on the
+For each model `steelyard quantize` runs once with its defaults, `onnxruntime.quantization.quantize_static` with MinMax, Entropy and
+Percentile (QDQ, weights of each channel in s8, activations in u8), and `nncf.quantize` where it is installed, on the same inputs. All files then run in ONNX Runtime on the
 held inputs, with exact products (session.x64quantprecision = 1) and as the default session of this machine has them. Reported are the
 SQNR of each output against the float file in dB, the decisions that are the same where a Softmax or a matrix product gives the output,
 the bytes of the file, and milliseconds of a sample: medians of files that ran in turn.
@@ -42,26 +43,31 @@ def session_of(path, exact):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def feeds_of(session, stored):
-    """What a file with the input's names feeds the session: images with their channels where the input has them."""
+def feeds_of(session, stored, frozen):
+    """What a file with the input's names feeds the session, sample by sample: images with their channels where the input
+    has them, and the batch too ([2, batch, 128])."""
     arrays = numpy.load(stored)
     ports = session.get_inputs()
-    named = {port.name: arrays[port.name] for port in ports} if stored.endswith(".npz") else {ports[0].name: arrays}
+    named = arrays if stored.endswith(".npz") else {ports[0].name: arrays}
     kinds = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64}
-    feeds = {}
+    feeds = [{} for _ in range(len(next(iter(named.values()))))]
     for port in ports:
-        x = named[port.name]
-        shape = port.shape
-        turned = len(shape) == 4 and shape[1] in (1, 3) and x.ndim == 4 and x.shape[1] != shape[1]
-        x = x.transpose(0, 3, 1, 2) if turned else x
-        feeds[port.name] = numpy.ascontiguousarray(x.astype(kinds.get(port.type, numpy.float32)))
+        kind, shape = kinds.get(port.type, numpy.float32), port.shape
+        for i, feed in enumerate(feeds):
+            if port.name in frozen:
+                feed[port.name] = numpy.array(frozen[port.name]).astype(kind)
+                continue
+            x = named[port.name][i:i + 1]
+            turned = len(shape) == 4 and shape[1] in (1, 3) and x.ndim == 4 and x.shape[1] != shape[1]
+            second = len(shape) == 3 and isinstance(shape[0], int) and shape[0] > 1 and shape[1] in ("batch", 1)
+            x = x.transpose(0, 3, 1, 2) if turned else x.swapaxes(0, 1) if second else x
+            feed[port.name] = numpy.ascontiguousarray(x.astype(kind))
     return feeds
 
 
-def outputs_of(session, feeds, batch=8):
-    count = len(next(iter(feeds.values())))
-    parts = [session.run(None, {name: x[i:i + batch] for name, x in feeds.items()}) for i in range(0, count, batch)]
-    return [numpy.concatenate(one).astype(numpy.float64) for one in zip(*parts)]
+def outputs_of(session, feeds):
+    parts = [session.run(None, feed) for feed in feeds]
+    return [numpy.stack(one).astype(numpy.float64) for one in zip(*parts)]
 
 
 def deciding(model):
@@ -90,13 +96,13 @@ def fidelity(expected, found, decides):
 def milliseconds(paths, feeds):
     """Of one sample, medians; the files take turns."""
     sessions = {name: session_of(path, exact=True) for name, path in paths.items()}
-    one = {name: x[:1] for name, x in feeds.items()}
+    feeds = {name: {port.name: feeds[0][port.name] for port in session.get_inputs()} for name, session in sessions.items()}
     times = {name: [] for name in paths}
     for run in range(RUNS + 1):
         for name, session in sessions.items():
             begin = time.perf_counter()
             for _ in range(3):
-                session.run(None, one)
+                session.run(None, feeds[name])
             if run > 0:  # the first warms up
                 times[name].append((time.perf_counter() - begin) / 3 * 1e3)
     return {name: statistics.median(own) for name, own in times.items()}
@@ -104,8 +110,7 @@ def milliseconds(paths, feeds):
 
 class Reader(CalibrationDataReader):
     def __init__(self, feeds):
-        count = len(next(iter(feeds.values())))
-        self.samples = iter([{name: x[i:i + 1] for name, x in feeds.items()} for i in range(count)])
+        self.samples = iter(feeds)
 
     def get_next(self):
         return next(self.samples, None)
@@ -131,6 +136,18 @@ def quantized_statically(model, feeds, folder):
     return made
 
 
+def quantized_by_nncf(model, feeds, folder):
+    path = os.path.join(folder, "nncf.onnx")
+    try:
+        import nncf
+        onnx.save(nncf.quantize(onnx.load(model), nncf.Dataset(feeds), subset_size=len(feeds)), path)
+        return path
+    except ImportError:
+        return {"error": "nncf is not installed"}
+    except Exception as error:
+        return {"error": " ".join(str(error).split())[:200]}
+
+
 def stored(folder, name):
     for end in (".npy", ".npz"):
         path = os.path.join(folder, name + end)
@@ -143,14 +160,16 @@ def of_model(steelyard, folder, minutes, scratch):
     model = os.path.abspath(os.path.join(folder, "model.onnx"))
     inputs, held = os.path.abspath(stored(folder, "inputs")), os.path.abspath(stored(folder, "held"))
     more = open(os.path.join(folder, "options.txt")).read().split() if os.path.exists(os.path.join(folder, "options.txt")) else []
+    frozen = {name: float(value) for name, value in (word.split("=") for at, word in enumerate(more) if more[at - 1] == "--freeze")}
     in_float = session_of(model, exact=True)
-    expected = outputs_of(in_float, feeds_of(in_float, held))
+    given, held = feeds_of(in_float, inputs, frozen), feeds_of(in_float, held, frozen)
+    expected = outputs_of(in_float, held)
     decides = deciding(onnx.load(model, load_external_data=False))
     begin = time.perf_counter()
     done = subprocess.run([steelyard, "quantize", model, "--data", inputs, "--minutes", str(minutes), "--out", "steelyard.onnx", *more],
                           cwd=scratch, text=True, capture_output=True)
     seconds = time.perf_counter() - begin
-    files = quantized_statically(model, feeds_of(in_float, inputs), scratch)
+    files = {**quantized_statically(model, given, scratch), "NNCF": quantized_by_nncf(model, given, scratch)}
     result = {"seconds": seconds, "exit": done.returncode}
     if done.returncode != 0:
         result["said"] = done.stderr.splitlines()[-3:]
@@ -166,12 +185,13 @@ def of_model(steelyard, folder, minutes, scratch):
         try:
             for exact in (True, False):
                 session = session_of(path, exact)
-                row["exact" if exact else "default"] = fidelity(expected, outputs_of(session, feeds_of(session, held)), decides)
+                feeds = [{port.name: feed[port.name] for port in session.get_inputs()} for feed in held]
+                row["exact" if exact else "default"] = fidelity(expected, outputs_of(session, feeds), decides)
             paths[name] = path
         except Exception as error:
             row["error"] = " ".join(str(error).replace(scratch + os.sep, "").split())[:200]
         result["files"][name] = row
-    for name, time_of_one in milliseconds(paths, feeds_of(in_float, held)).items():
+    for name, time_of_one in milliseconds(paths, held).items():
         result["files"].setdefault(name, {"bytes": os.path.getsize(model)})["milliseconds"] = time_of_one
     return result
 
