@@ -77,7 +77,37 @@ OutputFidelity fidelity_of(const Tensor& in_float, const Tensor& quantized,
   return result;
 }
 
+// Whether a module gives scores of classes: a Softmax, or a linear layer whose output is a vector.
+bool gives_scores(const std::string& type, const Shape& shape) {
+  return type == "Softmax" || type == "LogSoftmax" || (type == "Linear" && shape.size() == 1);
+}
+
+OutputSpan span_of(const std::string& name, std::int64_t first, const Shape& shape,
+                   const std::string& type) {
+  const std::int64_t classes = shape.empty() ? 1 : shape.back();
+  return {name, first, shape_size(shape), gives_scores(type, shape) && classes > 1 ? classes : 0};
+}
+
 }  // namespace
+
+std::vector<OutputSpan> output_spans(const imports::GraphSpec& network) {
+  const auto type_of = [&](const std::string& node) {
+    const auto found = std::find_if(network.nodes.begin(), network.nodes.end(),
+                                    [&](const imports::NodeSpec& n) { return n.name == node; });
+    return found == network.nodes.end() ? std::string() : found->type;
+  };
+  if (network.output_parts.empty()) {
+    const std::string& last = network.head.empty() ? network.nodes.back().type : network.head;
+    return {span_of(network.output.name, 0, network.output_sample, last)};
+  }
+  std::vector<OutputSpan> spans;
+  for (std::size_t i = 0; i < network.output_parts.size(); ++i) {
+    const imports::PartSpec& part = network.output_parts[i];
+    spans.push_back(span_of(part.port.name, part.first, part.shape,
+                            type_of(network.nodes.back().inputs.at(i))));
+  }
+  return spans;
+}
 
 double Fidelity::sqnr_db() const {
   double least = kMostDecibels;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "steelyard/framework/tensor/tensor.h"
+#include "steelyard/import/graph_spec.h"
 
 namespace steelyard {
 
@@ -19,6 +20,9 @@ struct OutputSpan {
   // decides.
   std::int64_t classes = 0;
 };
+
+// Those of an imported network: a Softmax and a linear layer that gives a vector give scores.
+std::vector<OutputSpan> output_spans(const imports::GraphSpec& network);
 
 struct OutputFidelity {
   std::string name = {};

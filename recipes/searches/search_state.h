@@ -18,7 +18,6 @@ class SearchState {
   // of another search, one that is damaged, and steps that no search made.
   SearchState(std::filesystem::path folder, const std::string& key);
 
-  const std::vector<SearchStep>& steps() const { return steps_; }
   // Null where it has not been done.
   const SearchStep* step(const std::string& name) const;
   // Writes the file.

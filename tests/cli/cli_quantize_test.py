@@ -2,6 +2,8 @@
 import json
 import os
 import random
+import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -67,32 +69,50 @@ class Quantize(Case):
                        arguments=self.quantize("--portable", "--out", "other.onnx"))
         self.succeed(*self.quantize("--portable", "--overwrite"))
 
-    def test_trains_where_ranges_are_not_enough(self):
-        """Outputs must be nearer than ranges bring them: fine-tuning is tried, then layers in float."""
-        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100", "--minutes", "0.3")
-        printed = self.succeed(*self.quantize(*options))
-        self.assertRegex(printed, r"\ntrained +[\d.]+")
-        with open(self.path("runs", "net-w4a8", "search.json")) as file:
-            found = json.load(file)
-        self.assertEqual(1, sum(step["name"] == "trained" for step in found["steps"]))
-        self.assertGreaterEqual(found["numbers"]["trained.epochs"], 1)
+    def state(self, folder):
+        with open(self.path(folder, "search.json")) as file:
+            return json.load(file)
 
-        # Killed in the middle, it ends with the same file.
-        again = ("--run-dir", "again", "--out", "again.onnx")
-        folder = self.path("again")
-        process = subprocess.Popen([PROGRAM, *self.quantize(*options, *again)], cwd=self.folder,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.wait_for(lambda: os.path.exists(os.path.join(folder, "search.json")))
-        # The numbers that time decides are those of the first search.
+    def write_state(self, folder, state):
+        with open(self.path(folder, "search.json"), "w") as file:
+            json.dump(state, file)
+
+    def table_of(self, printed):
+        """Without the seconds."""
+        return re.sub(r" +[\d.]+( *<- chosen)?$", r"\1", printed[printed.index("\nstep"):printed.index("\nSQNR:")], flags=re.M)
+
+    def test_trains_where_ranges_are_not_enough(self):
+        """Outputs must be nearer than ranges bring them: fine-tuning is tried, then layers in float. Killed at any moment
+        and started again, the search ends with the same file."""
+        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100")
+        run = os.path.join("runs", "net-w4a8")
+        process = subprocess.Popen([PROGRAM, *self.quantize(*options)], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        self.wait_for(lambda: os.path.exists(self.path(run, "search.json")))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        with open(os.path.join(folder, "search.json")) as file:
-            begun = json.load(file)
-        begun["numbers"] = found["numbers"]
-        with open(os.path.join(folder, "search.json"), "w") as file:
-            json.dump(begun, file)
-        self.succeed(*self.quantize(*options, *again))
-        self.assertEqual(self.sha("again.onnx"), self.sha("net-w4a8.onnx"))
+        begun = self.state(run)
+        self.assertNotIn("corrected", [step["name"] for step in begun["steps"]])
+        # What time would decide.
+        epochs = {name + ".epochs": 2 for name in ("trained", "trained_2", "trained_3", "float_1_trained", "float_2_trained")}
+        self.write_state(run, {**begun, "numbers": epochs})
+        printed = self.succeed(*self.quantize(*options))
+        self.assertRegex(printed, r"\ntrained +[\d.]+")
+        found = self.state(run)
+        names = [step["name"] for step in found["steps"]]
+        self.assertLess(names.index("corrected"), names.index("trained"))
+        self.assertLess(names.index("trained_2"), names.index("float_1"))
+        self.assertEqual(len(set(names)), len(names))
+        file = self.sha("net-w4a8.onnx")
+        table = self.table_of(printed)
+        for last in ("corrected", "trained_2"):
+            kept = names.index(last) + 1
+            self.write_state(run, {**found, "steps": found["steps"][:kept]})
+            for name in names[kept:]:
+                shutil.rmtree(self.path(run, "steps", name))
+            os.remove(self.path("net-w4a8.onnx"))
+            self.assertEqual(self.table_of(self.succeed(*self.quantize(*options))), table)
+            self.assertEqual(self.sha("net-w4a8.onnx"), file)
 
     def score_by(self, script):
         with open(self.path("score.sh"), "w") as file:
