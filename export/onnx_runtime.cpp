@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "steelyard/framework/files/files.h"
-#include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -29,10 +28,11 @@ constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
-// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, the orders
-// of images among the outputs ("NCHW,NHWC"), and for each of several inputs the first of its values
-// in a sample and its shape with channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes
-// outputs as raw f32. What a library prints goes to standard error.
+// Arguments: the model, the shape of the inputs, the value of session.x64quantprecision, for each
+// output the order of images and which dimension is the batch ("NCHW@0,NHWC@1"), and for each input
+// the first of its values in a sample, its shape with channels last and its order
+// ("0:28,28,3:NCHW@0"). It reads inputs and writes outputs as raw f32. What a library prints goes
+// to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -50,20 +50,21 @@ except Exception as error:
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in sys.argv[2].split(",")])
 ports = session.get_inputs()
 whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64, "tensor(bool)": bool}
-parts = []
-for part in sys.argv[5:]:
-    first, shape, order = part.split(":")
+def fed(port, part, inputs):
+    first, shape, place = part.split(":")
+    order, batch = place.split("@")
     shape = [int(n) for n in shape.split(",") if n]
-    rows = inputs.reshape(len(inputs), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
-    rows = rows.reshape([len(inputs)] + shape)
-    parts.append(rows.transpose(0, 3, 1, 2) if order == "NCHW" else rows)
-fed = {port.name: x.astype(whole.get(port.type, numpy.float32)) for port, x in zip(ports, parts or [inputs])}
+    x = inputs.reshape(len(inputs), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
+    x = x.reshape([len(inputs)] + shape).astype(whole.get(port.type, numpy.float32))
+    return numpy.moveaxis(x.transpose(0, 3, 1, 2) if x.ndim == 4 and order == "NCHW" else x, 0, int(batch))
+def row(y, place):
+    order, batch = place.split("@")
+    y = numpy.moveaxis(y.astype(numpy.float32), int(batch), 0)
+    return (y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1)
 for begin in range(0, len(inputs), 500):
-    rows = []
-    for y, order in zip(session.run(None, {name: x[begin:begin + 500] for name, x in fed.items()}), sys.argv[4].split(",")):
-        y = y.astype(numpy.float32)
-        rows.append((y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1))
-    outputs.write(numpy.concatenate(rows, axis=1).tobytes())
+    some = inputs[begin:begin + 500]
+    given = session.run(None, {port.name: fed(port, part, some) for port, part in zip(ports, sys.argv[5:])})
+    outputs.write(numpy.concatenate([row(y, place) for y, place in zip(given, sys.argv[4].split(","))], axis=1).tobytes())
 outputs.close()
 )py";
 
@@ -201,32 +202,21 @@ std::string sizes_text(const Shape& shape) {
   return text;
 }
 
-std::string part_text(const PartPort& part) {
-  const bool turns = part.shape.size() == 3 && !part.port.channels_last;
-  return std::to_string(part.first) + ":" + sizes_text(part.shape) + (turns ? ":NCHW" : ":as here");
+// The order of its images, and which dimension the batch is: "NCHW@0".
+std::string place_text(const Port& port) {
+  return (port.channels_last ? "NHWC@" : "NCHW@") + std::to_string(port.batch_axis);
 }
 
-// The order of images in each output.
-std::string orders_text(const OnnxPorts& ports) {
-  const auto order = [](bool channels_last) { return channels_last ? "NHWC" : "NCHW"; };
+std::string part_text(const PartPort& part) {
+  return std::to_string(part.first) + ":" + sizes_text(part.shape) + ":" + place_text(part.port);
+}
+
+std::string places_text(const OnnxPorts& ports) {
   std::string text;
   for (const PartPort& part : ports.outputs) {
-    text += std::string(text.empty() ? "" : ",") + order(part.port.channels_last);
+    text += (text.empty() ? "" : ",") + place_text(part.port);
   }
-  return text.empty() ? order(ports.output_channels_last) : text;
-}
-
-// [N, H, W, C] as [N, C, H, W]; other ranks as they are.
-Tensor channels_first(const Tensor& x) {
-  if (x.rank() != 4) return x;
-  const std::int64_t pixels = x.dim(1) * x.dim(2);
-  Tensor y = Tensor::empty({x.dim(0), x.dim(3), x.dim(1), x.dim(2)});
-  kernels::run(kernels::Transpose<float>{.batch = x.dim(0),
-                                         .rows = pixels,
-                                         .columns = x.dim(3),
-                                         .x = x.data<float>(),
-                                         .y = y.data<float>()});
-  return y;
+  return text.empty() ? place_text(ports.output) : text;
 }
 
 // The path of Python in the environment that scripts/python_env made in build/, if this program is
@@ -284,17 +274,19 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session, const OnnxPorts& ports) {
   const InputFile regular(model);  // Python would wait for the writer of a named pipe
-  const bool as_here = ports.input_channels_last || !ports.inputs.empty();
-  const Tensor x = as_here ? inputs : channels_first(inputs);
   const ScratchFile input;
   const ScratchFile output;
   const ScratchFile errors;
-  input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
+  input.fill(inputs.raw(), static_cast<std::uint64_t>(inputs.bytes()));
   const char* precision = session == Session::kExact ? "1" : "0";
   std::vector<std::string> command{
-      runtime.python,    "-I", "-c", kScript, model.string(), sizes_text(x.shape()), precision,
-      orders_text(ports)};
+      runtime.python,    "-I", "-c", kScript, model.string(), sizes_text(inputs.shape()), precision,
+      places_text(ports)};
   for (const PartPort& part : ports.inputs) command.push_back(part_text(part));
+  if (ports.inputs.empty()) {
+    const Shape& shape = inputs.shape();
+    command.push_back(part_text({ports.input, 0, {shape.begin() + 1, shape.end()}}));
+  }
   if (!run_program(command, input, output, errors)) {
     constexpr std::size_t kMaxTextBytes = 600;
     const std::string text = exception_text(errors.message());
