@@ -136,6 +136,20 @@ TEST(BatchAxes, WhatTheFileDoesNotSayIsGiven) {
       "test.onnx: the input 'state' [2, 1, 3] has no dimension 3 (the first is 0) for the batch");
 }
 
+// As cells join their output and their memory to one state.
+TEST(BatchAxes, JoinedStatesNeedNoPermutation) {
+  ModelMaker m({{std::nullopt, "batch"}, {3}});
+  const std::string zero = m.integers({0});
+  const std::string a = m.node("Unsqueeze", {m.node("Relu", {"x"}), zero});
+  const std::string b = m.node("Unsqueeze", {m.node("Neg", {"x"}), zero});
+  const OnnxModel model = m.ending_in(m.node("Concat", {a, b}, {{"axis", std::int64_t{0}}}));
+  const Imported imported = translate(model, {3});
+  EXPECT_THAT(types_of(imported), ::testing::Not(::testing::Contains("Permute")));
+  EXPECT_EQ(imported.graph.output.batch_axis, 1);
+  const Tensor y = output_of(imported, Tensor::from<float>({1, -2, 3, 4, 5, -6}, {2, 3}));
+  EXPECT_THAT(testing::values(y), ElementsAre(1, 0, 3, -1, 2, -3, 4, 5, 0, -4, -5, 6));
+}
+
 TEST(BatchAxes, SizesBesideItMayBeFree) {
   ModelMaker m({{std::nullopt, "time"}, {std::nullopt, "batch"}, {2}});
   const Imported imported =
