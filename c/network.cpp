@@ -34,6 +34,11 @@ HostedOptions options_from(const steelyard_network_descriptor& given) {
     options.samples.push_back(
         {sample.name == nullptr ? "" : sample.name, {sample.shape, sample.shape + sample.rank}});
   }
+  if (given.batch_axis_count > 0) required(given.batch_axes, "batch_axes");
+  for (std::size_t i = 0; i < given.batch_axis_count; ++i) {
+    const steelyard_batch_axis& batch = given.batch_axes[i];
+    options.batch_axes.push_back({batch.name == nullptr ? "" : batch.name, batch.axis});
+  }
   options.device = available_device_from(given.device, "descriptor");
   return options;
 }

@@ -27,6 +27,12 @@ typedef struct {
   const int64_t* shape; /* [rank], of one sample in the file's layout: without the batch */
 } steelyard_sample_shape;
 
+/* Which dimension of an input is the batch, where the file does not say it. */
+typedef struct {
+  const char* name; /* NULL or "": the only input */
+  int32_t axis;     /* the first is 0 */
+} steelyard_batch_axis;
+
 typedef struct {
   size_t struct_bytes;
   const void* onnx; /* the bytes of a file, or NULL and the path below */
@@ -40,6 +46,8 @@ typedef struct {
   size_t sample_count;
   const steelyard_sample_shape* samples;
   DLDevice device;
+  size_t batch_axis_count;
+  const steelyard_batch_axis* batch_axes;
 } steelyard_network_descriptor;
 
 STEELYARD_API void steelyard_network_descriptor_init(steelyard_network_descriptor* descriptor,

@@ -31,6 +31,7 @@ struct ImportArguments {
   std::string run_dir;
   std::vector<std::string> samples;
   std::string output;
+  std::vector<std::string> batch_axis;
   bool dry_run = false;
 };
 
@@ -81,6 +82,7 @@ ExitCode show_network(const ImportArguments& options) {
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
   imports::choose_output(model, options.output);
+  imports::choose_batch_axes(model, batch_axes_from(options.batch_axis, "--batch-axis"));
   const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
   const imports::Imported imported = imports::translate(model, sample);
   imports::build(imported.graph, /*with_head=*/true, shown(options.file));  // as a run would
@@ -141,6 +143,9 @@ Recipe recipe_of(const ImportArguments& options, const Registries& registries) {
       output.quoted = true;
       set_entry(model, "output", std::move(output));
     }
+    if (!options.batch_axis.empty()) {
+      set_entry(model, "batch_axis", yaml_list(options.batch_axis));
+    }
     set_model(document, std::move(model));
   } else {
     set_model(document, yaml_table({{"type", yaml_scalar(options.architecture)}}));
@@ -165,8 +170,12 @@ void require_network(const ImportArguments& options) {
   if (!options.architecture.empty() && options.dry_run) {
     throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
   }
-  if (!options.architecture.empty() && !options.output.empty()) {
-    throw InputError("import: --output is for ONNX files, not for an --architecture");
+  const char* of_onnx = !options.output.empty()       ? "--output"
+                        : !options.batch_axis.empty() ? "--batch-axis"
+                                                      : nullptr;
+  if (!options.architecture.empty() && of_onnx != nullptr) {
+    throw InputError(std::string("import: ") + of_onnx +
+                     " is for ONNX files, not for an --architecture");
   }
 }
 
@@ -198,6 +207,14 @@ ExitCode import_model(const ImportArguments& options, const Registries& registri
 
 }  // namespace
 
+void add_batch_axis(CLI::App& verb, std::vector<std::string>& texts) {
+  verb.add_option(
+          "--batch-axis", texts,
+          "Which dimension of an input of the ONNX file is the batch, the first being 0, if "
+          "the file does not say it: state=1 of the input state, or 1 of the only one")
+      ->allow_extra_args(false);
+}
+
 Verb add_import(CLI::App& app) {
   auto options = std::make_shared<ImportArguments>();
   CLI::App* verb = app.add_subcommand("import",
@@ -225,6 +242,7 @@ Verb add_import(CLI::App& app) {
                    "The output of the ONNX file, or the value inside, that alone becomes the run's "
                    "(default: all "
                    "outputs)");
+  add_batch_axis(*verb, options->batch_axis);
   add_threads(*verb);
   return [options](const Registries& registries) { return import_model(*options, registries); };
 }

@@ -220,6 +220,7 @@ Verb add_quantize(CLI::App& app) {
                    "The folder of the search (default: runs/<model>-<bits>)");
   verb->add_flag("--overwrite", options->overwrite, "Replace both and begin again");
   verb->add_option("--output", given.output, "The output that is kept, of a model with several");
+  add_batch_axis(*verb, given.batch_axis);
   verb->add_option("--mean", given.mean,
                    "Of images: what is subtracted, one number or one for each channel")
       ->delimiter(',');

@@ -5,6 +5,8 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "steelyard/framework/comm/watchdog.h"
 #include "steelyard/recipes/schema/registries.h"
@@ -37,6 +39,9 @@ void use_default_threads();
 // Adds --threads, a decimal number from 1 to 4096, which is set before the verb runs.
 void add_threads(CLI::App& verb);
 void set_threads_of(const CLI::App& verb);
+
+// Adds --batch-axis, which may be given several times.
+void add_batch_axis(CLI::App& verb, std::vector<std::string>& texts);
 
 Verb add_train(CLI::App& app);
 Verb add_quantize(CLI::App& app);

@@ -10,6 +10,7 @@
 
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -120,8 +121,17 @@ const std::string& home_of_weights(const Graph& graph, const Node& node) {
 
 namespace {
 
+void validate_port(const Port& port, const Shape& sample) {
+  if (port.batch_axis >= 0 && port.batch_axis <= std::ssize(sample)) return;
+  throw std::invalid_argument(
+      fmt::format("[graph] {}: expected the batch as one of {} dimensions, got dimension {}",
+                  printable(port.name), sample.size() + 1, port.batch_axis));
+}
+
 // A file of several inputs has no tensor that holds all of them.
 void validate_input_ports(const Graph& graph) {
+  validate_port(graph.input_port, graph.values[graph.input].shape);
+  for (const PartPort& input : graph.input_ports) validate_port(input.port, input.shape);
   for (const Node& node : graph.nodes) {
     const bool reads = std::count(node.inputs.begin(), node.inputs.end(), graph.input) > 0;
     const bool known =
@@ -136,6 +146,8 @@ void validate_input_ports(const Graph& graph) {
 
 // Those of a file are as the last node has them, one after another.
 void validate_output_ports(const Graph& graph) {
+  validate_port(graph.output_port, graph.values[graph.output].shape);
+  for (const PartPort& output : graph.output_ports) validate_port(output.port, output.shape);
   if (graph.output_ports.empty()) return;
   const bool joins = !graph.nodes.empty() && graph.nodes.back().op == Op::kOutputParts;
   const std::size_t count = joins ? graph.nodes.back().inputs.size() : 0;

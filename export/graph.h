@@ -142,6 +142,7 @@ struct Port {
   DType dtype = DType::kF32;   // of an input that holds whole numbers: i32, i64
   // Dimensions of a sample that may have any size, and what they are called, or "".
   std::map<std::int64_t, std::string> free = {};
+  std::int64_t batch_axis = 0;  // which of the file's dimensions the batch is
 };
 
 // The columns of a table that are the features, and what its other columns are.

@@ -25,9 +25,11 @@ constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 // Readers of a version know what was there before it: 2 has weights with zero points and integer
-// sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have;
-// from which version on files know an operation, or a form of it, its row says (op_info.h).
+// sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have, 13
+// inputs and outputs of ONNX files that do not have the batch first; from which version on files
+// know an operation, or a form of it, its row says (op_info.h).
 constexpr const char* kGraphKey = "graph";
+constexpr const char* kBatchAxisKey = "batch_axis";  // of ports that do not have the batch first
 constexpr const char* kWeightsOfKey = "weights_of";  // the node under whose name they are stored
 
 Tensor pack(const Weights& weights) {
@@ -78,6 +80,10 @@ int version_of(const Graph& graph) {
     if (is_newer(node)) version = std::max(version, 2);
     if (node.weights && home_of_weights(graph, node) != node.name) needed = std::max(needed, 11);
     version = std::max(version, needed);
+  }
+  const auto is_moved = [](const PartPort& part) { return part.port.batch_axis != 0; };
+  for (const auto* ports : {&graph.input_ports, &graph.output_ports}) {
+    if (std::any_of(ports->begin(), ports->end(), is_moved)) version = std::max(version, 13);
   }
   const bool wide = std::any_of(graph.values.begin(), graph.values.end(), is_wide);
   return wide ? std::max(version, 3) : version;
@@ -287,6 +293,9 @@ PartPort part_from(const Json& json) {
       dtype_from(json.at("dtype"), {DType::kF32, DType::kI32, DType::kI64, DType::kBool});
   part.first = integer_of<std::int64_t>(json.at("first"));
   part.shape = integers_of<std::int64_t>(json.at("shape"));
+  if (json.contains(kBatchAxisKey)) {
+    part.port.batch_axis = integer_of<std::int64_t>(json.at(kBatchAxisKey));
+  }
   return part;
 }
 
@@ -320,12 +329,14 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
 }
 
 Json to_json(const PartPort& part) {
-  return {{"name", part.port.name},
-          {"batch", part.port.batch},
-          {"channels_last", part.port.channels_last},
-          {"dtype", dtype_name(part.port.dtype)},
-          {"first", part.first},
-          {"shape", part.shape}};
+  Json json{{"name", part.port.name},
+            {"batch", part.port.batch},
+            {"channels_last", part.port.channels_last},
+            {"dtype", dtype_name(part.port.dtype)},
+            {"first", part.first},
+            {"shape", part.shape}};
+  if (part.port.batch_axis != 0) json[kBatchAxisKey] = part.port.batch_axis;
+  return json;
 }
 
 Checkpoint contents_of(const Graph& graph) {

@@ -12,6 +12,7 @@
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/file_order.h"
 #include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::deploy {
@@ -146,14 +147,13 @@ void describe(onnx::ValueInfoProto& info, const Port& port, const Shape& shape, 
                      : port.dtype == DType::kI64  ? onnx::TensorProto::INT64
                      : port.dtype == DType::kBool ? onnx::TensorProto::BOOL
                                                   : onnx::TensorProto::FLOAT);
-  type.mutable_shape()->add_dim()->set_dim_param(port.batch);
-  const bool turned = shape.size() == 3 && !port.channels_last;  // [C, H, W] there
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    const std::size_t axis = turned ? (i + 2) % 3 : i;
-    const auto named = port.free.find(static_cast<std::int64_t>(axis));
+  for (const std::int64_t i : file_order(shape.size(), port.channels_last, port.batch_axis)) {
     onnx::TensorShapeProto::Dimension& dim = *type.mutable_shape()->add_dim();
-    if (!free || named == port.free.end()) {
-      dim.set_dim_value(shape[axis]);
+    const auto named = port.free.find(i - 1);
+    if (i == 0) {
+      dim.set_dim_param(port.batch);
+    } else if (!free || named == port.free.end()) {
+      dim.set_dim_value(shape[static_cast<std::size_t>(i) - 1]);
     } else if (!named->second.empty()) {
       dim.set_dim_param(named->second);
     }
@@ -284,10 +284,10 @@ bool onnx_has_free_sizes(const std::filesystem::path& path) {
   onnx::ModelProto model;
   if (!model.ParseFromString(read_file(path, OnnxOptions().max_bytes))) return false;
   for (const onnx::ValueInfoProto& input : model.graph().input()) {
-    const onnx::TensorShapeProto& shape = input.type().tensor_type().shape();
-    for (int i = 1; i < shape.dim_size(); ++i) {
-      if (!shape.dim(i).has_dim_value()) return true;
-    }
+    const auto& dims = input.type().tensor_type().shape().dim();
+    const auto free = std::count_if(dims.begin(), dims.end(),
+                                    [](const auto& dim) { return !dim.has_dim_value(); });
+    if (free > 1) return true;  // the batch is one
   }
   return false;
 }

@@ -6,6 +6,7 @@
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/file_order.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -37,10 +38,12 @@ std::string floats_of(const Port& port) {
   return port.dtype == DType::kF32 ? port.name : port.name + "/floats";
 }
 
-void turn(OnnxGraph& onnx, const std::string& from, const std::string& to, bool channels_first) {
-  using Order = std::vector<std::int64_t>;
-  onnx.add("Transpose", {from}, to,
-           {{"perm", channels_first ? Order{0, 3, 1, 2} : Order{0, 2, 3, 1}}});
+using Order = std::vector<std::int64_t>;
+
+// Dimensions of the order `before` in the order `after`.
+void turn(OnnxGraph& onnx, const std::string& from, const Order& before, const std::string& to,
+          const Order& after) {
+  onnx.add("Transpose", {from}, to, {{"perm", order_between(before, after)}});
 }
 
 }  // namespace
@@ -77,22 +80,41 @@ const Port* OnnxNodes::port_of(std::size_t value) const {
 std::string OnnxNodes::tensor(std::size_t value) const {
   const Port* port = port_of(value);
   if (port == nullptr) return graph_.values[value].name + "/values";
-  const bool same =
-      graph_.values[value].shape.size() != 3 || channels_first_[value] != port->channels_last;
   const std::string floats = floats_of(*port);
-  return same ? floats : floats + suffix(channels_first_[value]);
+  if (order_of(value) == order_of(*port, value)) return floats;
+  return floats + (port->batch_axis == 0 ? suffix(channels_first_[value]) : "/batch_first");
+}
+
+Order OnnxNodes::order_of(std::size_t value) const {
+  return file_order(graph_.values[value].shape.size(), !channels_first_[value], 0);
+}
+
+Order OnnxNodes::order_of(const Port& port, std::size_t value) const {
+  return file_order(graph_.values[value].shape.size(), port.channels_last, port.batch_axis);
+}
+
+void OnnxNodes::take(const Port& port, std::size_t value, const std::string& tensor) {
+  constexpr std::int64_t kOnnxFloat = 1;
+  const bool turns = order_of(value) != order_of(port, value);
+  std::string floats = port.name;
+  if (port.dtype != DType::kF32) {
+    floats = turns ? floats_of(port) : tensor;
+    onnx_.add("Cast", {port.name}, floats, {{"to", kOnnxFloat}});
+  }
+  if (turns) {
+    turn(onnx_, floats, order_of(port, value), tensor, order_of(value));
+  } else if (floats != tensor) {
+    onnx_.add("Identity", {floats}, tensor);
+  }
 }
 
 // Nothing is left to do where the value's own tensor is the port.
 void OnnxNodes::give(std::size_t value, const Port& port) {
   const std::string held = tensor(value);
   if (held == port.name) return;
-  const bool image = graph_.values[value].shape.size() == 3;
-  if (image && channels_first_[value] == port.channels_last) {
-    turn(onnx_, held, port.name, !channels_first_[value]);
-  } else {
-    onnx_.add("Identity", {held}, port.name);
-  }
+  const Order before = order_of(value), after = order_of(port, value);
+  if (before == after) return onnx_.add("Identity", {held}, port.name);
+  turn(onnx_, held, before, port.name, after);
 }
 
 std::int64_t OnnxNodes::held_axis(std::size_t value, std::size_t axis) const {
@@ -136,7 +158,9 @@ std::string OnnxNodes::in_order(const Node& node, std::size_t value, const std::
   const bool wanted = works_channels_first(graph_, node, channels_first_);
   if (graph_.values[value].shape.size() != 3 || channels_first_[value] == wanted) return held;
   const std::string name = held + suffix(wanted);
-  if (made_.insert(name).second) turn(onnx_, held, name, wanted);
+  if (made_.insert(name).second) {
+    turn(onnx_, held, order_of(value), name, file_order(3, !wanted, 0));
+  }
   return name;
 }
 
@@ -158,18 +182,9 @@ std::string OnnxNodes::operand(const Node& node, std::size_t place) {
 }
 
 void OnnxNodes::add_all() {
-  if (graph_.input_ports.empty()) add_input();
+  if (graph_.input_ports.empty()) take(graph_.input_port, graph_.input, tensor(graph_.input));
   for (const Node& node : graph_.nodes) add(node);
   if (graph_.output_ports.empty()) give(graph_.output, graph_.output_port);
-}
-
-void OnnxNodes::add_input() {
-  const std::string first = tensor(graph_.input), floats = floats_of(graph_.input_port);
-  constexpr std::int64_t kOnnxFloat = 1;
-  if (floats != graph_.input_port.name) {
-    onnx_.add("Cast", {graph_.input_port.name}, floats, {{"to", kOnnxFloat}});
-  }
-  if (first != floats) turn(onnx_, floats, first, true);
 }
 
 void OnnxNodes::add(const Node& node) {

@@ -60,6 +60,8 @@ class OnnxNodes {
   // How codes of this quantization are stored, and the zero point's byte of those of 8 bits.
   OnnxType code_type(const Quantization& q) const;
   std::int8_t stored_zero_point(const Quantization& q) const;
+  // Makes `tensor`, in the order in which the file holds the value, of the input of that port.
+  void take(const Port& port, std::size_t value, const std::string& tensor);
   // Makes a value an output of the file, as the port says.
   void give(std::size_t value, const Port& port);
   // An initializer of that zero point; returns its name.
@@ -72,10 +74,11 @@ class OnnxNodes {
  private:
   // The port that the value's own tensor is, but for its layout; null where none is.
   const Port* port_of(std::size_t value) const;
+  // The dimension of a sample and the batch (0) at each of the value's tensor, and of the port's.
+  std::vector<std::int64_t> order_of(std::size_t value) const;
+  std::vector<std::int64_t> order_of(const Port& port, std::size_t value) const;
   // The tensor of a value behind a Max of one value.
   std::string behind_max(std::size_t value);
-  // What turns the only input into the tensor that nodes read.
-  void add_input();
   void add(const Node& node);
   // Quantizes `real` to the node's output value and dequantizes that.
   void quantize(const Node& node, const std::string& real);

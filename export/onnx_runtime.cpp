@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "steelyard/framework/files/files.h"
-#include "steelyard/kernels/transpose/transpose.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -30,11 +29,12 @@ constexpr std::chrono::seconds kSearchLimit{60};
 constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
-// Arguments: the value of session.x64quantprecision, the orders of images among the outputs
-// ("NCHW,NHWC"), the number of timed rounds or 0, the shape of the inputs, the number of models,
-// these, and for each of several inputs the first of its values in a sample and its shape with
-// channels last ("0:1,28,28,3:NCHW"). It reads inputs and writes outputs as raw f32, or the median
-// milliseconds of each model. What a library prints goes to standard error.
+// Arguments: the value of session.x64quantprecision, for each output the order of images and which
+// dimension is the batch ("NCHW@0,NHWC@1"), the number of timed rounds or 0, the shape of the
+// inputs, the number of models, these, and for each input the first of its values in a sample, its
+// shape with channels last and its order ("0:28,28,3:NCHW@0"). It reads inputs and writes outputs
+// as raw f32, or the median milliseconds of each model. What a library prints goes to standard
+// error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -54,18 +54,21 @@ except Exception as error:
     sys.exit("cannot load: " + " ".join(str(error).split()))
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in shape.split(",")])
 whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64, "tensor(bool)": bool}
-given = []
-for part in parts:
-    first, shape, order = part.split(":")
+def fed(session, some):
+    return {port.name: of_port(port, part, some) for port, part in zip(session.get_inputs(), parts)}
+def of_port(port, part, some):
+    first, shape, place = part.split(":")
+    order, batch = place.split("@")
     shape = [int(n) for n in shape.split(",") if n]
-    rows = inputs.reshape(len(inputs), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
-    rows = rows.reshape([len(inputs)] + shape)
-    given.append(rows.transpose(0, 3, 1, 2) if order == "NCHW" else rows)
-def fed(session):
-    ports = session.get_inputs()
-    return {port.name: x.astype(whole.get(port.type, numpy.float32)) for port, x in zip(ports, given or [inputs])}
+    x = some.reshape(len(some), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
+    x = x.reshape([len(some)] + shape).astype(whole.get(port.type, numpy.float32))
+    return numpy.moveaxis(x.transpose(0, 3, 1, 2) if x.ndim == 4 and order == "NCHW" else x, 0, int(batch))
+def row(y, place):
+    order, batch = place.split("@")
+    y = numpy.moveaxis(y.astype(numpy.float32), int(batch), 0)
+    return (y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1)
 if int(rounds):
-    feeds = [fed(session) for session in sessions]
+    feeds = [fed(session, inputs) for session in sessions]
     times = []
     for _ in range(int(rounds) + 1):
         for session, x in zip(sessions, feeds):
@@ -74,14 +77,11 @@ if int(rounds):
             times.append(1000 * (time.perf_counter() - begin))
     medians = numpy.median(numpy.reshape(times, (-1, len(sessions)))[1:], axis=0)
     outputs.write(medians.astype(numpy.float32).tobytes())
+    outputs.close()
     sys.exit()
 for begin in range(0, len(inputs), 500):
-    rows = []
-    results = sessions[0].run(None, {name: x[begin:begin + 500] for name, x in fed(sessions[0]).items()})
-    for y, order in zip(results, orders.split(",")):
-        y = y.astype(numpy.float32)
-        rows.append((y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1))
-    outputs.write(numpy.concatenate(rows, axis=1).tobytes())
+    given = sessions[0].run(None, fed(sessions[0], inputs[begin:begin + 500]))
+    outputs.write(numpy.concatenate([row(y, place) for y, place in zip(given, orders.split(","))], axis=1).tobytes())
 outputs.close()
 )py";
 
@@ -221,32 +221,21 @@ std::string sizes_text(const Shape& shape) {
   return text;
 }
 
-std::string part_text(const PartPort& part) {
-  const bool turns = part.shape.size() == 3 && !part.port.channels_last;
-  return std::to_string(part.first) + ":" + sizes_text(part.shape) + (turns ? ":NCHW" : ":as here");
+// The order of its images, and which dimension the batch is: "NCHW@0".
+std::string place_text(const Port& port) {
+  return (port.channels_last ? "NHWC@" : "NCHW@") + std::to_string(port.batch_axis);
 }
 
-// The order of images in each output.
-std::string orders_text(const OnnxPorts& ports) {
-  const auto order = [](bool channels_last) { return channels_last ? "NHWC" : "NCHW"; };
+std::string part_text(const PartPort& part) {
+  return std::to_string(part.first) + ":" + sizes_text(part.shape) + ":" + place_text(part.port);
+}
+
+std::string places_text(const OnnxPorts& ports) {
   std::string text;
   for (const PartPort& part : ports.outputs) {
-    text += std::string(text.empty() ? "" : ",") + order(part.port.channels_last);
+    text += (text.empty() ? "" : ",") + place_text(part.port);
   }
-  return text.empty() ? order(ports.output_channels_last) : text;
-}
-
-// [N, H, W, C] as [N, C, H, W]; other ranks as they are.
-Tensor channels_first(const Tensor& x) {
-  if (x.rank() != 4) return x;
-  const std::int64_t pixels = x.dim(1) * x.dim(2);
-  Tensor y = Tensor::empty({x.dim(0), x.dim(3), x.dim(1), x.dim(2)});
-  kernels::run(kernels::Transpose<float>{.batch = x.dim(0),
-                                         .rows = pixels,
-                                         .columns = x.dim(3),
-                                         .x = x.data<float>(),
-                                         .y = y.data<float>()});
-  return y;
+  return text.empty() ? place_text(ports.output) : text;
 }
 
 // The path of Python in the environment that scripts/python_env made in build/, if this program is
@@ -282,23 +271,25 @@ ScratchFile output_of_script(const OnnxRuntime& runtime,
                              Session session, std::int64_t rounds, const OnnxPorts& ports) {
   // Python would wait for the writer of a named pipe.
   for (const std::filesystem::path& model : models) const InputFile regular(model);
-  const bool as_here = ports.input_channels_last || !ports.inputs.empty();
-  const Tensor x = as_here ? inputs : channels_first(inputs);
   const ScratchFile input;
   ScratchFile output;
   const ScratchFile errors;
-  input.fill(x.raw(), static_cast<std::uint64_t>(x.bytes()));
+  input.fill(inputs.raw(), static_cast<std::uint64_t>(inputs.bytes()));
   std::vector<std::string> command{runtime.python,
                                    "-I",
                                    "-c",
                                    kScript,
                                    session == Session::kExact ? "1" : "0",
-                                   orders_text(ports),
+                                   places_text(ports),
                                    std::to_string(rounds),
-                                   sizes_text(x.shape()),
+                                   sizes_text(inputs.shape()),
                                    std::to_string(models.size())};
   for (const std::filesystem::path& model : models) command.push_back(model.string());
   for (const PartPort& part : ports.inputs) command.push_back(part_text(part));
+  if (ports.inputs.empty()) {
+    const Shape& shape = inputs.shape();
+    command.push_back(part_text({ports.input, 0, {shape.begin() + 1, shape.end()}}));
+  }
   if (run_program(command, input, output, errors)) return output;
   constexpr std::size_t kMaxTextBytes = 600;
   const std::string text = exception_text(errors.message());

@@ -35,11 +35,11 @@ enum class Session {
   kDefault  // pairs of products saturate at 16 bits
 };
 
-// Whether the model takes and gives images as [N, H, W, C]; else they are [N, C, H, W]. If it has
-// several inputs or outputs, those of each, in the file's order.
+// The layouts of the model's input and output, images as [N, C, H, W] where nothing is said. If it
+// has several inputs or outputs, those of each, in the file's order.
 struct OnnxPorts {
-  bool input_channels_last = false;
-  bool output_channels_last = false;
+  Port input = {};
+  Port output = {};
   std::vector<PartPort> inputs = {};
   std::vector<PartPort> outputs = {};
 };

@@ -41,6 +41,21 @@ Shape open_sizes(const ExtentShape& shape) {
   return sizes;
 }
 
+std::size_t batch_dimension(const ExtentShape& shape) {
+  const auto batch = std::find(shape.begin(), shape.end(), Extent{1, true});
+  if (batch == shape.end())
+    refuse("expected a dimension of the batch alone, got " + to_string(shape));
+  return static_cast<std::size_t>(batch - shape.begin());
+}
+
+std::vector<std::size_t> order_from(std::size_t first, std::size_t rank) {
+  std::vector<std::size_t> order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = order.begin() + static_cast<std::ptrdiff_t>(first);
+  std::rotate(order.begin(), at, at + 1);
+  return order;
+}
+
 std::vector<std::size_t> held_order(std::size_t rank, bool channels_last) {
   std::vector<std::size_t> order(rank);
   std::iota(order.begin(), order.end(), 0);

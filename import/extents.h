@@ -16,6 +16,10 @@ std::int64_t channels_of(const ExtentShape& shape);
 Shape open_sizes(const ExtentShape& shape);
 // The elements, a multiple of the batch's size where one dimension is.
 Extent elements(const ExtentShape& shape);
+// The dimension that is the batch's.
+std::size_t batch_dimension(const ExtentShape& shape);
+// Dimensions 0 to `rank` - 1 with `first` in front.
+std::vector<std::size_t> order_from(std::size_t first, std::size_t rank);
 // Dimension `axis` of ONNX in a held value of that rank.
 std::size_t held_axis(std::size_t axis, std::size_t rank, bool channels_last);
 // ONNX's dimension at each held position.

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/file_order.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/inputs.h"
 #include "steelyard/import/unsupported.h"
@@ -17,8 +18,9 @@ namespace {
 // The dimension of a file's port that a dimension of a sample is, images being [H, W, C] here.
 const OnnxDim& dim_of(const OnnxPort& port, const PortSpec& spec, std::size_t rank,
                       std::size_t axis) {
-  const bool turned = rank == 3 && !spec.channels_last;
-  return port.dims.at(1 + (turned ? (axis + 1) % rank : axis));
+  const auto order = file_order(rank, spec.channels_last, spec.batch_axis);
+  const auto found = std::find(order.begin(), order.end(), static_cast<std::int64_t>(axis) + 1);
+  return port.dims.at(static_cast<std::size_t>(found - order.begin()));
 }
 
 // The free dimension's name, if no other one of the port has it, nor the batch, as exports call it:
@@ -34,9 +36,9 @@ std::string name_of(std::size_t axis, std::size_t rank) {
   return "dimension " + std::to_string(axis + 1);
 }
 
-bool leaves_size_free(const OnnxPort& port) {
-  return std::any_of(port.dims.begin() + 1, port.dims.end(),
-                     [](const OnnxDim& dim) { return !dim.size; });
+bool leaves_size_free(const OnnxModel& model, const OnnxPort& port) {
+  const std::vector<OnnxDim> dims = sample_dims(port, batch_axis(model, port));
+  return std::any_of(dims.begin(), dims.end(), [](const OnnxDim& dim) { return !dim.size; });
 }
 
 bool same_values(const NamedTensor& a, const NamedTensor& b) {
@@ -182,14 +184,14 @@ std::string depends_on(const Imported& imported, std::size_t axis, const OnnxMod
 }  // namespace
 
 bool has_free_sizes(const OnnxModel& model) {
-  return model.inputs.size() == 1 && leaves_size_free(model.inputs[0]);
+  return model.inputs.size() == 1 && leaves_size_free(model, model.inputs[0]);
 }
 
 void note_fixed_inputs(Imported& imported, const OnnxModel& model) {
   if (model.inputs.size() < 2) return;
   std::vector<OnnxPort> free;
   std::copy_if(model.inputs.begin(), model.inputs.end(), std::back_inserter(free),
-               leaves_size_free);
+               [&](const OnnxPort& port) { return leaves_size_free(model, port); });
   if (free.empty()) return;
   imported.notes.push_back("sizes of " + printable(names_of(free)) + " are free in " +
                            printable(model.source) +

@@ -20,7 +20,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kFormat = 1;
+// That of graphs with a batch that is not first: readers of format 1 would lay them out otherwise.
+constexpr std::int64_t kFormat = 1, kFormatOfBatchAxes = 2;
 constexpr std::size_t kMostNodes = 1 << 20;
 constexpr const char* kHeadNode = "output_activation";
 
@@ -67,6 +68,7 @@ Json to_json(const PortSpec& port) {
   Json json{{"name", port.name}, {"batch", port.batch}, {"channels_last", port.channels_last}};
   if (port.whole()) json["type"] = port.type;
   for (const auto& [axis, name] : port.free) json["free"].push_back(Json{axis, name});
+  if (port.batch_axis != 0) json["batch_axis"] = port.batch_axis;
   return json;
 }
 
@@ -76,6 +78,9 @@ PortSpec port_from(const Json& json) {
   if (json.contains("type")) json.at("type").get_to(port.type);
   if (port.whole() && port.type != "int32" && port.type != "int64" && port.type != "bool") {
     throw std::invalid_argument("the type of '" + printable(port.name) + "'");
+  }
+  if (json.contains("batch_axis")) {
+    port.batch_axis = integer_of<std::int64_t>(json.at("batch_axis"));
   }
   if (!json.contains("free")) return port;
   for (const Json& size : json.at("free")) {
@@ -96,7 +101,11 @@ Shape sample_from(const Json& json) {
   return shape;
 }
 
-void require_free_of(const PortSpec& port, const Shape& sample) {
+void require_port_of(const PortSpec& port, const Shape& sample) {
+  if (port.batch_axis < 0 || port.batch_axis > std::ssize(sample)) {
+    throw std::invalid_argument("the batch as dimension " + std::to_string(port.batch_axis) +
+                                " beside those of " + shape_string(sample));
+  }
   for (const auto& [axis, name] : port.free) {
     if (axis >= 0 && axis < std::ssize(sample)) continue;
     throw std::invalid_argument("a free dimension " + std::to_string(axis) + " of " +
@@ -121,6 +130,7 @@ PartSpec part_from(const Json& json, const Shape& sample, const std::string& wha
   if (part.first < 0 || part.first > values_of(sample) - values_of(part.shape)) {
     throw std::invalid_argument("an " + what + " outside of the sample");
   }
+  require_port_of(part.port, part.shape);
   return part;
 }
 
@@ -223,7 +233,11 @@ Shape output_shape(const GraphSpec& graph) {
 }
 
 std::string text_of(const GraphSpec& graph) {
-  Json json{{"format", kFormat},
+  std::vector<PortSpec> ports = graph.input_ports();
+  for (PortSpec& port : graph.output_ports()) ports.push_back(std::move(port));
+  const bool all_first = std::all_of(ports.begin(), ports.end(),
+                                     [](const PortSpec& port) { return port.batch_axis == 0; });
+  Json json{{"format", all_first ? kFormat : kFormatOfBatchAxes},
             {"input", to_json(graph.input)},
             {"output", to_json(graph.output)},
             {"sample", graph.sample},
@@ -246,8 +260,9 @@ std::string GraphSpec::digest() const { return sha256_of(text_of(*this)); }
 GraphSpec graph_from(std::string_view text, const std::string& source) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("format") != kFormat) {
-      throw std::invalid_argument("expected format " + std::to_string(kFormat) + ", got " +
+    if (json.at("format") != kFormat && json.at("format") != kFormatOfBatchAxes) {
+      throw std::invalid_argument("expected format " + std::to_string(kFormat) + " or " +
+                                  std::to_string(kFormatOfBatchAxes) + ", got " +
                                   described(json.at("format")));
     }
     GraphSpec graph;
@@ -255,15 +270,13 @@ GraphSpec graph_from(std::string_view text, const std::string& source) {
     graph.output = port_from(json.at("output"));
     graph.sample = sample_from(json.at("sample"));
     graph.output_sample = sample_from(json.at("output_sample"));
-    require_free_of(graph.input, graph.sample);
-    require_free_of(graph.output, graph.output_sample);
+    require_port_of(graph.input, graph.sample);
+    require_port_of(graph.output, graph.output_sample);
     for (const Json& part : json.value("parts", Json::array())) {
       graph.parts.push_back(part_from(part, graph.sample, "input"));
     }
     for (const Json& part : json.value("output_parts", Json::array())) {
       graph.output_parts.push_back(part_from(part, graph.output_sample, "output"));
-      const PartSpec& output = graph.output_parts.back();
-      require_free_of(output.port, output.shape);
     }
     json.at("head").get_to(graph.head);
     if (graph.head != "" && graph.head != "Softmax" && graph.head != "LogSoftmax" &&

@@ -29,11 +29,12 @@ struct NodeSpec {
 // The name and layout of the file's input or output.
 struct PortSpec {
   std::string name;
-  std::string batch = "N";     // what its free first dimension is called
+  std::string batch = "N";     // what its dimension of the batch is called, which is free
   bool channels_last = false;  // an image is [N, H, W, C] there too; else [N, C, H, W]
   std::string type = "float";  // or whole numbers, such as indices: "int32", "int64", "bool"
   // The dimensions of a sample that exports leave free, and what they are called, or "".
   std::map<std::int64_t, std::string> free = {};
+  std::int64_t batch_axis = 0;  // which of the file's dimensions the batch is
   bool whole() const { return type != "float"; }
   bool operator==(const PortSpec&) const = default;
 };

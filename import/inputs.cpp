@@ -1,9 +1,11 @@
 #include "steelyard/import/inputs.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
@@ -11,12 +13,11 @@
 namespace steelyard::imports {
 namespace {
 
+// `dims`: without the batch.
 bool matches(const std::vector<OnnxDim>& dims, const Shape& shape) {
-  if (dims.size() != shape.size() + 1) return false;
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    if (dims[i + 1].size && *dims[i + 1].size != shape[i]) return false;
-  }
-  return true;
+  return std::equal(
+      dims.begin(), dims.end(), shape.begin(), shape.end(),
+      [](const OnnxDim& dim, std::int64_t size) { return dim.size.value_or(size) == size; });
 }
 
 // [H, W, C] as [C, H, W].
@@ -26,9 +27,14 @@ Shape channels_first(const Shape& sample) {
   return shape;
 }
 
-// Nothing where samples of that shape are no such input. Images without a dimension of channels
-// have one channel, and one value needs no dimension.
-std::optional<InputForm> form_of(const std::vector<OnnxDim>& dims, const Shape& sample) {
+// Nothing where samples of that shape are no input of such dimensions without the batch. Images
+// without a dimension of channels have one channel, and one value needs no dimension. Where the
+// batch is not first, the others have the file's order.
+std::optional<InputForm> form_of(const std::vector<OnnxDim>& dims, const Shape& sample,
+                                 bool batch_first) {
+  if (!batch_first) {
+    return matches(dims, sample) ? std::optional(InputForm{sample, sample, false}) : std::nullopt;
+  }
   if (sample.size() == 3 && matches(dims, channels_first(sample))) {
     return InputForm{channels_first(sample), sample, true};
   }
@@ -48,6 +54,45 @@ std::optional<InputForm> form_of(const std::vector<OnnxDim>& dims, const Shape& 
 
 std::string called(const OnnxPort& port) { return "the input '" + printable(port.name) + "'"; }
 
+[[noreturn]] void fail_unknown_input(const OnnxModel& model, const std::string& name) {
+  fail(model, "no input is called '" + printable(name) + "'; there are " +
+                  printable(names_of(model.inputs)));
+}
+
+bool is_called(const OnnxDim& dim, const std::string& name) {
+  return !dim.size && dim.name == name;
+}
+
+bool says_batch(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.find("batch") != std::string::npos;
+}
+
+// The name that the batch has in all inputs of which nobody said where it is; "" where none has it.
+std::string batch_name(const OnnxModel& model) {
+  const auto unsaid = [](const OnnxPort& port) { return !port.batch_axis; };
+  const auto any = std::find_if(model.inputs.begin(), model.inputs.end(), unsaid);
+  if (any == model.inputs.end()) return "";
+  std::string best;
+  std::pair<bool, std::int64_t> best_rank{false, 0};  // what it says, how often it is first
+  for (const OnnxDim& dim : any->dims) {
+    if (dim.size || dim.name.empty()) continue;
+    std::pair<bool, std::int64_t> rank{says_batch(dim.name), 0};
+    const auto has_it = [&](const OnnxPort& port) {
+      if (!unsaid(port)) return true;
+      if (!port.dims.empty() && is_called(port.dims[0], dim.name)) ++rank.second;
+      return std::count_if(port.dims.begin(), port.dims.end(),
+                           [&](const OnnxDim& other) { return is_called(other, dim.name); }) == 1;
+    };
+    if (!std::all_of(model.inputs.begin(), model.inputs.end(), has_it) || rank <= best_rank)
+      continue;
+    best = dim.name;
+    best_rank = rank;
+  }
+  return best;
+}
+
 // Whether an operation that takes images as ONNX lays them out, channels first, reads the input.
 bool is_read_channels_first(const OnnxModel& model, const OnnxPort& port) {
   static const std::set<std::string> kImageOperations{
@@ -61,10 +106,12 @@ bool is_read_channels_first(const OnnxModel& model, const OnnxPort& port) {
 // What the file says, images as [H, W, C]; nothing where a size is free.
 std::optional<Shape> shape_of(const OnnxModel& model, const OnnxPort& port) {
   Shape shape;
-  for (std::size_t i = 1; i < port.dims.size(); ++i) {
-    if (!port.dims[i].size) return std::nullopt;
-    shape.push_back(*port.dims[i].size);
+  const std::size_t batch = batch_axis(model, port);
+  for (const OnnxDim& dim : sample_dims(port, batch)) {
+    if (!dim.size) return std::nullopt;
+    shape.push_back(*dim.size);
   }
+  if (batch != 0) return shape;
   // [C, H, W] unless only the other order looks like an image's.
   const bool looks_channels_last = shape.size() == 3 && shape[2] <= 4 && shape[0] > 4;
   if (shape.size() == 3 && (!looks_channels_last || is_read_channels_first(model, port))) {
@@ -88,14 +135,17 @@ std::int64_t values_of(const OnnxModel& model, const NamedInput& input) {
 }
 
 PlacedInput placed(const OnnxModel& model, const OnnxPort& port, const Shape& sample) {
-  const auto form = form_of(port.dims, sample);
+  const std::size_t batch = batch_axis(model, port);
+  const auto form = form_of(sample_dims(port, batch), sample, batch == 0);
   if (!form) {
     const std::string as = sample.size() == 3 ? " (image [height, width, channels])" : "";
     fail(model, called(port) + " is " + to_string(port.dims) + ", the data has samples of " +
                     shape_string(sample) + as);
   }
   PlacedInput input{.port = {.name = port.name}, .form = *form};
-  if (!port.dims[0].size && !port.dims[0].name.empty()) input.port.batch = port.dims[0].name;
+  const OnnxDim& dim = port.dims[batch];
+  if (!dim.size && !dim.name.empty()) input.port.batch = dim.name;
+  input.port.batch_axis = static_cast<std::int64_t>(batch);
   input.port.channels_last = form->held.size() == 3 && !form->channels_last;
   if (is_whole(port)) input.port.type = port.type;
   input.is_part = form->held != sample;
@@ -118,14 +168,51 @@ void fail(const OnnxModel& model, const std::string& why) {
   throw InputError(printable(model.source) + ": " + why);
 }
 
+std::size_t batch_axis(const OnnxModel& model, const OnnxPort& input) {
+  if (input.batch_axis) return *input.batch_axis;
+  const std::string name = batch_name(model);
+  const auto found = std::find_if(input.dims.begin(), input.dims.end(), [&](const OnnxDim& dim) {
+    return !name.empty() && is_called(dim, name);
+  });
+  return found == input.dims.end() ? 0 : static_cast<std::size_t>(found - input.dims.begin());
+}
+
+std::vector<OnnxDim> sample_dims(const OnnxPort& port, std::size_t batch_axis) {
+  std::vector<OnnxDim> dims = port.dims;
+  dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(batch_axis));
+  return dims;
+}
+
+void choose_batch_axes(OnnxModel& model, const std::vector<BatchAxis>& axes) {
+  for (const BatchAxis& given : axes) {
+    const auto port =
+        std::find_if(model.inputs.begin(), model.inputs.end(), [&](const auto& input) {
+          return input.name == given.input || (given.input.empty() && model.inputs.size() == 1);
+        });
+    if (port == model.inputs.end()) fail_unknown_input(model, given.input);
+    if (given.axis < 0 || given.axis >= std::ssize(port->dims)) {
+      fail(model, called(*port) + " " + to_string(port->dims) + " has no dimension " +
+                      std::to_string(given.axis) + " (the first is 0) for the batch");
+    }
+    port->batch_axis = static_cast<std::size_t>(given.axis);
+  }
+}
+
 void require_inputs(const OnnxModel& model) {
   if (model.inputs.empty()) fail(model, "expected an input, got none");
   for (const OnnxPort& port : model.inputs) {
     if (port.dims.empty()) fail(model, called(port) + " has no shape with a batch");
-    if (port.dims[0].size == model.inputs[0].dims[0].size) continue;
-    fail(model, "expected one batch for all inputs, got " + called(model.inputs[0]) + " " +
-                    to_string(model.inputs[0].dims) + " and " + called(port) + " " +
-                    to_string(port.dims));
+  }
+  const OnnxPort& first = model.inputs[0];
+  const auto batch_of = [&](const OnnxPort& port) {
+    return port.dims[batch_axis(model, port)].size;
+  };
+  for (const OnnxPort& port : model.inputs) {
+    if (batch_of(port) == batch_of(first)) continue;
+    fail(model, "expected one batch for all inputs, got " + called(first) + " " +
+                    to_string(first.dims) + " and " + called(port) + " " + to_string(port.dims) +
+                    ": say which dimension of an input is the batch (--batch-axis " +
+                    printable(port.name) + "=1, or model.batch_axis; the first is 0)");
   }
 }
 
@@ -153,10 +240,7 @@ std::vector<PlacedInput> placed_inputs(const OnnxModel& model, const SampleSpec&
   for (const NamedInput& input : sample.inputs) {
     const bool read = std::any_of(model.inputs.begin(), model.inputs.end(),
                                   [&](const OnnxPort& port) { return port.name == input.name; });
-    if (!read) {
-      fail(model, "no input is called '" + printable(input.name) + "'; there are " +
-                      printable(names_of(model.inputs)));
-    }
+    if (!read) fail_unknown_input(model, input.name);
   }
   return inputs;
 }
@@ -181,10 +265,7 @@ SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& give
     const bool known = std::any_of(model.inputs.begin(), model.inputs.end(), [&](const auto& port) {
       return port.name == input.name || (one && input.name.empty());
     });
-    if (!known) {
-      fail(model, "no input is called '" + printable(input.name) + "'; there are " +
-                      printable(names_of(model.inputs)));
-    }
+    if (!known) fail_unknown_input(model, input.name);
   }
   std::int64_t values = 0;
   for (const NamedInput& input : sample.inputs) values += values_of(model, input);

@@ -17,6 +17,9 @@ bool is_whole(const OnnxPort& port);
 // Throws InputError that begins with the file.
 [[noreturn]] void fail(const OnnxModel& model, const std::string& why);
 
+// The other dimensions of an input or output than that of the batch.
+std::vector<OnnxDim> sample_dims(const OnnxPort& port, std::size_t batch_axis);
+
 // Throws InputError unless there is an input, and each has a shape with a batch of the same size.
 void require_inputs(const OnnxModel& model);
 

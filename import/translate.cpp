@@ -156,13 +156,17 @@ void Translator::require_ports() {
 
 void Translator::declare_inputs(const SampleSpec& sample) {
   graph_.sample = sample.shape;
-  fixed_batch_ = model_.model.inputs[0].dims[0].size;
+  const OnnxPort& first = model_.model.inputs[0];
+  fixed_batch_ = first.dims[batch_axis(model_.model, first)].size;
   for (const PlacedInput& input : placed_inputs(model_.model, sample)) {
-    Value value{.shape = {{1, true}},
+    Value value{.shape = {},
                 .node = "input",
                 .channels_last = input.form.channels_last,
                 .whole = input.port.whole()};
     for (const std::int64_t dim : input.form.shape) value.shape.push_back({dim});
+    const auto batch = static_cast<std::size_t>(input.port.batch_axis);
+    value.shape.insert(value.shape.begin() + input.port.batch_axis, Extent{1, true});
+    if (batch != 0) value.order = order_from(batch, value.rank());
     if (input.is_part) {
       value.node = add_called(legal(input.port.name), "InputPart", {"input"},
                               {{"first", input.first}, {"shape", input.form.held}});
@@ -289,9 +293,6 @@ void Translator::finish_outputs() {
 // Returns the node that gives the value of that name, and says its layout and shape in `part`.
 std::string Translator::finish_output(const OnnxPort& port, const std::string& name,
                                       PartSpec& part) {
-  if (!port.dims.empty() && !port.dims[0].size && !port.dims[0].name.empty()) {
-    part.port.batch = port.dims[0].name;
-  }
   const bool several = model_.model.outputs.size() > 1;
   const std::string what = "the output '" + printable(port.name) + "'";
   const std::string hint = several ? " (model.output names another one)" : "";
@@ -307,20 +308,23 @@ std::string Translator::finish_output(const OnnxPort& port, const std::string& n
   if (value.whole) fail(model_.model, what + " holds whole numbers" + hint);
   try {
     join_batch(name);
-    const bool image = value.rank() == 4 && value.channels_last;
-    std::string node = node_of(name, image);
+    const std::size_t batch = batch_dimension(value.shape);
+    const bool image = batch == 0 && value.rank() == 4 && value.channels_last;
+    const Order order =
+        batch == 0 ? held_order(value.rank(), image) : order_from(batch, value.rank());
+    std::string node = converted(name, order);
     if (node == "input") {
       fail(model_.model,
            what + " is the input" + (several ? hint : ": the graph has no operation"));
     }
-    const auto order = held_order(value.rank(), image);
-    for (const std::size_t axis : order) {
-      if (axis != 0) part.shape.push_back(fixed(value.shape[axis]));
+    for (auto axis = order.begin() + 1; axis != order.end(); ++axis) {
+      part.shape.push_back(fixed(value.shape[*axis]));
     }
-    if (value.shape.empty() || value.shape[0] != Extent{1, true}) {
-      refuse("expected the batch as first dimension, got " + to_string(value.shape));
-    }
+    part.port.batch_axis = static_cast<std::int64_t>(batch);
     part.port.channels_last = value.rank() == 4 && !image;
+    if (batch < port.dims.size() && !port.dims[batch].size && !port.dims[batch].name.empty()) {
+      part.port.batch = port.dims[batch].name;
+    }
     return node;
   } catch (const Unsupported& error) {
     fail(model_.model, what + ": " + error.what() + hint);

@@ -32,6 +32,20 @@ struct SampleSpec {
   std::vector<NamedInput> inputs;
 };
 
+// Which dimension of an input is the batch.
+struct BatchAxis {
+  std::string input;  // "": the only one
+  std::int64_t axis = 0;
+};
+
+// Says where the batch is in some inputs. Throws InputError for an input or dimension that is not
+// there.
+void choose_batch_axes(OnnxModel& model, const std::vector<BatchAxis>& axes);
+
+// Which dimension of an input is the batch: the one that was said; else the one whose name all
+// inputs have, called a batch if one is, else first in most of them; else the first.
+std::size_t batch_axis(const OnnxModel& model, const OnnxPort& input);
+
 // What the model's inputs say, or `given` for those that it names ("" for the only one). Throws
 // InputError where a size is free.
 SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& given = {});

@@ -49,20 +49,7 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   if (found == ports.end() || node.inputs[0] != nodes.graph().input) {
     refuse_onnx(node, "the graph does not say which input that is");
   }
-  const Port& port = found->port;
-  constexpr std::int64_t kOnnxFloat = 1;
-  const bool turns = port.channels_last && part.shape.size() == 3;
-  std::string floats = port.name;
-  if (port.dtype != DType::kF32) {
-    floats = turns ? node.name + "/floats" : output;
-    nodes.onnx().add("Cast", {port.name}, floats, {{"to", kOnnxFloat}});
-  }
-  if (turns) {
-    const std::vector<std::int64_t> order{0, 3, 1, 2};
-    nodes.onnx().add("Transpose", {floats}, output, {{"perm", order}});
-  } else if (floats != output) {
-    nodes.onnx().add("Identity", {floats}, output);
-  }
+  nodes.take(found->port, node.output, output);
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ struct OnnxPort {
   std::string name;
   std::string type;  // "float", "int32", ...
   std::vector<OnnxDim> dims = {};
+  std::optional<std::size_t> batch_axis = {};  // of an input, where somebody said it
 };
 // "[N, 3, ?, ?]".
 std::string to_string(const std::vector<OnnxDim>& dims);

@@ -57,12 +57,13 @@ std::string repeated_as(Translator& t, const Constant& constant, const std::stri
   return sum;
 }
 
-// How the computed inputs are held together, and where the first one of them is.
+// How the computed inputs are held together, with the batch first, and where the first one of them
+// is.
 struct Joined {
   std::size_t first = 0;
   Order order;
 };
-Joined joined_inputs(Translator& t, std::size_t rank) {
+Joined joined_inputs(Translator& t, const ExtentShape& shape) {
   const std::size_t count = t.node().inputs.size();
   Joined joined;
   while (joined.first < count && t.input(joined.first).known) ++joined.first;
@@ -73,7 +74,12 @@ Joined joined_inputs(Translator& t, std::size_t rank) {
     alike = alike && !t.input(i).known && t.input(i).order == own;
     last = last || t.input(i).channels_last;
   }
-  joined.order = alike ? own : held_order(rank, last);
+  const auto batch = std::find_if(shape.begin(), shape.end(),
+                                  [](const Extent& extent) { return extent.of_batch; });
+  const bool later = batch != shape.begin() && batch != shape.end();
+  joined.order = alike   ? own
+                 : later ? order_from(static_cast<std::size_t>(batch - shape.begin()), shape.size())
+                         : held_order(shape.size(), last);
   return joined;
 }
 
@@ -90,7 +96,7 @@ void concat(Translator& t) {
     }
     if (other != shape) refuse("its inputs differ in more than the dimension");
   }
-  const auto [first, order] = joined_inputs(t, shape.size());
+  const auto [first, order] = joined_inputs(t, shape);
   const auto at =
       static_cast<std::size_t>(std::find(order.begin(), order.end(), axis) - order.begin());
   const std::string beside = t.held_in(first, order);

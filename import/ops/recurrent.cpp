@@ -7,6 +7,7 @@
 #include "steelyard/import/translator.h"
 #include "steelyard/layers/reorder.h"
 #include "steelyard/layers/weighted/gru.h"
+#include "steelyard/layers/weighted/linear.h"
 #include "steelyard/layers/weighted/lstm.h"
 
 namespace steelyard::imports {
@@ -92,11 +93,18 @@ class Recurrent {
 
   // The weights of direction d.
   void set_weights(const std::string& name, std::size_t d) {
+    t_.set_weight(name, "weight", weight(d));
+    t_.set_weight(name, "recurrent_weight", recurrent_weight(d));
+  }
+  Constant weight(std::size_t d) {
     const auto count = static_cast<std::int64_t>(directions_.size());
     const Constant& w = *weights(t_, 1, "weight", {count, gates_, features_});
+    return part_of(w, at(d, gates_ * features_), {gates_, features_});
+  }
+  Constant recurrent_weight(std::size_t d) {
+    const auto count = static_cast<std::int64_t>(directions_.size());
     const Constant& r = *weights(t_, 2, "recurrent weight", {count, gates_, units_});
-    t_.set_weight(name, "weight", part_of(w, at(d, gates_ * features_), {gates_, features_}));
-    t_.set_weight(name, "recurrent_weight", part_of(r, at(d, gates_ * units_), {gates_, units_}));
+    return part_of(r, at(d, gates_ * units_), {gates_, units_});
   }
 
   // Those of the two products, one after the other; zeros where there are none.
@@ -151,6 +159,20 @@ class Recurrent {
     return row(0);
   }
 
+  bool is_computed(std::size_t i) const { return t_.has_input(i) && !t_.input(i).known; }
+
+  // A computed state before the first step, of direction d: [N, 1, units].
+  std::string computed_state(std::size_t i, std::size_t d) {
+    const auto count = static_cast<std::int64_t>(directions_.size());
+    ExtentShape expected{batch_, {count}, {units_}};
+    if (layout_ == 0) std::swap(expected[0], expected[1]);
+    if (t_.input(i).shape != expected) {
+      refuse("its state before the first step has the shape " + to_string(t_.input(i).shape));
+    }
+    const std::string all = t_.held_in(i, layout_ == 0 ? Order{1, 0, 2} : Order{0, 1, 2});
+    return count == 1 ? all : steps(all, static_cast<std::int64_t>(d), 1);
+  }
+
   // The last one computed, of the outputs of all steps of direction d.
   std::string last_step(const std::string& all, std::size_t d) {
     return steps(all, directions_[d].reverse ? 0 : length_ - 1, 1);
@@ -198,6 +220,7 @@ class Lstm : public Recurrent {
 
   void translate() {
     const bool with_cell = t_.is_read(2);
+    if (length_ == 1 && is_computed(5) && is_computed(6)) return give_cell();
     std::vector<std::string> outputs, states, cells;
     const std::string x = sequences();
     for (std::size_t d = 0; d < directions_.size(); ++d) {
@@ -224,15 +247,45 @@ class Lstm : public Recurrent {
         .begins_at_zero = is_zero(output) && is_zero(cell)};
     const std::string name = t_.add("LSTM", {x}, stored_options(options, kStoredLstm));
     set_weights(name, d);
+    t_.set_weight(name, "bias", sum_of_biases(d));
+    t_.set_weight(name, "first_output", output);
+    t_.set_weight(name, "first_cell", cell);
+    return name;
+  }
+
+  Constant sum_of_biases(std::size_t d) {
     const Constant both = biases(d);
     Constant bias = zeros({gates_});
     for (std::size_t i = 0; i < bias.reals.size(); ++i) {
       bias.reals[i] = both.reals[i] + both.reals[i + bias.reals.size()];
     }
-    t_.set_weight(name, "bias", bias);
-    t_.set_weight(name, "first_output", output);
-    t_.set_weight(name, "first_cell", cell);
-    return name;
+    return bias;
+  }
+
+  // One step from states that are inputs or computed, spelt out.
+  void give_cell() {
+    std::vector<std::string> outputs, cells;
+    for (std::size_t d = 0; d < directions_.size(); ++d) {
+      const std::string of_x =
+          t_.add("Linear", {sequences()}, LinearOptions{features_, gates_, /*bias=*/true});
+      t_.set_weight(of_x, "weight", weight(d));
+      t_.set_weight(of_x, "bias", sum_of_biases(d));
+      const std::string of_state =
+          t_.add("Linear", {computed_state(5, d)}, LinearOptions{units_, gates_, /*bias=*/false});
+      t_.set_weight(of_state, "weight", recurrent_weight(d));
+      const std::string gates = t_.add("Add", {of_x, of_state});
+      const auto gate = [&](std::int64_t i, const char* function) {
+        const SliceOptions part{2, {i * units_, units_}};
+        return t_.add(function, {t_.add("Slice", {gates}, part)});
+      };
+      const std::string kept = t_.add("Mul", {gate(2, "Sigmoid"), computed_state(6, d)});
+      const std::string added = t_.add("Mul", {gate(0, "Sigmoid"), gate(3, "Tanh")});
+      cells.push_back(t_.add("Add", {kept, added}));
+      outputs.push_back(t_.add("Mul", {gate(1, "Sigmoid"), t_.add("Tanh", {cells.back()})}));
+    }
+    give_outputs(outputs);
+    give_states(outputs, 1);
+    give_states(cells, 2);
   }
 };
 
@@ -284,8 +337,8 @@ void gru(Translator& t) { Gru(t).translate(); }
 std::vector<OperationRow> recurrent_operations() {
   return {
       {"LSTM", lstm,
-       "peepholes, clip, other activations, computed states before the first step, sequences of "
-       "different lengths"},
+       "peepholes, clip, other activations, computed states before the first of several steps, "
+       "sequences of different lengths"},
       {"GRU", gru,
        "linear_before_reset other than 1, clip, other activations, computed states before the "
        "first step, sequences of different lengths"},

@@ -35,9 +35,10 @@ imports::SampleSpec sample_from(imports::OnnxModel model, const std::vector<Name
     if (port == model.inputs.end()) {
       throw InputError(model.source + ": no input is called '" + printable(input.name) + "'");
     }
+    const std::size_t batch = imports::batch_axis(model, *port);
     bool fits = port->dims.size() == input.shape.size() + 1;
     for (std::size_t i = 0; fits && i < input.shape.size(); ++i) {
-      std::optional<std::int64_t>& size = port->dims[i + 1].size;
+      std::optional<std::int64_t>& size = port->dims[i < batch ? i : i + 1].size;
       fits = size.value_or(input.shape[i]) == input.shape[i];
       size = input.shape[i];
     }
@@ -51,6 +52,7 @@ imports::SampleSpec sample_from(imports::OnnxModel model, const std::vector<Name
 
 imports::Imported imported_for(imports::OnnxModel& model, const HostedOptions& options) {
   imports::choose_output(model, options.output);
+  imports::choose_batch_axes(model, options.batch_axes);
   return imports::translate(model, sample_from(model, options.samples));
 }
 

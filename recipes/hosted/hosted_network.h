@@ -32,6 +32,7 @@ struct HostedOptions {
   // Of inputs whose sizes the file leaves free: the shapes of samples in the file's layout; a name
   // of "" is the only input's.
   std::vector<NamedInput> samples = {};
+  std::vector<imports::BatchAxis> batch_axes = {};  // where the file does not say it
   Device device = {};
 };
 

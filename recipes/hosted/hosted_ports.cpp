@@ -5,39 +5,54 @@
 
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/tensor/file_order.h"
 #include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard {
 namespace {
 
+using Order = std::vector<std::int64_t>;
+
 // `held`: the shape as the engine has it.
 HostedPort port_from(const imports::PortSpec& spec, const Shape& held, std::int64_t first) {
-  HostedPort port{.name = spec.name, .sample = held, .whole = spec.whole(), .first = first};
-  port.rotates = held.size() == 3 && !spec.channels_last;
-  if (port.rotates) std::rotate(port.sample.begin(), port.sample.end() - 1, port.sample.end());
-  for (const auto& [axis, name] : spec.free) {
-    port.free.push_back(port.rotates ? (axis + 1) % 3 : axis);
+  HostedPort port{.name = spec.name,
+                  .order = file_order(held.size(), spec.channels_last, spec.batch_axis),
+                  .whole = spec.whole(),
+                  .first = first};
+  for (std::size_t i = 0; i < port.order.size(); ++i) {
+    const std::int64_t axis = port.order[i] - 1;
+    port.shape.push_back(axis < 0 ? -1 : held[static_cast<std::size_t>(axis)]);
+    if (spec.free.contains(axis)) port.free.push_back(static_cast<std::int64_t>(i));
   }
   return port;
 }
 
-Variable channels_last(const HostedPort& port, const Variable& x) {
-  return port.rotates ? permute(x, {0, 2, 3, 1}) : x;
+Order engine_order(const HostedPort& port) { return file_order(port.order.size() - 1, true, 0); }
+
+Variable turned(const Variable& x, const Order& before, const Order& after) {
+  return before == after ? x : permute(x, order_between(before, after));
+}
+
+std::int64_t batch_of(const HostedPort& port, const Variable& x) {
+  return x.dim(std::find(port.order.begin(), port.order.end(), 0) - port.order.begin());
 }
 
 bool fits(const HostedPort& port, const Shape& batch) {
-  if (batch.size() != port.sample.size() + 1 || batch[0] < 1) return false;
-  for (std::size_t i = 0; i < port.sample.size(); ++i) {
+  if (batch.size() != port.shape.size()) return false;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto axis = static_cast<std::int64_t>(i);
-    const bool free = std::find(port.free.begin(), port.free.end(), axis) != port.free.end();
-    if (batch[i + 1] != port.sample[i] && !(free && batch[i + 1] > 0)) return false;
+    const bool free =
+        port.shape[i] < 0 || std::find(port.free.begin(), port.free.end(), axis) != port.free.end();
+    if (batch[i] != port.shape[i] && !(free && batch[i] > 0)) return false;
   }
   return true;
 }
 
 std::string expected_text(const HostedPort& port) {
-  std::string text = "[N";
-  for (const std::int64_t size : port.sample) text += ", " + std::to_string(size);
+  std::string text;
+  for (const std::int64_t size : port.shape) {
+    text += (text.empty() ? "[" : ", ") + (size < 0 ? "N" : std::to_string(size));
+  }
   return text + "]";
 }
 
@@ -64,26 +79,29 @@ void HostedPorts::require_fit(const std::vector<Variable>& inputs) const {
       throw std::invalid_argument(name + ": expected " + expected_text(inputs_[i]) + ", got " +
                                   shape_string(inputs[i].shape()));
     }
-    if (inputs[i].dim(0) != inputs[0].dim(0)) {
-      throw std::invalid_argument(name + ": expected a batch of " +
-                                  std::to_string(inputs[0].dim(0)) + ", got " +
-                                  std::to_string(inputs[i].dim(0)));
+    const std::int64_t first = batch_of(inputs_[0], inputs[0]),
+                       own = batch_of(inputs_[i], inputs[i]);
+    if (own != first) {
+      throw std::invalid_argument(name + ": expected a batch of " + std::to_string(first) +
+                                  ", got " + std::to_string(own));
     }
   }
 }
 
 Variable HostedPorts::joined(const std::vector<Variable>& inputs) const {
   require_fit(inputs);
-  if (!reads_parts_) return channels_last(inputs_[0], inputs[0]);
-  const std::int64_t batch = inputs[0].dim(0);
+  const auto held = [&](std::size_t i) {
+    return turned(inputs[i], inputs_[i].order, engine_order(inputs_[i]));
+  };
+  if (!reads_parts_) return held(0);
+  const std::int64_t batch = batch_of(inputs_[0], inputs[0]);
   std::vector<std::size_t> order(inputs.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return inputs_[a].first < inputs_[b].first; });
   std::vector<Variable> rows;
   for (const std::size_t i : order) {
-    const Variable held = channels_last(inputs_[i], inputs[i]);
-    rows.push_back(reshape(held, {batch, shape_size(inputs_[i].sample)}));
+    rows.push_back(reshape(held(i), {batch, shape_size(inputs[i].shape()) / batch}));
   }
   Shape whole = sample_;
   whole.insert(whole.begin(), batch);
@@ -91,7 +109,7 @@ Variable HostedPorts::joined(const std::vector<Variable>& inputs) const {
 }
 
 Variable HostedPorts::given(const Variable& output) const {
-  return output_.rotates ? permute(output, {0, 3, 1, 2}) : output;
+  return turned(output, engine_order(output_), output_.order);
 }
 
 }  // namespace steelyard

@@ -13,11 +13,11 @@ namespace steelyard {
 // An input or the output as the file has it.
 struct HostedPort {
   std::string name;
-  Shape sample;        // without the batch; images as [C, H, W] unless the file has them otherwise
-  bool whole = false;  // whole numbers, such as indices
-  bool rotates = false;    // an image whose channels come first: the engine holds [H, W, C]
-  std::int64_t first = 0;  // of its values in a sample of the network
-  std::vector<std::int64_t> free = {};  // dimensions of `sample` that may have other sizes
+  Shape shape = {};                      // of one sample, with the batch's dimension, -1
+  std::vector<std::int64_t> order = {};  // file_order() of it
+  bool whole = false;                    // whole numbers, such as indices
+  std::int64_t first = 0;                // of its values in a sample of the network
+  std::vector<std::int64_t> free = {};   // dimensions of `shape` that may have other sizes
 };
 
 class HostedPorts {

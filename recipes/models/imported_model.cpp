@@ -1,6 +1,7 @@
 #include "steelyard/recipes/models/imported_model.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
@@ -11,9 +12,9 @@
 namespace steelyard {
 namespace {
 
-// `output`: as in the recipe; the checkpoint holds the network up to one output.
-ImportedModel of_checkpoint(const std::filesystem::path& path, const std::string& output) {
-  const std::string name = printable(path.string());
+// The checkpoint holds the network up to one output.
+ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& spec) {
+  const std::string name = printable(path.string()), output = spec.output.value_or("");
   const TensorFileMetadata metadata = load_checkpoint_metadata(path);
   const auto found = metadata.find(kNetworkKey);
   if (found == metadata.end()) {
@@ -22,6 +23,11 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const std::string
                      "got another checkpoint");
   }
   ImportedModel model{.graph = imports::graph_from(found->second, name)};
+  if (!spec.batch_axis.empty()) {
+    throw InputError(name +
+                     ": model.batch_axis: is for ONNX files, the network of a checkpoint has "
+                     "its batches in their places");
+  }
   const std::string& own = model.graph.output.name;
   if (output.empty()) return model;
   if (!model.graph.output_parts.empty()) {
@@ -103,11 +109,30 @@ class WithOutputActivation : public Module {
 
 }  // namespace
 
-ImportedModel read_imported_model(const std::filesystem::path& path,
-                                  const imports::SampleSpec& sample, const std::string& output) {
-  if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, output);
+std::vector<imports::BatchAxis> batch_axes_from(const std::vector<std::string>& texts,
+                                                const std::string& what) {
+  std::vector<imports::BatchAxis> axes;
+  for (const std::string& text : texts) {
+    const std::size_t equals = text.rfind('=');
+    const std::size_t begin = equals == std::string::npos ? 0 : equals + 1;
+    imports::BatchAxis given{text.substr(0, begin == 0 ? 0 : equals)};
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data() + begin, end, given.axis);
+    if (error != std::errc() || at != end) {
+      throw InputError(what + ": expected a dimension such as 1 or state=1, got '" +
+                       printable(text) + "'");
+    }
+    axes.push_back(std::move(given));
+  }
+  return axes;
+}
+
+ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample) {
+  const std::filesystem::path path = spec.onnx.value();
+  if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, spec);
   imports::OnnxModel model = imports::read_onnx(path);
-  imports::choose_output(model, output);
+  imports::choose_output(model, spec.output.value_or(""));
+  imports::choose_batch_axes(model, batch_axes_from(spec.batch_axis, "model.batch_axis"));
   imports::Imported imported = imports::translate(model, sample);
   return {std::move(imported.graph), std::move(imported.weights), model.sha256,
           std::move(imported.notes)};

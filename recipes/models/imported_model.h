@@ -24,10 +24,14 @@ struct ImportedModel {
   std::vector<std::string> notes = {};
 };
 
-// Reads an ONNX file for such samples, or the network of a checkpoint of a run that began
-// with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
-ImportedModel read_imported_model(const std::filesystem::path& path,
-                                  const imports::SampleSpec& sample, const std::string& output);
+// Reads the ONNX file `spec.onnx` for such samples, or the network of a checkpoint of a run that
+// began with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
+ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample);
+
+// What `model.batch_axis` or an option says: "state=1", or "1" of the only input. Throws
+// InputError that begins with `what`.
+std::vector<imports::BatchAxis> batch_axes_from(const std::vector<std::string>& texts,
+                                                const std::string& what);
 
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.

@@ -224,6 +224,13 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   "and exported; absent: all outputs of the file",
                   &ModelSpec::output)
                   .role(OptionRole::kNotEssential),
+              key("batch_axis",
+                  "which dimension of an input of the ONNX file is the batch, the first being 0, "
+                  "where the file does not say it: `state=1` of the input `state`, or `1` of the "
+                  "only one",
+                  &ModelSpec::batch_axis)
+                  .role(OptionRole::kNotEssential)
+                  .items(1),
               key("classes",
                   "number of outputs, one for each class; absent: the dataset's classes; a "
                   "regression must give it: one for each value of a sample's targets",
@@ -237,9 +244,10 @@ Table<ModelSpec> ModelRegistry::model_table() const {
         if (given != 1) {
           fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
         }
-        if (from.has("output") && !from.has("onnx")) {
-          fail_at(from.at("output").place,
-                  "model.output: is for ONNX files: 'model.onnx' is absent");
+        for (const std::string key : {"output", "batch_axis"}) {
+          if (!from.has(key) || from.has("onnx")) continue;
+          fail_at(from.at(key).place,
+                  "model." + key + ": is for ONNX files: 'model.onnx' is absent");
         }
       });
 }

@@ -21,9 +21,10 @@ inline constexpr const char* kInputPartLayer = "InputPart";
 
 // The section `model` of a recipe.
 struct ModelSpec {
-  std::string type = {};                   // empty: the options hold `layers` or `onnx`
-  std::optional<std::string> onnx = {};    // recipes/models/imported_model.h
-  std::optional<std::string> output = {};  // of an ONNX file
+  std::string type = {};                     // empty: the options hold `layers` or `onnx`
+  std::optional<std::string> onnx = {};      // recipes/models/imported_model.h
+  std::optional<std::string> output = {};    // of an ONNX file
+  std::vector<std::string> batch_axis = {};  // of its inputs: batch_axes_from()
   std::optional<std::int64_t> classes = {};
   YamlNode options =
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h

@@ -14,14 +14,6 @@ namespace {
 
 using Quantizers = std::vector<qat::NamedQuantizer>;
 
-deploy::Port port_of(const imports::PortSpec& spec) {
-  const DType dtype = spec.type == "int32"   ? DType::kI32
-                      : spec.type == "int64" ? DType::kI64
-                      : spec.type == "bool"  ? DType::kBool
-                                             : DType::kF32;
-  return {spec.name, spec.batch, spec.channels_last, dtype, spec.free};
-}
-
 std::vector<deploy::PartPort> ports_of(const std::vector<imports::PartSpec>& parts) {
   std::vector<deploy::PartPort> ports;
   for (const imports::PartSpec& part : parts) {
@@ -106,6 +98,14 @@ deploy::Graph traced_graph(const Deployable& model,
     graph.resized.push_back(std::make_shared<deploy::Graph>(std::move(larger)));
   }
   return graph;
+}
+
+deploy::Port port_of(const imports::PortSpec& spec) {
+  const DType dtype = spec.type == "int32"   ? DType::kI32
+                      : spec.type == "int64" ? DType::kI64
+                      : spec.type == "bool"  ? DType::kBool
+                                             : DType::kF32;
+  return {spec.name, spec.batch, spec.channels_last, dtype, spec.free, spec.batch_axis};
 }
 
 void describe_ports(deploy::Graph& graph, const imports::GraphSpec& network) {

@@ -37,6 +37,7 @@ std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry);
 deploy::Graph traced_graph(const Deployable& model,
                            const std::function<void(deploy::Graph&)>& describe);
 
+deploy::Port port_of(const imports::PortSpec& spec);
 // The network's inputs and outputs, as files have them.
 void describe_ports(deploy::Graph& graph, const imports::GraphSpec& network);
 // Empty where the network reads samples as one input.

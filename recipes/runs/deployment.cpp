@@ -98,10 +98,13 @@ std::optional<std::string> difference_from_plan(Experiment& experiment) {
 }
 
 deploy::OnnxPorts onnx_ports(const Experiment& experiment) {
-  const auto& network = experiment.network();
-  return {network && network->input.channels_last, network && network->output.channels_last,
-          input_ports(experiment),
-          network ? output_ports_of(*network) : std::vector<deploy::PartPort>()};
+  deploy::OnnxPorts ports{.inputs = input_ports(experiment)};
+  if (const auto& network = experiment.network()) {
+    ports.input = port_of(network->input);
+    ports.output = port_of(network->output);
+    ports.outputs = output_ports_of(*network);
+  }
+  return ports;
 }
 
 namespace {

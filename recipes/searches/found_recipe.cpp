@@ -219,6 +219,9 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
   }
   YamlNode network = yaml_table({{"onnx", quoted(given.model.string())}});
   if (!given.output.empty()) set_entry(network, "output", quoted(given.output));
+  if (!given.batch_axis.empty()) {
+    set_entry(network, "batch_axis", yaml_list(given.batch_axis));
+  }
   found.document = yaml_table(
       {{"version", yaml_scalar("1")},
        {"name", yaml_scalar(run_name(given.model))},

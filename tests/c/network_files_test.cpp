@@ -203,6 +203,37 @@ TEST(CNetworkFiles, InputsAreChecked) {
       begin + "expected a matmul precision of float32 or bf16 on the CPU, the context has tf32");
 }
 
+// Rows of three values are multiplied, whichever of the other dimensions the batch is.
+TEST(CNetworkFiles, TheBatchMayBeAnotherDimension) {
+  const std::string onnx = OnnxBytes()
+                               .input("x", {5, 3})
+                               .output("y", {5, 4})
+                               .weight("w", {3, 4})
+                               .node("MatMul", {"x", "w"}, "y")
+                               .bytes();
+  Network first(onnx, kFloatRecipe);
+  const std::int64_t shape[] = {2, 3};
+  const steelyard_sample_shape sample{"x", 2, shape};
+  const steelyard_batch_axis batch{nullptr, 1};
+  steelyard_network_descriptor d;
+  steelyard_network_descriptor_init(&d, sizeof d);
+  d.onnx = onnx.data();
+  d.onnx_bytes = onnx.size();
+  d.recipe = kFloatRecipe.c_str();
+  d.sample_count = 1;
+  d.samples = &sample;
+  d.batch_axis_count = 1;
+  d.batch_axes = &batch;
+  Network second(d);
+  Array<float> x(wave(30), {2, 5, 3}), wrong(wave(45), {3, 5, 3});
+  EXPECT_EQ(forward(second, {&x.view}), forward(first, {&x.view}));
+  const DLTensor* inputs[] = {&wrong.view};
+  DLManagedTensor* output = nullptr;
+  EXPECT_EQ(second.refusal(STEELYARD_INVALID_ARGUMENT, steelyard_network_forward, nullptr,
+                           std::size_t{1}, inputs, 0, &output, nullptr),
+            "steelyard_network_forward: the input 'x': expected [2, N, 3], got [3, 5, 3]");
+}
+
 TEST(CNetworkFiles, NamesParametersAndGradientsAreChecked) {
   Network n(two_layers(), kFloatRecipe);
   const auto refused = [&](const auto& function, const auto&... arguments) {

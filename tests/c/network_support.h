@@ -147,8 +147,9 @@ struct Network {
     d.onnx_bytes = onnx.size();
     d.recipe = recipe.c_str();
     d.device = device;
-    EXPECT_EQ(steelyard_network_create(context, &d, &network), STEELYARD_OK) << context.message();
+    create(d);
   }
+  explicit Network(const steelyard_network_descriptor& d) { create(d); }
   ~Network() { steelyard_network_destroy(network); }
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
@@ -162,6 +163,10 @@ struct Network {
   std::string refusal(steelyard_status expected, const F& function, const Arguments&... arguments) {
     EXPECT_EQ(function(context, network, arguments...), expected) << context.message();
     return context.message();
+  }
+
+  void create(const steelyard_network_descriptor& d) {
+    EXPECT_EQ(steelyard_network_create(context, &d, &network), STEELYARD_OK) << context.message();
   }
 
   Context context;

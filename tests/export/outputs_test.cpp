@@ -71,6 +71,21 @@ TEST(Outputs, PortsComeBackFromAFile) {
   }
 }
 
+TEST(Outputs, TheBatchMayHaveAnotherPlaceInTheFile) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  Graph graph = of_outputs();
+  graph.output_ports[0].port.batch_axis = 3;
+  save_graph(path, graph);
+  EXPECT_EQ(load_checkpoint(path).metadata.at("graph_version"), "13");
+  const Graph again = load_graph(path);
+  EXPECT_EQ(again.output_ports[0].port.batch_axis, 3);
+  EXPECT_EQ(again.output_ports[1].port.batch_axis, 0);
+  graph.output_ports[0].port.batch_axis = 4;
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { validate(graph); }),
+            "[graph] y0: expected the batch as one of 4 dimensions, got dimension 4");
+}
+
 TEST(Outputs, SaysWhichDoNotFit) {
   const auto refusal = [](const std::function<void(Graph&)>& change) {
     Graph graph = of_outputs();

@@ -144,7 +144,7 @@ TEST(GraphSpec, RefusesDamagedText) {
   const std::string text = text_of(network());
   for (const std::string& damaged :
        {std::string("{"), std::string("[]"), text.substr(0, text.size() - 3),
-        std::string(R"({"format":2})"), std::string(R"({"format":1})")}) {
+        std::string(R"({"format":3})"), std::string(R"({"format":1})")}) {
     EXPECT_THAT(message_of<InputError>([&] { graph_from(damaged, "last.safetensors"); }),
                 ::testing::StartsWith("last.safetensors: graph: "));
   }

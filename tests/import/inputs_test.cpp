@@ -149,7 +149,8 @@ TEST(Inputs, SaysWhichInputsDoNotFit) {
   EXPECT_EQ(
       message_of<InputError>([&] { sample_of(fixed); }),
       "test.onnx: expected one batch for all inputs, got the input 'pixels' [batch, 2, 3] and "
-      "the input 'ids' [1, length]");
+      "the input 'ids' [1, length]: say which dimension of an input is the batch (--batch-axis "
+      "ids=1, or model.batch_axis; the first is 0)");
 }
 
 TEST(Inputs, DamagedPartsAreRefused) {

@@ -18,11 +18,11 @@ using testing::random_tensor;
 
 using Ints = std::vector<std::int64_t>;
 
-constexpr std::int64_t kSteps = 5, kWidth = 6, kHeads = 2, kOf = kWidth / kHeads;
+constexpr std::int64_t kPositions = 5, kWidth = 6, kHeads = 2, kOf = kWidth / kHeads;
 
 // Queries, keys and values of [N, steps, width], by whatever weights that seeds give.
 struct Attention : ModelMaker {
-  Attention() : ModelMaker({{std::nullopt, "batch"}, {kSteps}, {kWidth}}) {}
+  Attention() : ModelMaker({{std::nullopt, "batch"}, {kPositions}, {kWidth}}) {}
 
   std::string linear(const std::string& x, const std::string& name) {
     return node("MatMul", {x, weight(name, {kWidth, kWidth})});
@@ -39,10 +39,10 @@ struct Attention : ModelMaker {
   }
   std::string mask() {
     std::vector<float> values;
-    for (std::int64_t i = 0; i < kSteps * kSteps; ++i) {
-      values.push_back(i % kSteps > i / kSteps ? -100.0F : 0.0F);
+    for (std::int64_t i = 0; i < kPositions * kPositions; ++i) {
+      values.push_back(i % kPositions > i / kPositions ? -100.0F : 0.0F);
     }
-    return reals("mask", {kSteps, kSteps}, values);
+    return reals("mask", {kPositions, kPositions}, values);
   }
 };
 
@@ -50,13 +50,13 @@ struct Attention : ModelMaker {
 OnnxModel batch_first() {
   Attention m;
   const auto heads = [&](const std::string& name, const Ints& order) {
-    return m.transposed(m.reshaped(m.linear("x", name), {-1, kSteps, kHeads, kOf}), order);
+    return m.transposed(m.reshaped(m.linear("x", name), {-1, kPositions, kHeads, kOf}), order);
   };
   const std::string q = heads("q", {0, 2, 1, 3}), k = heads("k", {0, 2, 3, 1});
   const std::string v = heads("v", {0, 2, 1, 3});
   const std::string scores = m.chosen(m.node("MatMul", {q, k}), m.mask());
   const std::string each = m.transposed(m.node("MatMul", {scores, v}), {0, 2, 1, 3});
-  return m.ending_in(m.linear(m.reshaped(each, {-1, kSteps, kWidth}), "out"));
+  return m.ending_in(m.linear(m.reshaped(each, {-1, kPositions, kWidth}), "out"));
 }
 
 // As nn.MultiheadAttention computes it: steps first, [steps, N * heads, of a head], and rows
@@ -65,19 +65,19 @@ OnnxModel joined() {
   Attention m;
   const std::string x = m.transposed("x", {1, 0, 2});
   const auto heads = [&](const std::string& name, const Ints& order) {
-    return m.transposed(m.reshaped(m.linear(x, name), {kSteps, -1, kOf}), order);
+    return m.transposed(m.reshaped(m.linear(x, name), {kPositions, -1, kOf}), order);
   };
   const std::string q = heads("q", {1, 0, 2}), k = heads("k", {1, 2, 0}), v = heads("v", {1, 0, 2});
   const std::string scores = m.chosen(m.node("MatMul", {q, k}), m.mask());
   const std::string each = m.transposed(m.node("MatMul", {scores, v}), {1, 0, 2});
   const std::string rows = m.linear(m.reshaped(each, {-1, kWidth}), "out");
-  return m.ending_in(m.transposed(m.reshaped(rows, {kSteps, -1, kWidth}), {1, 0, 2}));
+  return m.ending_in(m.transposed(m.reshaped(rows, {kPositions, -1, kWidth}), {1, 0, 2}));
 }
 
 TEST(JoinedBatch, AttentionWithHeadsInTheBatchIsThatWithThemApart) {
-  const Imported apart = translate(batch_first(), {kSteps, kWidth});
-  const Imported imported = translate(joined(), {kSteps, kWidth});
-  const Tensor x = random_tensor({3, kSteps, kWidth}, 9, DType::kF32);
+  const Imported apart = translate(batch_first(), {kPositions, kWidth});
+  const Imported imported = translate(joined(), {kPositions, kWidth});
+  const Tensor x = random_tensor({3, kPositions, kWidth}, 9, DType::kF32);
   EXPECT_TRUE(all_close(output_of(imported, x), output_of(apart, x), 1e-6, 1e-6));
   // What could not be exported: the batch as a part of a dimension, or behind another one.
   for (const NodeSpec& node : imported.graph.nodes) {

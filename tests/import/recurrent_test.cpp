@@ -217,5 +217,53 @@ TEST(Recurrent, SaysWhatIsNotSupported) {
               HasSubstr("its state before the first step is computed, expected a constant"));
 }
 
+// A cell whose caller keeps its states: they are inputs, whose first dimension is the direction.
+TEST(Recurrent, OneStepFromComputedStatesIsSpeltOut) {
+  const auto model = [](std::int64_t steps) {
+    ModelMaker m({{std::nullopt, "batch"}, {steps}, {kFeatures}});
+    const std::vector<OnnxDim> state{{1}, {std::nullopt, "batch"}, {kUnits}};
+    m.model().inputs.push_back({"h", "float", state});
+    m.model().inputs.push_back({"c", "float", state});
+    const std::string x = m.node("Transpose", {"x"}, {{"perm", Ints{1, 0, 2}}});
+    m.node("LSTM", {x, m.weight("cell.w", {1, 4 * kUnits, kFeatures}),
+                    m.weight("cell.r", {1, 4 * kUnits, kUnits}),
+                    m.weight("cell.b", {1, 8 * kUnits}), "", "h", "c"});
+    m.model().nodes.back().outputs = {"y", "y_h", "y_c"};
+    OnnxModel one = m.ending_in("y_h");
+    one.outputs.push_back({"y_c", "float", {}});
+    return one;
+  };
+  const OnnxModel one = model(1);
+  const Imported imported = translate(one, sample_of(one));
+  EXPECT_THAT(types_of(imported), Not(Contains("LSTM")));
+  EXPECT_EQ(imported.graph.output_parts.at(1).port.batch_axis, 1);
+  constexpr std::int64_t kGates = 4 * kUnits;
+  const auto initializer = [&](const char* name, std::int64_t first, const Shape& shape) {
+    const auto begin = one.initializers.at(name).reals.begin() + first;
+    return Variable(Tensor::from(std::vector<float>(begin, begin + shape_size(shape)), shape));
+  };
+  const Tensor samples = random_tensor({2, kFeatures + 2 * kUnits}, 7, DType::kF32);
+  const Tensor found = output_of(imported, samples);
+  for (std::int64_t n = 0; n < 2; ++n) {
+    const float* row = samples.data<float>() + n * (kFeatures + 2 * kUnits);
+    const auto part = [&](std::int64_t first, const Shape& shape) {
+      return Variable(
+          Tensor::from(std::vector<float>(row + first, row + first + shape_size(shape)), shape));
+    };
+    const LstmParameters parameters{
+        .weight = initializer("cell.w", 0, {kGates, kFeatures}),
+        .recurrent = initializer("cell.r", 0, {kGates, kUnits}),
+        .bias = initializer("cell.b", 0, {kGates}) + initializer("cell.b", kGates, {kGates}),
+        .output = part(kFeatures, {kUnits}),
+        .cell = part(kFeatures + kUnits, {kUnits})};
+    const Tensor all = lstm(part(0, {1, 1, kFeatures}), parameters, {.final_cell = true}).value();
+    for (std::int64_t i = 0; i < 2 * kUnits; ++i) {  // the output, then the cell
+      EXPECT_NEAR(found.data<float>()[n * 2 * kUnits + i], all.data<float>()[i], 1e-6);
+    }
+  }
+  EXPECT_THAT(message_of<InputError>([&] { translate(model(2), sample_of(model(2))); }),
+              HasSubstr("its state before the first step is computed, expected a constant"));
+}
+
 }  // namespace
 }  // namespace steelyard::imports
