@@ -36,7 +36,7 @@ enum class OnnxOrder {
   kAsHere          // the graph's own order
 };
 
-inline constexpr int kNewestGraphVersion = 12;  // of graph files (graph_file.cpp lists them)
+inline constexpr int kNewestGraphVersion = 13;  // of graph files (graph_file.cpp lists them)
 
 // A row with another version than these does not compile.
 struct GraphVersion {

@@ -87,6 +87,7 @@ void recognise_patterns(EditableGraph& graph) {
 }  // namespace
 
 SimplifiedModel simplify(OnnxModel model) {
+  for (auto& [name, constant] : model.initializers) constant.origin = name;
   EditableGraph graph(std::move(model));
   fold_constants(graph);
   graph.index();

@@ -155,8 +155,21 @@ void Translator::set_weight(const std::string& module, const std::string& parame
     refuse("its " + parameter + ": expected " + shape_string(shape) + ", got " +
            shape_string(value.shape));
   }
-  weights_[module].push_back(
-      {module + "." + parameter, Tensor::from(value.reals, std::move(shape))});
+  weights_[module].push_back({module + "." + parameter, tensor_of(value, std::move(shape))});
+}
+
+// Equal values that come from one initializer are one tensor, by which share_weights() knows them.
+Tensor Translator::tensor_of(const Constant& value, Shape shape) {
+  if (value.origin.empty()) return Tensor::from(value.reals, std::move(shape));
+  std::vector<Tensor>& known = tensors_[value.origin];
+  for (const Tensor& tensor : known) {
+    const auto values = tensor.span<float>();
+    if (tensor.shape() == shape && std::equal(values.begin(), values.end(), value.reals.begin())) {
+      return tensor;
+    }
+  }
+  known.push_back(Tensor::from(value.reals, std::move(shape)));
+  return known.back();
 }
 
 void Translator::give_as(std::size_t i, const std::string& module, ExtentShape shape) {

@@ -33,6 +33,7 @@ struct Constant {
   bool floating = false;
   std::vector<float> reals = {};      // of a floating one
   std::vector<Extent> integers = {};  // of any other
+  std::string origin = {};            // the initializer that it was made of; "" for several or none
 
   std::int64_t size() const { return shape_size(shape); }
   std::int64_t bytes() const {
