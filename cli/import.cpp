@@ -11,6 +11,7 @@
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/language/overrides.h"
@@ -31,6 +32,7 @@ struct ImportArguments {
   std::string run_dir;
   std::vector<std::string> samples;
   std::string output;
+  std::vector<std::string> freeze;  // "sr=16000"
   bool dry_run = false;
 };
 
@@ -81,6 +83,7 @@ ExitCode show_network(const ImportArguments& options) {
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
   imports::choose_output(model, options.output);
+  imports::freeze_inputs(model, options.freeze);
   const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
   const imports::Imported imported = imports::translate(model, sample);
   imports::build(imported.graph, /*with_head=*/true, shown(options.file));  // as a run would
@@ -141,6 +144,7 @@ Recipe recipe_of(const ImportArguments& options, const Registries& registries) {
       output.quoted = true;
       set_entry(model, "output", std::move(output));
     }
+    if (!options.freeze.empty()) set_entry(model, "freeze", yaml_list(options.freeze));
     set_model(document, std::move(model));
   } else {
     set_model(document, yaml_table({{"type", yaml_scalar(options.architecture)}}));
@@ -165,8 +169,11 @@ void require_network(const ImportArguments& options) {
   if (!options.architecture.empty() && options.dry_run) {
     throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
   }
-  if (!options.architecture.empty() && !options.output.empty()) {
-    throw InputError("import: --output is for ONNX files, not for an --architecture");
+  for (const auto& [option, given] : {std::pair("--output", !options.output.empty()),
+                                      std::pair("--freeze", !options.freeze.empty())}) {
+    if (options.architecture.empty() || !given) continue;
+    throw InputError(std::string("import: ") + option +
+                     " is for ONNX files, not for an --architecture");
   }
 }
 
@@ -225,6 +232,9 @@ Verb add_import(CLI::App& app) {
                    "The output of the ONNX file, or the value inside, that alone becomes the run's "
                    "(default: all "
                    "outputs)");
+  verb->add_option("--freeze", options->freeze,
+                   "An input of the ONNX file that becomes a constant, and its value: sr=16000")
+      ->allow_extra_args(false);
   add_threads(*verb);
   return [options](const Registries& registries) { return import_model(*options, registries); };
 }

@@ -171,6 +171,9 @@ Verb add_quantize(CLI::App& app) {
                    "The folder of the search (default: runs/<model>-<bits>)");
   verb->add_flag("--overwrite", options->overwrite, "Replace both and begin again");
   verb->add_option("--output", given.output, "The output that is kept, of a model with several");
+  verb->add_option("--freeze", given.freeze,
+                   "An input of the model that becomes a constant, and its value: sr=16000")
+      ->allow_extra_args(false);
   verb->add_option("--mean", given.mean,
                    "Of images: what is subtracted, one number or one for each channel")
       ->delimiter(',');

@@ -12,6 +12,7 @@ namespace {
 // What a layer's weight is called without the word for weight; "" where it has none.
 std::string stem_of(std::string name) {
   while (name.ends_with('#')) name.pop_back();
+  name.erase(0, name.rfind('\n') + 1);  // of a branch: after the node that it is in
   for (const char* end :
        {".weight", "_weights", "_weight", ".weights", "/weight", ".w_0", ".kernel", "/kernel",
         "_kernel", ".scale", "_scale", ".gamma", "/gamma"}) {

@@ -6,6 +6,7 @@
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
@@ -104,9 +105,18 @@ class WithOutputActivation : public Module {
 }  // namespace
 
 ImportedModel read_imported_model(const std::filesystem::path& path,
-                                  const imports::SampleSpec& sample, const std::string& output) {
-  if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, output);
+                                  const imports::SampleSpec& sample, const std::string& output,
+                                  const std::vector<std::string>& freeze) {
+  if (kind_of(InputFile(path)) == kSafetensorsKind) {
+    if (!freeze.empty()) {
+      throw InputError(printable(path.string()) +
+                       ": model.freeze: is for ONNX files, got a checkpoint, whose network has the "
+                       "inputs that it was imported with");
+    }
+    return of_checkpoint(path, output);
+  }
   imports::OnnxModel model = imports::read_onnx(path);
+  imports::freeze_inputs(model, freeze);
   imports::choose_output(model, output);
   imports::Imported imported = imports::translate(model, sample);
   return {std::move(imported.graph), std::move(imported.weights), model.sha256,

@@ -25,9 +25,11 @@ struct ImportedModel {
 };
 
 // Reads an ONNX file for such samples, or the network of a checkpoint of a run that began
-// with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
+// with one. `output` and `freeze` are the recipe's. Throws InputError; imports::UnsupportedGraph
+// where an operation has no form here.
 ImportedModel read_imported_model(const std::filesystem::path& path,
-                                  const imports::SampleSpec& sample, const std::string& output);
+                                  const imports::SampleSpec& sample, const std::string& output,
+                                  const std::vector<std::string>& freeze);
 
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.

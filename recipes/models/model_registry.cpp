@@ -224,6 +224,11 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   "and exported; absent: all outputs of the file",
                   &ModelSpec::output)
                   .role(OptionRole::kNotEssential),
+              key("freeze",
+                  "inputs of the ONNX file that become constants, each with its value "
+                  "(`sr=16000`) or its values (`scale=1,0.5`): samples and exports are without "
+                  "them",
+                  &ModelSpec::freeze),
               key("classes",
                   "number of outputs, one for each class; absent: the dataset's classes; a "
                   "regression must give it: one for each value of a sample's targets",
@@ -237,9 +242,10 @@ Table<ModelSpec> ModelRegistry::model_table() const {
         if (given != 1) {
           fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
         }
-        if (from.has("output") && !from.has("onnx")) {
-          fail_at(from.at("output").place,
-                  "model.output: is for ONNX files: 'model.onnx' is absent");
+        for (const char* key : {"output", "freeze"}) {
+          if (!from.has(key) || from.has("onnx")) continue;
+          fail_at(from.at(key).place,
+                  std::string("model.") + key + ": is for ONNX files: 'model.onnx' is absent");
         }
       });
 }

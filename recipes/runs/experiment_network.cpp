@@ -26,7 +26,7 @@ void Experiment::load_network(const std::string& text) {
   ImportedModel imported = [&] {
     try {
       return read_imported_model(*onnx, {input_.sample, input_.names.inputs},
-                                 recipe_.model.output.value_or(""));
+                                 recipe_.model.output.value_or(""), recipe_.model.freeze);
     } catch (const imports::UnsupportedGraph&) {
       throw;  // has a list of its own
     } catch (const InputError& error) {

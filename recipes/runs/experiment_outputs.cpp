@@ -69,8 +69,9 @@ std::shared_ptr<Module> Experiment::float_start(const Registries& registries,
     const bool weights_later =
         !imported_weights_ && kind_of(InputFile(onnx)) != kSafetensorsKind;  // of a checkpoint
     if (weights_later) {
-      ImportedModel imported = read_imported_model(onnx, {input_.sample, input_.names.inputs},
-                                                   recipe_.model.output.value_or(""));
+      ImportedModel imported =
+          read_imported_model(onnx, {input_.sample, input_.names.inputs},
+                              recipe_.model.output.value_or(""), recipe_.model.freeze);
       sources_[key] = imported.sha256;
       at_place(place("model", "onnx"), [&] { load_into(*model, *imported.weights, onnx); });
     } else {

@@ -24,7 +24,8 @@ enum class ImageRange {
 struct FileAndData {
   std::filesystem::path model;
   std::filesystem::path data;
-  std::string output = {};  // of the model's several; empty: all
+  std::string output = {};               // of the model's several; empty: all
+  std::vector<std::string> freeze = {};  // inputs that become constants: "sr=16000"
   // Of images: what each channel is normalized with, in the units of `range`.
   std::vector<double> mean = {}, stddev = {};
   ImageRange range = ImageRange::kOne;

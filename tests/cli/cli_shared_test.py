@@ -4,7 +4,7 @@ import os
 import random
 
 from cli_case import QUANTIZE, Case, read_checkpoint
-from support.onnx_files import model, node, port, tensor
+from support.onnx_files import INT64, branch, model, node, port, tensor
 
 TRAIN = "train: {epochs: 1, optimizer: {type: sgd, lr: 0.01, momentum: 0.9}}\n"
 WIDTH = 16
@@ -92,3 +92,42 @@ class Shared(Case):
             options = [part for option in more for part in ("--set", option)]
             self.succeed("calibrate", recipe, "--run-dir", name, *options)
             self.assertRegex(self.succeed("verify", name), r"\n0 of \d+ codes differ")
+
+
+class Frozen(Case):
+    def write(self):
+        """An If inside of a branch, on a rate that an input gives."""
+        generator = random.Random(5)
+        weights = [tensor(f"fc{i}", [64, 4], [generator.gauss(0, .1) for _ in range(256)]) for i in range(3)]
+        inner = branch([node("If", ["is_second"], "chosen", then_branch=branch([node("MatMul", ["flat", "fc1"], "a")], ["a"]),
+                             else_branch=branch([node("MatMul", ["flat", "fc2"], "a")], ["a"]))], ["chosen"])
+        nodes = [node("Flatten", ["x"], "flat"), node("Equal", ["rate", "first"], "is_first"), node("Equal", ["rate", "second"], "is_second"),
+                 node("If", ["is_first"], "scores", then_branch=branch([node("MatMul", ["flat", "fc0"], "y")], ["y"]), else_branch=inner)]
+        with open(self.path("model.onnx"), "wb") as file:
+            file.write(model(nodes, [*weights, tensor("first", [], [16000]), tensor("second", [], [8000])],
+                             [port("x", ["n", 1, 8, 8]), port("rate", [], INT64)], [port("scores", ["n", 4])]))
+
+    def test_an_input_becomes_a_constant(self):
+        self.write()
+        for rate, weight in (("16000", "fc0"), ("8000", "fc1"), ("1", "fc2")):
+            listed = self.succeed("import", "model.onnx", "--dry-run", "--freeze", "rate=" + rate)
+            self.assertEqual(listed.count("Linear(64, 4, no bias)"), 1)
+        recipe = self.recipe("model: {onnx: model.onnx, freeze: [rate=8000]}\n" + TRAIN + QUANTIZE.replace(", Conv2d", "") + "export: {formats: [safetensors, onnx]}\n")
+        self.train(recipe, "run")
+        self.assertRegex(self.succeed("verify", "run"), r"\n0 of \d+ codes differ")
+        with open(self.path("run", "export", "model.onnx"), "rb") as file:
+            self.assertNotIn(b"rate", file.read())
+        data = ("--set", "data.dataset=safetensors", "--set", "data.path=" + self.data)
+        self.succeed("import", "model.onnx", "--run-dir", "float", "--freeze", "rate=8000", *data)
+        self.succeed("eval", "float")
+
+        for given, why in (("speed=1", "model.onnx: freeze: no input is called 'speed'; the inputs are x, rate\n"),
+                           ("rate=0.5", "model.onnx: freeze: the input 'rate' expects whole numbers (int64)\n"),
+                           ("rate=1,2", "model.onnx: freeze: the input 'rate' is [], got 2 values\n"),
+                           ("rate", "freeze: expected an input and its value such as sr=16000, got 'rate'\n")):
+            self.fail_with(2, why, arguments=["import", "model.onnx", "--dry-run", "--freeze", given])
+            self.fail_with(2, why, arguments=["train", recipe, "--run-dir", "none", "--set", f"model.freeze=['{given}']"])
+        self.fail_with(2, "model.freeze: is for ONNX files: 'model.onnx' is absent",
+                       arguments=["validate", self.recipe("model: {type: mlp, freeze: [a=1]}\n" + TRAIN, "none.yaml")])
+        again = self.recipe("model: {onnx: float/last.safetensors, freeze: [rate=8000]}\n" + TRAIN, "again.yaml")
+        self.fail_with(2, "model.freeze: is for ONNX files, got a checkpoint", arguments=["train", again, "--run-dir", "none"])
