@@ -11,6 +11,7 @@
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/language/overrides.h"
@@ -32,6 +33,7 @@ struct ImportArguments {
   std::vector<std::string> samples;
   std::string output;
   std::vector<std::string> batch_axis;
+  std::vector<std::string> freeze;  // "sr=16000"
   bool dry_run = false;
 };
 
@@ -82,6 +84,7 @@ ExitCode show_network(const ImportArguments& options) {
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
   imports::choose_output(model, options.output);
+  imports::freeze_inputs(model, options.freeze);
   imports::choose_batch_axes(model, batch_axes_from(options.batch_axis, "--batch-axis"));
   const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
   const imports::Imported imported = imports::translate(model, sample);
@@ -146,6 +149,7 @@ Recipe recipe_of(const ImportArguments& options, const Registries& registries) {
     if (!options.batch_axis.empty()) {
       set_entry(model, "batch_axis", yaml_list(options.batch_axis));
     }
+    if (!options.freeze.empty()) set_entry(model, "freeze", yaml_list(options.freeze));
     set_model(document, std::move(model));
   } else {
     set_model(document, yaml_table({{"type", yaml_scalar(options.architecture)}}));
@@ -170,11 +174,11 @@ void require_network(const ImportArguments& options) {
   if (!options.architecture.empty() && options.dry_run) {
     throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
   }
-  const char* of_onnx = !options.output.empty()       ? "--output"
-                        : !options.batch_axis.empty() ? "--batch-axis"
-                                                      : nullptr;
-  if (!options.architecture.empty() && of_onnx != nullptr) {
-    throw InputError(std::string("import: ") + of_onnx +
+  for (const auto& [option, given] : {std::pair("--output", !options.output.empty()),
+                                      std::pair("--batch-axis", !options.batch_axis.empty()),
+                                      std::pair("--freeze", !options.freeze.empty())}) {
+    if (options.architecture.empty() || !given) continue;
+    throw InputError(std::string("import: ") + option +
                      " is for ONNX files, not for an --architecture");
   }
 }
@@ -243,6 +247,9 @@ Verb add_import(CLI::App& app) {
                    "(default: all "
                    "outputs)");
   add_batch_axis(*verb, options->batch_axis);
+  verb->add_option("--freeze", options->freeze,
+                   "An input of the ONNX file that becomes a constant, and its value: sr=16000")
+      ->allow_extra_args(false);
   add_threads(*verb);
   return [options](const Registries& registries) { return import_model(*options, registries); };
 }

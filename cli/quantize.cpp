@@ -221,6 +221,9 @@ Verb add_quantize(CLI::App& app) {
   verb->add_flag("--overwrite", options->overwrite, "Replace both and begin again");
   verb->add_option("--output", given.output, "The output that is kept, of a model with several");
   add_batch_axis(*verb, given.batch_axis);
+  verb->add_option("--freeze", given.freeze,
+                   "An input of the model that becomes a constant, and its value: sr=16000")
+      ->allow_extra_args(false);
   verb->add_option("--mean", given.mean,
                    "Of images: what is subtracted, one number or one for each channel")
       ->delimiter(',');

@@ -68,7 +68,7 @@ void require_writable(const std::string& option, const std::filesystem::path& fi
 std::string model_text(Experiment& experiment, Device device) {
   std::int64_t parameters = 0;
   std::int64_t trained = 0;
-  for (const NamedParameter& p : experiment.model().named_parameters()) {
+  for (const NamedParameter& p : distinct(experiment.model().named_parameters())) {
     parameters += p.variable.value().size();
     if (p.variable.requires_grad()) trained += p.variable.value().size();
   }

@@ -241,20 +241,23 @@ class HeaderWriter {
     array<std::int32_t>("int32_t", array_name("inputs", i), inputs);
     if (!node.weights) return;
     const Weights& w = *node.weights;
-    if (w.has_codes()) {
-      array<std::int8_t>("int8_t", array_name("weight", i), w.weight.span<std::int8_t>());
-      array<float>("float", array_name("scale", i), w.scales);
-      if (!w.zero_points.empty()) {
-        array<std::int8_t>("int8_t", array_name("zero_point", i), w.zero_points);
-      }
-    } else {
-      array<float>("float", array_name("weight", i), w.weight.span<float>());
-    }
+    if (home_of_weight(graph_, node) == i) weight(i, w);
     if (!w.bias.defined()) return;
     if (w.one_scale_per_channel()) {
       array<std::int32_t>("int32_t", array_name("bias", i), w.bias.span<std::int32_t>());
     } else {
       array<float>("float", array_name("bias", i), w.bias.span<float>());
+    }
+  }
+
+  void weight(std::size_t i, const Weights& w) {
+    if (!w.has_codes()) {
+      return array<float>("float", array_name("weight", i), w.weight.span<float>());
+    }
+    array<std::int8_t>("int8_t", array_name("weight", i), w.weight.span<std::int8_t>());
+    array<float>("float", array_name("scale", i), w.scales);
+    if (!w.zero_points.empty()) {
+      array<std::int8_t>("int8_t", array_name("zero_point", i), w.zero_points);
     }
   }
 
@@ -280,6 +283,7 @@ class HeaderWriter {
     const Weights w = node.weights.value_or(Weights{});
     const bool codes = node.weights && w.has_codes();
     const bool bias = node.weights && w.bias.defined();
+    const std::size_t home = node.weights ? home_of_weight(graph_, node) : i;
     out_ += fmt::format(
         "  {{{}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, "
         "{}, {}, {:a}, {:a}}},\n",
@@ -287,9 +291,9 @@ class HeaderWriter {
         node.inputs.size(), node.output, static_cast<int>(node.activation), pair("kernel", kernel),
         pair("stride", {1, 1}), pair("padding", {0, 0}), pair("dilation", {1, 1}),
         option_or<std::int64_t>(node.options, "groups", 1), filled_up(shape, 4),
-        node.weights && w.integer() ? 1 : 0, if_there(codes, "weight", i),
-        if_there(codes, "scale", i), if_there(!w.zero_points.empty(), "zero_point", i),
-        w.group_size(), if_there(node.weights && !codes, "weight", i),
+        node.weights && w.integer() ? 1 : 0, if_there(codes, "weight", home),
+        if_there(codes, "scale", home), if_there(!w.zero_points.empty(), "zero_point", home),
+        w.group_size(), if_there(node.weights && !codes, "weight", home),
         if_there(bias && w.one_scale_per_channel(), "bias", i),
         if_there(bias && !w.one_scale_per_channel(), "bias", i), real("slope"), real("offset"));
   }

@@ -106,10 +106,20 @@ bool same_elements(const Tensor& a, const Tensor& b) {
          std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
-bool same_weights(const Weights& a, const Weights& b) {
+bool same_weight(const Weights& a, const Weights& b) {
   return a.product == b.product && a.bits == b.bits && a.scales == b.scales &&
-         a.zero_points == b.zero_points && same_elements(a.bias, b.bias) &&
-         same_elements(a.weight, b.weight);
+         a.zero_points == b.zero_points && same_elements(a.weight, b.weight);
+}
+
+bool same_weights(const Weights& a, const Weights& b) {
+  return same_elements(a.bias, b.bias) && same_weight(a, b);
+}
+
+std::size_t home_of_weight(const Graph& graph, const Node& node) {
+  const auto first = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& other) {
+    return &other == &node || (other.weights && same_weight(*other.weights, *node.weights));
+  });
+  return static_cast<std::size_t>(first - graph.nodes.begin());
 }
 
 const std::string& home_of_weights(const Graph& graph, const Node& node) {

@@ -102,6 +102,8 @@ struct Weights {
 // Whether two tensors have the same elements, or are both undefined.
 bool same_elements(const Tensor& a, const Tensor& b);
 bool same_weights(const Weights& a, const Weights& b);
+// As same_weights(), whatever the biases are.
+bool same_weight(const Weights& a, const Weights& b);
 
 // f32 values of the weights.
 Tensor real_weight(const Weights& weights);
@@ -196,6 +198,9 @@ const char* op_name(Op op);
 // The name of the first node with the weights of `node`, under which files have them: a layer that
 // is used at several places has one set of weights.
 const std::string& home_of_weights(const Graph& graph, const Node& node);
+// The index of the first node with the weight of `node`, whatever their biases are: those of one
+// layer have other scales at each place, as its inputs have.
+std::size_t home_of_weight(const Graph& graph, const Node& node);
 
 // Throws std::invalid_argument naming the node unless indices, shapes, dtypes and parameters fit
 // together: what every reader and the interpreter rely on.

@@ -2,9 +2,7 @@
 
 #include <fmt/core.h>
 #include <algorithm>
-
 #include <array>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -25,12 +23,13 @@ constexpr const char* kKindKey = "kind";
 constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 // Readers of a version know what was there before it: 2 has weights with zero points and integer
-// sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have, 13
-// inputs and outputs of ONNX files that do not have the batch first; from which version on files
-// know an operation, or a form of it, its row says (op_info.h).
+// sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have (13:
+// but for the biases), 13 inputs and outputs of ONNX files that do not have the batch first; the
+// row of an operation, or a form of it, says its version (op_info.h).
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kBatchAxisKey = "batch_axis";  // of ports that do not have the batch first
 constexpr const char* kWeightsOfKey = "weights_of";  // the node under whose name they are stored
+constexpr const char* kWeightOfKey = "weight_of";    // likewise, but for the bias
 
 Tensor pack(const Weights& weights) {
   const int bits = stored_bits(weights.bits);
@@ -62,6 +61,14 @@ Tensor per_scale(const Weights& weights, const std::vector<T>& values) {
   return Tensor::from(values, count == outputs ? Shape{count} : Shape{outputs, count / outputs});
 }
 
+// Whether another node has its weight, and whether with the bias.
+bool has_home(const Graph& graph, const Node& node) {
+  return node.weights && &graph.nodes[home_of_weight(graph, node)] != &node;
+}
+bool has_home_of_all(const Graph& graph, const Node& node) {
+  return node.weights && home_of_weights(graph, node) != node.name;
+}
+
 int version_of(const Graph& graph) {
   const auto is_wide = [](const Value& value) {
     return value.quantization && value.quantization->wide();
@@ -78,7 +85,7 @@ int version_of(const Graph& graph) {
     if (info.later_version != nullptr) needed = std::max(needed, info.later_version(graph, node));
     if (!node.constants.empty()) needed = std::max(needed, 5);
     if (is_newer(node)) version = std::max(version, 2);
-    if (node.weights && home_of_weights(graph, node) != node.name) needed = std::max(needed, 11);
+    if (has_home(graph, node)) needed = std::max(needed, has_home_of_all(graph, node) ? 11 : 13);
     version = std::max(version, needed);
   }
   const auto is_moved = [](const PartPort& part) { return part.port.batch_axis != 0; };
@@ -194,6 +201,10 @@ Product product_from(const std::string& name) {
   throw std::invalid_argument("unknown product '" + name + "'");
 }
 
+Tensor bias_from(const std::string& name, const TensorsByName& tensors) {
+  return tensors.contains(name + ".bias") ? take(tensors, name + ".bias") : Tensor();
+}
+
 Weights weights_from(const Json& json, const std::string& name, const TensorsByName& tensors) {
   const Shape shape = integers_of<std::int64_t>(json.at("weight_shape"));
   const int bits = integer_of<int>(json.at("weight_bits"));
@@ -217,7 +228,6 @@ Weights weights_from(const Json& json, const std::string& name, const TensorsByN
   } else {
     weights.bits = 8;
   }
-  if (tensors.contains(name + ".bias")) weights.bias = take(tensors, name + ".bias");
   return weights;
 }
 
@@ -257,8 +267,12 @@ Node node_from(const Json& json, const TensorsByName& tensors, const std::vector
   }
   if (json.contains(kWeightsOfKey)) {
     node.weights = weights_among(before, json.at(kWeightsOfKey).get<std::string>());
+  } else if (json.contains(kWeightOfKey)) {
+    node.weights = weights_among(before, json.at(kWeightOfKey).get<std::string>());
+    node.weights->bias = bias_from(node.name, tensors);
   } else if (json.contains("weight_shape")) {
     node.weights = weights_from(json, node.name, tensors);
+    node.weights->bias = bias_from(node.name, tensors);
   }
   return node;
 }
@@ -364,8 +378,15 @@ Checkpoint contents_of(const Graph& graph) {
       file.tensors.push_back({constant_name(node.name, constant.place), constant.value});
     }
     if (!node.weights) continue;
-    if (const std::string& home = home_of_weights(graph, node); home != node.name) {
-      json["nodes"].back()[kWeightsOfKey] = home;
+    if (has_home_of_all(graph, node)) {
+      json["nodes"].back()[kWeightsOfKey] = home_of_weights(graph, node);
+      continue;
+    }
+    if (node.weights->bias.defined()) {
+      file.tensors.push_back({node.name + ".bias", node.weights->bias});
+    }
+    if (has_home(graph, node)) {
+      json["nodes"].back()[kWeightOfKey] = graph.nodes[home_of_weight(graph, node)].name;
       continue;
     }
     file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
@@ -377,19 +398,11 @@ Checkpoint contents_of(const Graph& graph) {
       file.tensors.push_back(
           {node.name + ".weight_zero_point", per_scale(*node.weights, node.weights->zero_points)});
     }
-    if (node.weights->bias.defined()) {
-      file.tensors.push_back({node.name + ".bias", node.weights->bias});
-    }
   }
   file.metadata = {{kKindKey, kKind},
                    {kVersionKey, std::to_string(version_of(graph))},
                    {kGraphKey, json.dump()}};
   return file;
-}
-
-bool same_values(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
-  return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
 }
 
 }  // namespace
@@ -413,7 +426,7 @@ bool holds_graph(const std::filesystem::path& path, const Graph& graph) {
   return tensors.size() == expected.tensors.size() &&
          std::all_of(expected.tensors.begin(), expected.tensors.end(), [&](const NamedTensor& t) {
            const auto found = tensors.find(t.name);
-           return found != tensors.end() && same_values(found->second, t.tensor);
+           return found != tensors.end() && same_elements(found->second, t.tensor);
          });
 }
 

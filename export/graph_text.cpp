@@ -76,10 +76,11 @@ std::int64_t parameter_bytes(const Graph& graph) {
     for (const Constant& constant : node.constants) bytes += constant.value.bytes();
     if (!node.weights || home_of_weights(graph, node) != node.name) continue;
     const Weights& w = *node.weights;
+    if (w.bias.defined()) bytes += w.bias.bytes();
+    if (&graph.nodes[home_of_weight(graph, node)] != &node) continue;
     const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
     bytes += (w.weight.size() * bits + 7) / 8;
     bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float) + w.zero_points.size());
-    if (w.bias.defined()) bytes += w.bias.bytes();
   }
   return bytes;
 }

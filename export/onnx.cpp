@@ -3,9 +3,11 @@
 #include <onnx.pb.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/op_info.h"
@@ -45,7 +47,8 @@ int data_type(OnnxType type) {
 
 class ProtoGraph : public OnnxGraph {
  public:
-  explicit ProtoGraph(onnx::GraphProto& proto) : proto_(proto) {
+  ProtoGraph(onnx::GraphProto& proto, bool copies_signed)
+      : proto_(proto), copies_signed_(copies_signed) {
     for (const onnx::ValueInfoProto& input : proto.input()) require_new(input.name());
   }
 
@@ -64,14 +67,37 @@ class ProtoGraph : public OnnxGraph {
   }
 
  private:
-  void initializer(const std::string& name, OnnxType type, const Shape& shape,
-                   std::string_view bytes) override {
+  // Weights that several nodes have are written once.
+  std::string initializer(const std::string& name, OnnxType type, const Shape& shape,
+                          std::string_view bytes) override {
+    std::vector<int>& alike = matrices_[{type, shape}];
+    if (shape.size() > 1) {
+      for (const int i : alike) {
+        if (proto_.initializer(i).raw_data() != bytes) continue;
+        const std::string& known = proto_.initializer(i).name();
+        return type == OnnxType::kInt8 && copies_signed_ ? copy_of(known, name, shape) : known;
+      }
+      alike.push_back(proto_.initializer_size());
+    }
     require_new(name);
     onnx::TensorProto& tensor = *proto_.add_initializer();
     tensor.set_name(name);
     tensor.set_data_type(data_type(type));
     for (const std::int64_t dim : shape) tensor.add_dims(dim);
     tensor.set_raw_data(bytes.data(), bytes.size());
+    return name;
+  }
+
+  // All of a tensor under another name, which ONNX Runtime makes when it loads the file: it does
+  // not load one whose signed weights have two readers (1.30, without VNNI, and with
+  // session.x64quantprecision = "1"). Each end is another one behind the last row, because equal
+  // nodes become one before it looks.
+  std::string copy_of(const std::string& known, const std::string& name, const Shape& shape) {
+    add("Slice",
+        {known, int64s(name + "_first", std::vector<std::int64_t>{0}, {1}),
+         int64s(name + "_end", std::vector<std::int64_t>{shape[0] + ++copies_[known]}, {1})},
+        name);
+    return name;
   }
 
   // The names of inputs and outputs are somebody else's.
@@ -100,7 +126,11 @@ class ProtoGraph : public OnnxGraph {
   }
 
   onnx::GraphProto& proto_;
+  bool copies_signed_;  // each node reads signed weights under a name of its own
   std::set<std::string> names_;
+  std::map<std::string, std::int64_t> copies_;  // of an initializer, how many there are
+  // Indices of initializers of more than one dimension.
+  std::map<std::pair<OnnxType, Shape>, std::vector<int>> matrices_;
 };
 
 void check(const Graph& graph) {
@@ -230,7 +260,7 @@ onnx::ModelProto fixed_model_of(const Graph& graph, const OnnxOptions& options) 
   onnx::GraphProto& proto = *model.mutable_graph();
   proto.set_name(graph.name.empty() ? "model" : graph.name);
   describe_ports(proto, graph, /*free=*/false);
-  ProtoGraph onnx(proto);
+  ProtoGraph onnx(proto, options.profile == qat::Profile::kOrt);
   OnnxNodes(graph, options, onnx).add_all();
   return model;
 }

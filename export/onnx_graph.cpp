@@ -18,35 +18,30 @@ std::string_view bytes_of(std::span<const T> values) {
 
 std::string OnnxGraph::floats(const std::string& name, std::span<const float> values,
                               const Shape& shape) {
-  initializer(name, OnnxType::kFloat, shape, bytes_of(values));
-  return name;
+  return initializer(name, OnnxType::kFloat, shape, bytes_of(values));
 }
 
 std::string OnnxGraph::int32s(const std::string& name, std::span<const std::int32_t> values,
                               const Shape& shape) {
-  initializer(name, OnnxType::kInt32, shape, bytes_of(values));
-  return name;
+  return initializer(name, OnnxType::kInt32, shape, bytes_of(values));
 }
 
 std::string OnnxGraph::int64s(const std::string& name, std::span<const std::int64_t> values,
                               const Shape& shape) {
-  initializer(name, OnnxType::kInt64, shape, bytes_of(values));
-  return name;
+  return initializer(name, OnnxType::kInt64, shape, bytes_of(values));
 }
 
 std::string OnnxGraph::codes(const std::string& name, OnnxType type,
                              std::span<const std::int8_t> values, const Shape& shape) {
   if (type != OnnxType::kInt4) {
-    initializer(name, type, shape, bytes_of(values));
-    return name;
+    return initializer(name, type, shape, bytes_of(values));
   }
   std::string packed((values.size() + 1) / 2, '\0');
   for (std::size_t i = 0; i < values.size(); ++i) {
     const int nibble = (values[i] & 0xF) << (4 * (i % 2));
     packed[i / 2] = static_cast<char>(packed[i / 2] | nibble);
   }
-  initializer(name, type, shape, packed);
-  return name;
+  return initializer(name, type, shape, packed);
 }
 
 std::string OnnxGraph::wide_codes(const std::string& name, OnnxType type,
@@ -54,8 +49,7 @@ std::string OnnxGraph::wide_codes(const std::string& name, OnnxType type,
   // The low half of a code is the same, signed or not.
   std::vector<std::uint16_t> halves;
   for (const std::int32_t value : values) halves.push_back(static_cast<std::uint16_t>(value));
-  initializer(name, type, shape, bytes_of(std::span<const std::uint16_t>(halves)));
-  return name;
+  return initializer(name, type, shape, bytes_of(std::span<const std::uint16_t>(halves)));
 }
 
 std::vector<std::int64_t> pads(const std::array<std::int64_t, 2>& padding) {

@@ -24,7 +24,7 @@ class OnnxGraph {
  public:
   virtual ~OnnxGraph() = default;
 
-  // Initializers; each returns its name.
+  // Initializers; each returns its name, which is that of an equal one if there is such a matrix.
   std::string floats(const std::string& name, std::span<const float> values, const Shape& shape);
   std::string int32s(const std::string& name, std::span<const std::int32_t> values,
                      const Shape& shape);
@@ -48,8 +48,9 @@ class OnnxGraph {
                        const std::vector<OnnxAttribute>& attributes) = 0;
 
  private:
-  virtual void initializer(const std::string& name, OnnxType type, const Shape& shape,
-                           std::string_view bytes) = 0;
+  // Returns the name under which the file has it.
+  virtual std::string initializer(const std::string& name, OnnxType type, const Shape& shape,
+                                  std::string_view bytes) = 0;
 };
 
 // {top, left, bottom, right}.

@@ -55,7 +55,7 @@ std::int64_t grown_size(const Shape& shape, bool floating, std::int64_t like) {
 }
 
 Constant rearranged(const Constant& x, Shape shape, const From& from, std::int64_t like) {
-  Constant y{.shape = std::move(shape), .floating = x.floating};
+  Constant y{.shape = std::move(shape), .floating = x.floating, .origin = x.origin};
   const auto size =
       static_cast<std::size_t>(grown_size(y.shape, y.floating, std::max(x.size(), like)));
   if (y.floating) {

@@ -38,6 +38,18 @@ std::int64_t products_of(const OnnxNode& node, const FoldInputs& inputs) {
   return columns > 0 && a.size() > kMost / columns ? kMost : a.size() * columns;
 }
 
+// The initializer that alone gives the floats of these inputs; "" where several do, or none.
+std::string origin_of(const FoldInputs& inputs) {
+  std::string origin;
+  for (const Constant* input : inputs) {
+    if (input == nullptr || !input->floating || input->size() < 2) continue;
+    if (!origin.empty() && origin != input->origin) return "";
+    origin = input->origin;
+    if (origin.empty()) return "";
+  }
+  return origin;
+}
+
 [[noreturn]] void refuse_too_large(const OnnxNode& node, const OnnxModel& model) {
   throw UnsupportedGraph(
       model.source, {{node.label(), node.op,
@@ -90,7 +102,11 @@ std::optional<std::vector<Constant>> fold(const OnnxNode& node, const FoldInputs
   if (elements > model.foldable_bytes / kLargestElement) refuse_too_large(node, model);
   take(elements + products_of(node, inputs) / 4);
   std::vector<Constant> outputs = folds().at(node.op).compute(node, inputs);
-  for (const Constant& output : outputs) take(output.bytes());
+  const std::string origin = node.op == "Constant" ? node.outputs[0] : origin_of(inputs);
+  for (Constant& output : outputs) {
+    take(output.bytes());
+    output.origin = origin;
+  }
   return outputs;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 
 #include "steelyard/framework/autograd/shapes_only.h"
@@ -20,8 +21,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// That of graphs with a batch that is not first: readers of format 1 would lay them out otherwise.
-constexpr std::int64_t kFormat = 1, kFormatOfBatchAxes = 2;
+constexpr std::int64_t kFormat = 1;
+// Where nodes share parameters, and where a batch is not first: readers of format 1 would lay it
+// out otherwise.
+constexpr std::int64_t kLaterFormat = 2;
 constexpr std::size_t kMostNodes = 1 << 20;
 constexpr const char* kHeadNode = "output_activation";
 
@@ -52,7 +55,10 @@ Json to_json(const NodeSpec& node) {
     const auto* reals = std::get_if<std::vector<double>>(&value);
     options[name] = reals != nullptr ? Json{{"reals", *reals}} : to_json(value);
   }
-  return {{"name", node.name}, {"type", node.type}, {"inputs", node.inputs}, {"options", options}};
+  Json json{
+      {"name", node.name}, {"type", node.type}, {"inputs", node.inputs}, {"options", options}};
+  if (!node.weights_of.empty()) json["weights_of"] = node.weights_of;
+  return json;
 }
 
 NodeSpec node_from(const Json& json) {
@@ -61,6 +67,7 @@ NodeSpec node_from(const Json& json) {
   for (const auto& [name, value] : json.at("options").items()) {
     node.options.emplace(name, option_from(value));
   }
+  if (json.contains("weights_of")) json.at("weights_of").get_to(node.weights_of);
   return node;
 }
 
@@ -158,9 +165,33 @@ std::string output_name(const GraphSpec& graph) {
   return graph.nodes.empty() ? "input" : graph.nodes.back().name;
 }
 
+bool shares(const NodeSpec& node) { return !node.weights_of.empty(); }
+
+// The module of a node, which is that of another one where it has its parameters.
+std::shared_ptr<Module> made_or_shared(
+    const NodeSpec& node, const GraphSpec& graph,
+    const std::map<std::string, std::shared_ptr<Module>>& before) {
+  if (!shares(node)) return made(node);
+  const auto owner =
+      std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                   [&](const NodeSpec& other) { return other.name == node.weights_of; });
+  const auto module = before.find(node.weights_of);
+  if (module == before.end() || shares(*owner) || owner->type != node.type ||
+      owner->options != node.options) {
+    throw std::invalid_argument("node '" + printable(node.name) + "' has the weights of '" +
+                                printable(node.weights_of) +
+                                "', which is no such module before it with weights of its own");
+  }
+  return module->second;
+}
+
 std::shared_ptr<Graph> assembled(const GraphSpec& graph, bool with_head) {
   std::vector<Graph::NamedNode> nodes;
-  for (const NodeSpec& node : graph.nodes) nodes.push_back({node.name, made(node), node.inputs});
+  std::map<std::string, std::shared_ptr<Module>> modules;
+  for (const NodeSpec& node : graph.nodes) {
+    nodes.push_back({node.name, made_or_shared(node, graph, modules), node.inputs});
+    modules.emplace(node.name, nodes.back().module);
+  }
   if (with_head && !graph.head.empty()) {
     const NodeSpec head{kHeadNode, graph.head, {output_name(graph)}};
     nodes.push_back({head.name, made(head), head.inputs});
@@ -235,9 +266,10 @@ Shape output_shape(const GraphSpec& graph) {
 std::string text_of(const GraphSpec& graph) {
   std::vector<PortSpec> ports = graph.input_ports();
   for (PortSpec& port : graph.output_ports()) ports.push_back(std::move(port));
-  const bool all_first = std::all_of(ports.begin(), ports.end(),
-                                     [](const PortSpec& port) { return port.batch_axis == 0; });
-  Json json{{"format", all_first ? kFormat : kFormatOfBatchAxes},
+  const bool later = std::any_of(graph.nodes.begin(), graph.nodes.end(), shares) ||
+                     std::any_of(ports.begin(), ports.end(),
+                                 [](const PortSpec& port) { return port.batch_axis != 0; });
+  Json json{{"format", later ? kLaterFormat : kFormat},
             {"input", to_json(graph.input)},
             {"output", to_json(graph.output)},
             {"sample", graph.sample},
@@ -260,9 +292,9 @@ std::string GraphSpec::digest() const { return sha256_of(text_of(*this)); }
 GraphSpec graph_from(std::string_view text, const std::string& source) {
   try {
     const Json json = Json::parse(text);
-    if (json.at("format") != kFormat && json.at("format") != kFormatOfBatchAxes) {
+    if (json.at("format") != kFormat && json.at("format") != kLaterFormat) {
       throw std::invalid_argument("expected format " + std::to_string(kFormat) + " or " +
-                                  std::to_string(kFormatOfBatchAxes) + ", got " +
+                                  std::to_string(kLaterFormat) + ", got " +
                                   described(json.at("format")));
     }
     GraphSpec graph;
@@ -307,6 +339,18 @@ std::shared_ptr<Module> build_head(const GraphSpec& graph) {
   return made({kHeadNode, graph.head, {}});
 }
 
+std::string shared_text(const GraphSpec& graph) {
+  std::set<std::string> owners;
+  std::size_t places = 0;
+  for (const NodeSpec& node : graph.nodes) {
+    if (!shares(node)) continue;
+    places += owners.insert(node.weights_of).second ? 2 : 1;
+  }
+  if (owners.empty()) return "";
+  return std::to_string(owners.size()) + (owners.size() == 1 ? " module is" : " modules are") +
+         " used at " + std::to_string(places) + " places";
+}
+
 std::string outputs_text(const GraphSpec& graph) {
   if (graph.output_parts.empty()) return shape_string(graph.output_sample);
   DatasetNames names;
@@ -322,7 +366,9 @@ std::string to_string(const GraphSpec& graph) {
   for (const NodeSpec& node : graph.nodes) width = std::max(width, node.name.size());
   const auto line = [&](const NodeSpec& node) {
     text += node.name + std::string(width + 2 - std::min(width, node.name.size()), ' ');
-    text += made(node)->description() + " <-";
+    text += made(node)->description();
+    if (shares(node)) text += " with the weights of " + node.weights_of;
+    text += " <-";
     for (const std::string& input : node.inputs) text += " " + input;
     text += "\n";
   };

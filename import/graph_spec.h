@@ -23,6 +23,9 @@ struct NodeSpec {
   std::string type;  // of layer_catalogue()
   std::vector<std::string> inputs;
   Options options = {};
+  // The node before it, of the same type and options, whose parameters and buffers it uses as its
+  // own; "" where it has its own.
+  std::string weights_of = {};
   bool operator==(const NodeSpec&) const = default;
 };
 
@@ -80,6 +83,9 @@ std::int64_t readers_of(const GraphSpec& graph, const std::string& name);
 bool moves_values(const std::string& type);
 // The activation that outputs have last: the head or the type of the last node that computes.
 std::string output_activation(const GraphSpec& graph);
+// How many modules with parameters several nodes use, and how many nodes: "9 modules are used at 62
+// places"; "" where there are none.
+std::string shared_text(const GraphSpec& graph);
 // The shape of the last node's value, without the batch. Throws std::invalid_argument where the
 // graph does not fit together.
 Shape output_shape(const GraphSpec& graph);

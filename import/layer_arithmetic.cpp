@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -16,7 +17,7 @@ bool is_row(const Constant& c, std::int64_t width) {
   return leads_ones && c.shape.size() <= 2 && (c.size() == width || c.size() == 1);
 }
 Constant as_row(const Constant& c, std::int64_t width) {
-  Constant row{.shape = {width}, .floating = true, .reals = c.reals};
+  Constant row{.shape = {width}, .floating = true, .reals = c.reals, .origin = c.origin};
   if (c.size() == 1) row.reals.assign(static_cast<std::size_t>(width), c.reals[0]);
   return row;
 }
@@ -61,7 +62,9 @@ class LayerMaker {
   void matmul_to_linear(OnnxNode& node) {
     const Constant* weight = graph_.constant(node.input(1));
     if (weight == nullptr || !weight->floating || weight->shape.size() != 2) return;
-    const std::string name = graph_.add_constant(node.input(1), transposed(*weight, {1, 0}));
+    // Once, however many nodes multiply by it.
+    std::string& name = turned_[node.input(1)];
+    if (name.empty()) name = graph_.add_constant(node.input(1), transposed(*weight, {1, 0}));
     node.op = "Linear";
     node.domain = kOwnDomain;
     node.inputs = {node.input(0), name};
@@ -160,6 +163,7 @@ class LayerMaker {
   }
 
   EditableGraph& graph_;
+  std::map<std::string, std::string> turned_;  // names of transposed matrices, by the matrices'
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "steelyard/import/simplify.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -10,6 +12,7 @@
 #include "steelyard/import/einsum.h"
 #include "steelyard/import/fold.h"
 #include "steelyard/import/layer_arithmetic.h"
+#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/recognise.h"
 #include "steelyard/import/unsupported.h"
 
@@ -33,7 +36,15 @@ bool fold_one(EditableGraph& graph, const OnnxNode& node,
 
 void fold_constants(EditableGraph& graph) {
   std::vector<OnnxNode> left;
-  for (OnnxNode& node : graph.model.nodes) {
+  std::deque<OnnxNode> nodes(std::make_move_iterator(graph.model.nodes.begin()),
+                             std::make_move_iterator(graph.model.nodes.end()));
+  while (!nodes.empty()) {
+    OnnxNode node = std::move(nodes.front());
+    nodes.pop_front();
+    if (const auto branch = chosen_branch(graph.model, node); !branch.empty()) {
+      nodes.insert(nodes.begin(), branch.begin(), branch.end());
+      continue;
+    }
     std::vector<const Constant*> inputs;
     bool known = true;
     for (const std::string& input : node.inputs) {
@@ -87,6 +98,7 @@ void recognise_patterns(EditableGraph& graph) {
 }  // namespace
 
 SimplifiedModel simplify(OnnxModel model) {
+  for (auto& [name, constant] : model.initializers) constant.origin = name;
   EditableGraph graph(std::move(model));
   fold_constants(graph);
   graph.index();

@@ -132,6 +132,27 @@ void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& wei
   Tidier(graph, weights).run();
 }
 
+void share_weights(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights) {
+  // Those whose parameters may be another's: the others compute with copies of theirs.
+  static const std::set<std::string> kTypes{"Linear",          "Conv1d",      "Conv2d",
+                                            "ConvTranspose2d", "BatchNorm1d", "BatchNorm2d",
+                                            "LayerNorm",       "Embedding"};
+  using Key = std::pair<std::string, std::map<std::string, const void*>>;
+  std::map<Key, const NodeSpec*> owners;
+  for (NodeSpec& node : graph.nodes) {
+    const auto own = weights.find(node.name);
+    if (!kTypes.contains(node.type) || own == weights.end()) continue;
+    Key key{node.type, {}};
+    for (const NamedTensor& tensor : own->second) {
+      key.second.emplace(tensor.name.substr(node.name.size()), tensor.tensor.raw());
+    }
+    const NodeSpec& owner = *owners.try_emplace(std::move(key), &node).first->second;
+    if (&owner == &node || owner.options != node.options) continue;
+    node.weights_of = owner.name;
+    weights.erase(own);
+  }
+}
+
 void prune(GraphSpec& graph) {
   std::set<std::string> read{graph.nodes.back().name};
   std::vector<NodeSpec> kept;

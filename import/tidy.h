@@ -15,6 +15,10 @@ namespace steelyard::imports {
 // node.
 void tidy(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
 
+// Nodes of one type and options, whose parameters are the same tensors, use those of the first one:
+// a change of them is one for all. Takes what they had from `weights`.
+void share_weights(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
+
 // Takes out the nodes that the last one does not read, such as those that only asked for a shape.
 void prune(GraphSpec& graph);
 

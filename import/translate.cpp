@@ -127,6 +127,8 @@ Imported translate(const OnnxModel& model, const SampleSpec& sample) {
   require_float(model);
   require_inputs(model);
   Imported imported = translate_any_size(model, sample);
+  const std::string shared = shared_text(imported.graph);
+  if (!shared.empty()) imported.notes.push_back(shared + ", each with one set of weights");
   for (std::string& note : notes_of_types(model)) imported.notes.push_back(std::move(note));
   return imported;
 }
@@ -190,6 +192,7 @@ Imported Translator::run() {
   make_affine(graph_, weights_);
   prune(graph_);
   split_head(graph_);
+  share_weights(graph_, weights_);
   Imported result{std::move(graph_), {}};
   for (const NodeSpec& node : result.graph.nodes) {
     for (NamedTensor& tensor : weights_[node.name]) result.weights.push_back(std::move(tensor));

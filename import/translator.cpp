@@ -12,6 +12,7 @@ namespace {
 // What a layer's weight is called without the word for weight; "" where it has none.
 std::string stem_of(std::string name) {
   while (name.ends_with('#')) name.pop_back();
+  name.erase(0, name.rfind('\n') + 1);  // of a branch: after the node that it is in
   for (const char* end :
        {".weight", "_weights", "_weight", ".weights", "/weight", ".w_0", ".kernel", "/kernel",
         "_kernel", ".scale", "_scale", ".gamma", "/gamma"}) {
@@ -155,8 +156,21 @@ void Translator::set_weight(const std::string& module, const std::string& parame
     refuse("its " + parameter + ": expected " + shape_string(shape) + ", got " +
            shape_string(value.shape));
   }
-  weights_[module].push_back(
-      {module + "." + parameter, Tensor::from(value.reals, std::move(shape))});
+  weights_[module].push_back({module + "." + parameter, tensor_of(value, std::move(shape))});
+}
+
+// Equal values that come from one initializer are one tensor, by which share_weights() knows them.
+Tensor Translator::tensor_of(const Constant& value, Shape shape) {
+  if (value.origin.empty()) return Tensor::from(value.reals, std::move(shape));
+  std::vector<Tensor>& known = tensors_[value.origin];
+  for (const Tensor& tensor : known) {
+    const auto values = tensor.span<float>();
+    if (tensor.shape() == shape && std::equal(values.begin(), values.end(), value.reals.begin())) {
+      return tensor;
+    }
+  }
+  known.push_back(Tensor::from(value.reals, std::move(shape)));
+  return known.back();
 }
 
 void Translator::give_as(std::size_t i, const std::string& module, ExtentShape shape) {

@@ -150,6 +150,7 @@ class Translator {
   std::string add_called(const std::string& name, const std::string& type,
                          std::vector<std::string> inputs, Options options);
   const std::string& averaged_row_of(const std::string& name);
+  Tensor tensor_of(const Constant& value, Shape shape);
   bool know(const OnnxNode& node);
   bool repeats_over_batch(const OnnxNode& node);
   std::optional<std::size_t> read_repeated(const OnnxNode& node);
@@ -165,6 +166,7 @@ class Translator {
   SimplifiedModel model_;
   GraphSpec graph_;
   std::map<std::string, std::vector<NamedTensor>> weights_;
+  std::map<std::string, std::vector<Tensor>> tensors_;  // of weights_, by Constant::origin
   std::map<std::string, Value> values_;
   std::map<std::pair<std::string, Order>, std::string> converted_;
   std::set<std::string> names_;

@@ -20,6 +20,7 @@ struct ObserverOptions {
   double averaging_constant = 0.01;  // weight of the newest step
   double percentile = 99.99;         // of the values, kept
   double limit = 1;                  // of a range that is known beforehand
+  bool operator==(const ObserverOptions&) const = default;
 };
 
 // An option of an observer, for every user of the table; its default is the member's.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -221,12 +222,30 @@ TensorFile load_tensors(const std::filesystem::path& path) {
   return is_native(reader.header().metadata) ? read_native(reader) : read_safetensors(reader);
 }
 
-std::vector<NamedTensor> module_state(const Module& module) {
+namespace {
+
+// Under every name: a module in two slots has two for each tensor.
+std::vector<NamedTensor> all_state(const Module& module) {
   std::vector<NamedTensor> state;
   for (const NamedParameter& p : module.named_parameters()) {
     state.push_back({p.name, p.variable.value()});
   }
   for (NamedBuffer& b : module.named_buffers()) state.push_back(std::move(b));
+  return state;
+}
+
+// What tells a tensor from others that have elements.
+using Identity = std::pair<const void*, Shape>;
+Identity identity_of(const Tensor& tensor) { return {tensor.raw(), tensor.shape()}; }
+
+}  // namespace
+
+std::vector<NamedTensor> module_state(const Module& module) {
+  std::vector<NamedTensor> state = all_state(module);
+  std::set<Identity> known;
+  std::erase_if(state, [&](const NamedTensor& named) {
+    return named.tensor.size() > 0 && !known.insert(identity_of(named.tensor)).second;
+  });
   return state;
 }
 
@@ -239,14 +258,22 @@ void load_into(Module& module, const std::vector<NamedTensor>& tensors,
   Disagreements disagreements;
   std::vector<std::pair<Tensor, Tensor>> copies;  // destination, source
   std::map<std::string, Tensor> fitting;
-  for (const NamedTensor& state : module_state(module)) {
+  std::map<Identity, Tensor> shared;  // what was given for a tensor, under whichever name
+  const std::vector<NamedTensor> states = all_state(module);
+  for (const NamedTensor& state : states) {
     const auto found = given.find(state.name);
-    if (found == given.end()) {
+    if (found == given.end() || state.tensor.size() == 0) continue;
+    shared.emplace(identity_of(state.tensor), found->second);
+  }
+  for (const NamedTensor& state : states) {
+    const auto found = given.find(state.name);
+    const auto other = shared.find(identity_of(state.tensor));
+    if (found == given.end() && other == shared.end()) {
       if (!may_be_absent(state.name)) disagreements.add("missing", state.name);
       continue;
     }
-    const Tensor source = found->second;
-    given.erase(found);
+    const Tensor source = found == given.end() ? other->second : found->second;
+    if (found != given.end()) given.erase(found);
     if (source.shape() != state.tensor.shape()) {
       disagreements.add("wrong shape", state.name + " expected " +
                                            shape_string(state.tensor.shape()) + " got " +

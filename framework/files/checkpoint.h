@@ -35,12 +35,14 @@ TensorFileMetadata load_checkpoint_metadata(const std::filesystem::path& path);
 // one whose marks are damaged), plain otherwise.
 TensorFile load_tensors(const std::filesystem::path& path);
 
-// Parameters, then buffers, by path: handles that share the module's storage.
+// Parameters, then buffers, by path: handles that share the module's storage. Each once, under its
+// first name, where modules share it.
 std::vector<NamedTensor> module_state(const Module& module);
 
 // Copies parameters and buffers by name into the module's tensors, in place; floating dtypes
 // convert to the parameter's, others must agree. Names with '/' are training state and skipped;
-// "num_batches_tracked" may be absent, as in old PyTorch files. When names or shapes disagree, one
+// "num_batches_tracked" may be absent, as in old PyTorch files, and so may all names but one of a
+// tensor that modules share. When names or shapes disagree, one
 // InputError that starts with `source_name` lists everything, and values that a module never has
 // (framework/autograd/state_check.h) are one, too: then the module stays as it was.
 void load_into(Module& module, const std::vector<NamedTensor>& tensors,

@@ -93,7 +93,7 @@ struct ShardedStep::Sums {
 
 ShardedStep::ShardedStep(Module& model, std::int64_t shards, comm::Communicator& ranks,
                          std::size_t bucket_bytes)
-    : all_(model.named_parameters()),
+    : all_(distinct(model.named_parameters())),
       statistics_(step_statistics(model)),
       shards_(shards),
       ranks_(ranks),

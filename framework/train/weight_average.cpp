@@ -1,6 +1,7 @@
 #include "steelyard/framework/train/weight_average.h"
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "steelyard/framework/tensor/on_device.h"
@@ -35,10 +36,12 @@ WeightAverage::WeightAverage(Module& model, WeightAverageOptions options)
                        bool averaged) {
     entries_.push_back({name, tensor, tensor.clone(), parameter, averaged});
   };
-  for (const NamedParameter& p : model.named_parameters()) {
+  for (const NamedParameter& p : distinct(model.named_parameters())) {
     add(p.name, p.variable.value(), p.variable, true);
   }
+  std::set<const void*> known;
   for (const NamedBuffer& b : model.named_buffers()) {
+    if (b.tensor.size() > 0 && !known.insert(b.tensor.raw()).second) continue;
     add(b.name, b.tensor, Variable(), options_.averages_buffer && options_.averages_buffer(b.name));
   }
   const Shape one_each{static_cast<std::int64_t>(entries_.size())};
@@ -102,16 +105,13 @@ void WeightAverage::enter() {
   stale_ = false;
 }
 
-// From the last to the first: a module in two slots has two entries of one tensor.
 void WeightAverage::leave() {
   if (!entered_) {
     throw std::logic_error(
         "[weight_average] expected the averaged model, got the trained one: leave() without "
         "enter()");
   }
-  for (std::size_t i = entries_.size(); i-- > 0;) {
-    swap_elements(entries_[i].in_model, entries_[i].aside);
-  }
+  for (const Entry& entry : entries_) swap_elements(entry.in_model, entry.aside);
   entered_ = false;
 }
 

@@ -116,17 +116,38 @@ class ModelReader {
     return port;
   }
 
-  void read_node(const onnx::NodeProto& proto) {
-    OnnxNode node{.name = proto.name(),
-                  .op = proto.op_type(),
-                  .domain = proto.domain() == "ai.onnx" ? "" : proto.domain(),
-                  .inputs = {proto.input().begin(), proto.input().end()},
-                  .outputs = {proto.output().begin(), proto.output().end()}};
-    const std::string what = "node " + in_quotes(node.label()) + " (" + printable(node.op) + ")";
+  static std::string text_of(const OnnxNode& node) {
+    return "node " + in_quotes(node.label()) + " (" + printable(node.op) + ")";
+  }
+
+  void read_attributes(const onnx::NodeProto& proto, OnnxNode& node) {
+    const std::string what = text_of(node);
     // What has it was made here, and is not checked again.
     if (node.domain == kOwnDomain) {
       fail(what + ": files have no operations of the domain '" + kOwnDomain + "'");
     }
+    for (const onnx::AttributeProto& attribute : proto.attribute()) {
+      if (node.domain.empty()) require_type(attribute, what);
+      if (node.attributes.contains(attribute.name())) {
+        fail(what + ": attribute " + in_quotes(attribute.name()) + " is there twice");
+      }
+      if (auto value = attribute_value(attribute, what)) {
+        node.attributes.emplace(attribute.name(), std::move(*value));
+      }
+    }
+  }
+
+  static OnnxNode plain_node(const onnx::NodeProto& proto) {
+    return {.name = proto.name(),
+            .op = proto.op_type(),
+            .domain = proto.domain() == "ai.onnx" ? "" : proto.domain(),
+            .inputs = {proto.input().begin(), proto.input().end()},
+            .outputs = {proto.output().begin(), proto.output().end()}};
+  }
+
+  void read_node(const onnx::NodeProto& proto) {
+    OnnxNode node = plain_node(proto);
+    const std::string what = text_of(node);
     for (const std::string& output : node.outputs) {
       if (output.empty() || made_.insert(output).second) continue;
       const bool is_input =
@@ -138,18 +159,53 @@ class ModelReader {
                                    : "made by another node") +
            " already");
     }
-    for (const onnx::AttributeProto& attribute : proto.attribute()) {
-      if (node.domain.empty()) require_type(attribute, what);
-      if (node.attributes.contains(attribute.name())) {
-        fail(what + ": attribute " + in_quotes(attribute.name()) + " is there twice");
-      }
-      if (auto value = attribute_value(attribute, what)) {
-        node.attributes.emplace(attribute.name(), std::move(*value));
-      }
-    }
+    read_attributes(proto, node);
+    read_branches(proto, node, 0);
     const bool is_read = std::any_of(node.outputs.begin(), node.outputs.end(),
                                      [](const std::string& output) { return !output.empty(); });
     if (is_read) model_.nodes.push_back(std::move(node));
+  }
+
+  // The branches of an If, in which names are their own or those of what is outside. Others are
+  // left: the node is refused when it is translated.
+  void read_branches(const onnx::NodeProto& proto, OnnxNode& node, int depth) {
+    constexpr int kDeepest = 16;
+    if (node.op != "If" || !node.domain.empty() || depth > kDeepest) return;
+    for (const onnx::AttributeProto& attribute : proto.attribute()) {
+      if (attribute.type() != onnx::AttributeProto::GRAPH) continue;
+      auto branch = std::make_shared<OnnxBranch>();
+      std::set<std::string> own{""};
+      const onnx::GraphProto& graph = attribute.g();
+      for (const onnx::TensorProto& tensor : graph.initializer()) {
+        if (!holds_numbers(tensor)) continue;
+        branch->initializers.emplace(
+            tensor.name(), read_constant(tensor, "initializer " + in_quotes(tensor.name())));
+        own.insert(tensor.name());
+      }
+      for (const onnx::NodeProto& inner : graph.node()) {
+        branch->nodes.push_back(branch_node(inner, depth));
+        for (const std::string& input : branch->nodes.back().inputs) capture(node, own, input);
+        own.insert(inner.output().begin(), inner.output().end());
+      }
+      for (const onnx::ValueInfoProto& output : graph.output()) {
+        branch->outputs.push_back(output.name());
+        capture(node, own, output.name());
+      }
+      node.branches.emplace(attribute.name(), std::move(branch));
+    }
+  }
+
+  OnnxNode branch_node(const onnx::NodeProto& proto, int depth) {
+    OnnxNode node = plain_node(proto);
+    read_attributes(proto, node);
+    read_branches(proto, node, depth + 1);
+    return node;
+  }
+
+  static void capture(OnnxNode& node, const std::set<std::string>& own, const std::string& name) {
+    const bool known = own.contains(name) ||
+                       std::find(node.inputs.begin(), node.inputs.end(), name) != node.inputs.end();
+    if (!known) node.inputs.push_back(name);
   }
 
   // One of another type would be taken for one that is not there.

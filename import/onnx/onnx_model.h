@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -33,6 +34,7 @@ struct Constant {
   bool floating = false;
   std::vector<float> reals = {};      // of a floating one
   std::vector<Extent> integers = {};  // of any other
+  std::string origin = {};            // the initializer that it was made of; "" for several or none
 
   std::int64_t size() const { return shape_size(shape); }
   std::int64_t bytes() const {
@@ -51,6 +53,8 @@ inline constexpr const char* kOwnDomain = "steelyard";
 // the numbers among the several had. They broadcast, and a value of fewer would get more.
 inline constexpr const char* kLeastRank = "steelyard.least_rank";
 
+struct OnnxBranch;
+
 struct OnnxNode {
   std::string name;                  // may be empty
   std::string op;                    // "Conv"
@@ -58,6 +62,8 @@ struct OnnxNode {
   std::vector<std::string> inputs;   // "" where an optional one is absent
   std::vector<std::string> outputs;  // the same
   std::map<std::string, OnnxAttributeValue> attributes = {};
+  // Of an If. Values from outside that they read are inputs of the node too, after its own.
+  std::map<std::string, std::shared_ptr<const OnnxBranch>> branches = {};
 
   // The attribute where it is there with that type, else the default.
   std::int64_t integer(const std::string& key, std::int64_t otherwise) const;
@@ -71,6 +77,13 @@ struct OnnxNode {
   std::string input(std::size_t i) const { return i < inputs.size() ? inputs[i] : std::string(); }
   // The name in messages: its own, else that of its first output.
   std::string label() const;
+};
+
+// The graph inside of a node.
+struct OnnxBranch {
+  std::vector<OnnxNode> nodes;
+  std::map<std::string, Constant> initializers = {};
+  std::vector<std::string> outputs;
 };
 
 // A dimension of an input or output: a size, or free under a name that may be empty.

@@ -83,8 +83,12 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
         "[quantized_layer] expected a weight of two dimensions or more, got " +
         (weight.defined() ? shape_string(weight.shape()) : "an undefined tensor"));
   }
-  weight_ = register_parameter(prefix + "weight", weight);
-  if (bias.defined()) bias_ = register_parameter(prefix + "bias", bias);
+  registered_weight_ = &register_parameter(prefix + "weight", weight);
+  weight_ = *registered_weight_;
+  if (bias.defined()) {
+    registered_bias_ = &register_parameter(prefix + "bias", bias);
+    bias_ = *registered_bias_;
+  }
   outputs_ = weight_by_output_channel().dim(0);
   ops::require_vector("quantized_layer", "bias", outputs_, bias_);
   if (config.weights) {
@@ -103,6 +107,25 @@ QuantizedLayer::QuantizedLayer(std::shared_ptr<const Product> product, const Ten
 
 void QuantizedLayer::add_input_quantizer(const QuantizerConfig& config) {
   input_slot_ = &register_child("input_quantizer", std::make_shared<ActivationQuantizer>(config));
+}
+
+void QuantizedLayer::share_parameters(const Variable& weight, const Variable& bias) {
+  const bool fits = weight.shape() == weight_.shape() && bias.defined() == bias_.defined() &&
+                    (!bias.defined() || bias.shape() == bias_.shape());
+  if (!fits) {
+    throw std::invalid_argument("[quantized_layer] expected a weight " +
+                                shape_string(weight_.shape()) +
+                                " and a bias as the layer has them, got others to share");
+  }
+  weight_ = *registered_weight_ = weight;
+  if (registered_bias_ != nullptr) bias_ = *registered_bias_ = bias;
+}
+
+void QuantizedLayer::share_weight_quantizer(const QuantizedLayer& other) {
+  if (weight_slot_ == nullptr || other.weight_slot_ == nullptr) {
+    throw std::invalid_argument("[quantized_layer] expected two layers with quantized weights");
+  }
+  weight_slot_->replace(other.weight_slot_->module());
 }
 
 Tensor QuantizedLayer::additive_bias() const {

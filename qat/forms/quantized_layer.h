@@ -38,6 +38,12 @@ class QuantizedLayer : public Module {
   // Sets the batch norm between the product and the activation, which the layer then computes.
   void take_norm(std::shared_ptr<const FoldedNorm> norm) { norm_ = std::move(norm); }
 
+  // Takes these as its parameters, which others have too; they are of the shapes that it has, the
+  // bias undefined where it has none.
+  void share_parameters(const Variable& weight, const Variable& bias);
+  // Takes the quantizer of the other layer's weights as its own.
+  void share_weight_quantizer(const QuantizedLayer& other);
+
   // Sets a function that sees every pass from now on: the input as it is multiplied, and a function
   // that computes the real values before the activation. It is called before the output is
   // computed, so that it may change the bias. Empty: none.
@@ -118,6 +124,8 @@ class QuantizedLayer : public Module {
   std::int64_t outputs_ = 0;
   Variable weight_;
   Variable bias_;
+  Variable* registered_weight_ = nullptr;
+  Variable* registered_bias_ = nullptr;  // null without one
   kernels::Activation activation_;
   bool integer_groups_ = false;
   std::optional<observers::QScheme> dynamic_input_;  // of inputs that arrive without codes

@@ -1,13 +1,16 @@
 #include "steelyard/qat/model/named_quantizers.h"
 
+#include <set>
+
 namespace steelyard::qat {
 
 std::vector<NamedQuantizer> named_quantizers(Module& model) {
   std::vector<NamedQuantizer> found;
+  std::set<const FakeQuantize*> known;
   for (const NamedModule& entry : model.named_modules()) {
-    if (auto* quantizer = dynamic_cast<FakeQuantize*>(entry.module)) {
-      found.push_back({entry.name, quantizer});
-    }
+    auto* quantizer = dynamic_cast<FakeQuantize*>(entry.module);
+    if (quantizer == nullptr || !known.insert(quantizer).second) continue;
+    found.push_back({entry.name, quantizer});
   }
   return found;
 }

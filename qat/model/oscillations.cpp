@@ -54,6 +54,10 @@ OscillationCallback::OscillationCallback(Module& model, const OscillationOptions
     auto* layer = dynamic_cast<QuantizedLayer*>(entry.module);
     if (layer == nullptr || layer->weight_quantizer() == nullptr) continue;
     if (!layer->weight().requires_grad()) continue;
+    const bool known = std::any_of(weights_.begin(), weights_.end(), [&](const Tracked& w) {
+      return w.layer->weight().node() == layer->weight().node();
+    });
+    if (known) continue;  // a weight that several layers have in common
     if (layer->folds_norm()) {
       throw InputError("oscillations: " + entry.name +
                        " folds its batch norm in every step: expected bn_fold frozen or none");

@@ -50,11 +50,17 @@ bool TrainedParts::contain(const std::string& path) const {
 }
 
 std::int64_t freeze_rest(Module& model, const TrainedParts& trained) {
+  const std::vector<NamedParameter> parameters = model.named_parameters();
+  // One of several names is enough.
+  std::set<const GradNode*> trains;
+  for (const NamedParameter& p : parameters) {
+    if (trained.contain(p.name)) trains.insert(p.variable.node().get());
+  }
   std::int64_t count = 0;
-  for (NamedParameter& p : model.named_parameters()) {
-    const bool trains = trained.contain(p.name);
-    p.variable.set_requires_grad(trains);
-    if (trains) count += p.variable.value().size();
+  for (NamedParameter& p : distinct(parameters)) {
+    const bool is_trained = trains.contains(p.variable.node().get());
+    p.variable.set_requires_grad(is_trained);
+    if (is_trained) count += p.variable.value().size();
   }
   return count;
 }

@@ -155,7 +155,7 @@ class Decider {
     d.kind = Kind::kWeighted;
     d.config = *target;
     d.place = targets_.place_of_target() + ": " + node.path;
-    require_alone(d.node);
+    if (!node.form->is_linear) require_alone(d.node);
     require_widths(d);
     d.note = node.form->is_linear ? only_floats_read(last_of(d)) : "";
     if (is_dynamic(*target)) d.note = "dynamic: the next layer quantizes it";
@@ -182,7 +182,8 @@ class Decider {
     if (!target.weights || (groups && !target.activations)) d.multiplied.reset();
   }
 
-  // A layer in two places would become two, each with weights and an optimizer's state of its own.
+  // Such a module in two places would become two, each with parameters and an optimizer's state of
+  // its own; linear maps share theirs.
   void require_alone(std::size_t i) const {
     for (std::size_t k = 0; k < nodes_.size(); ++k) {
       if (k == i || nodes_[k].slot->module() != nodes_[i].slot->module()) continue;

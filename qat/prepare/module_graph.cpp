@@ -70,11 +70,16 @@ bool needs_small_values(const std::string& type, std::size_t operand) {
 
 }  // namespace
 
-Tensor own_parameter(const Module& module, const std::string& name) {
+Variable own_variable(const Module& module, const std::string& name) {
   for (const NamedParameter& p : module.named_parameters()) {
-    if (p.name == name) return p.variable.value();
+    if (p.name == name) return p.variable;
   }
-  return Tensor();
+  return Variable();
+}
+
+Tensor own_parameter(const Module& module, const std::string& name) {
+  const Variable parameter = own_variable(module, name);
+  return parameter.defined() ? parameter.value() : Tensor();
 }
 
 std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,

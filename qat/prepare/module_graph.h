@@ -35,7 +35,8 @@ struct ModuleNode {
   bool is_output = false;  // of the model
 };
 
-// A parameter of the module itself; undefined where it has none of that name.
+// A parameter of the module itself, and its value; undefined where it has none of that name.
+Variable own_variable(const Module& module, const std::string& name);
 Tensor own_parameter(const Module& module, const std::string& name);
 
 // The nodes, each after those whose outputs it reads. Every module is entered into `targets` but

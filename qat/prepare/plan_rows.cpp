@@ -103,6 +103,7 @@ class LayerRows {
 
   void add_weight() {
     if (!d_.config.weights) return add(path_, "weight", "float", "-", "no weights in its group");
+    if (!facts_.codes_of.empty()) return add(path_, "weight", "as " + facts_.codes_of, "-", "");
     add("weight", *d_.config.weights,
         folds() ? all_.nodes[*d_.norm].path + " folded in" + fold_note(bn_fold_) : "");
   }

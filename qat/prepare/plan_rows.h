@@ -12,6 +12,7 @@ namespace steelyard::qat {
 struct LayerFacts {
   bool has_bias = false;
   bool has_groups = false;  // its weights have several scales for an output
+  std::string codes_of{};   // the layer whose weights and their quantizer it shares; else empty
 };
 
 std::vector<PlanRow> rows_of(const Decisions& all, const Decision& decision,

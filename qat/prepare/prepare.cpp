@@ -1,5 +1,9 @@
 #include "steelyard/qat/prepare/prepare.h"
 
+#include <algorithm>
+#include <map>
+#include <utility>
+
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/norms/batch_norm.h"
@@ -55,7 +59,9 @@ void require_rows(QuantizedLayer& layer, const Decision& d, const std::string& t
 // Makes the modules that were decided on and puts them into their slots.
 class Applier {
  public:
-  Applier(const Decisions& all, BatchNormFold bn_fold) : all_(all), bn_fold_(bn_fold) {}
+  Applier(const Decisions& all, BatchNormFold bn_fold) : all_(all), bn_fold_(bn_fold) {
+    for (const ModuleNode& node : all_.nodes) ++places_[node.slot->module().get()];
+  }
 
   // The plan. After an exception all slots hold what they held before.
   Plan run() {
@@ -107,7 +113,8 @@ class Applier {
   }
 
   LayerFacts apply_weighted(const Decision& d) {
-    const std::shared_ptr<QuantizedLayer> layer = swap_layer(d);
+    std::string codes_of;
+    const std::shared_ptr<QuantizedLayer> layer = swap_layer(d, codes_of);
     if (is_dynamic(d.config)) require_rows(*layer, d, all_.nodes[d.node].form->type);
     if (d.config.weights && d.config.activations) layer->multiply_groups_as_integers();
     if (d.quantizes_input) layer->add_input_quantizer(*d.config.activations);
@@ -115,10 +122,39 @@ class Applier {
       require_sums_fit(d.multiplied->scheme, d.config.weights->scheme,
                        layer->weight_by_output_channel(), d.place);
     }
-    return {.has_bias = layer->bias().defined(), .has_groups = layer->has_groups()};
+    return {.has_bias = layer->bias().defined(),
+            .has_groups = layer->has_groups(),
+            .codes_of = std::move(codes_of)};
   }
 
-  std::shared_ptr<QuantizedLayer> swap_layer(const Decision& d) {
+  // Layers made of one module at several places have its parameters in common and, where these are
+  // quantized alike, their quantizer. `folded`: the norm that their weights contain, or null;
+  // `own_weights`: they were made with it, once and for all. Returns whose codes the layer has.
+  std::string share(const std::shared_ptr<QuantizedLayer>& layer, const std::string& path,
+                    const Module& module, const BatchNorm* folded, bool own_weights) {
+    if (places_.at(&module) < 2) return "";
+    std::vector<Made>& others = made_[{&module, folded}];
+    if (!own_weights) {
+      layer->share_parameters(own_variable(module, "weight"), own_variable(module, "bias"));
+    } else if (!others.empty()) {
+      layer->share_parameters(others[0].layer->weight(), others[0].layer->bias());
+    }
+    const auto* quantizer = layer->weight_quantizer();
+    const auto same = std::find_if(others.begin(), others.end(), [&](const Made& other) {
+      const auto* of_other = other.layer->weight_quantizer();
+      return quantizer != nullptr && of_other != nullptr &&
+             of_other->config() == quantizer->config();
+    });
+    if (same != others.end()) {
+      layer->share_weight_quantizer(*same->layer);
+      return same->path;
+    }
+    others.push_back({path, layer});
+    return "";
+  }
+
+  // `codes_of`: as LayerFacts has it.
+  std::shared_ptr<QuantizedLayer> swap_layer(const Decision& d, std::string& codes_of) {
     const ModuleNode& node = all_.nodes[d.node];
     const Module& module = **node.slot;
     const auto by_output_channel = [&](const Tensor& weight) {
@@ -146,6 +182,8 @@ class Applier {
       throw std::invalid_argument("[prepare] the quantized form of " + node.form->type +
                                   " is expected to be a QuantizedLayer");
     }
+    codes_of = share(layer, node.path, module,
+                     bn_fold_ == BatchNormFold::kNone ? nullptr : norm.get(), drops_norm);
     replace(*node.slot, layer);
     if (drops_norm) {
       replace(*all_.nodes[*d.norm].slot, std::make_shared<Identity>());
@@ -168,8 +206,17 @@ class Applier {
     slot.replace(std::move(module));
   }
 
+  // The layer that was made for a module at a path.
+  struct Made {
+    std::string path;
+    std::shared_ptr<QuantizedLayer> layer;
+  };
+
   const Decisions& all_;
   BatchNormFold bn_fold_;
+  std::map<const Module*, int> places_;  // at how many a module is
+  // By the module and the norm that the weights contain, those with quantizers of their own.
+  std::map<std::pair<const Module*, const Module*>, std::vector<Made>> made_;
   std::vector<Replaced> replaced_;  // in their order
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <stdexcept>
 
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
@@ -65,8 +66,10 @@ class RoundingLearner {
 
   std::vector<LearnedRounding> run() {
     std::vector<LearnedRounding> learned;
+    std::set<const GradNode*> known;  // a weight of several layers is learned for the first one
     for (const NamedLayer& entry : in_order()) {
-      if (entry.layer->weight().value().size() == 0) continue;
+      const Variable& weight = entry.layer->weight();
+      if (weight.value().size() == 0 || !known.insert(weight.node().get()).second) continue;
       learned.push_back(learn(entry, learned.size()));
     }
     return learned;

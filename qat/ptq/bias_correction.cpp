@@ -1,5 +1,7 @@
 #include "steelyard/qat/ptq/bias_correction.h"
 
+#include <map>
+
 #include "steelyard/framework/train/divergence.h"
 #include "steelyard/qat/forms/weighted_layers.h"
 #include "steelyard/qat/model/faults.h"
@@ -20,11 +22,22 @@ std::vector<double> channel_means(const Tensor& values) {
   return means;
 }
 
-void add(const Tensor& bias, const std::vector<double>& wanted, const std::vector<double>& given) {
+// How many layers have a bias, and what was added to it so far.
+struct Correction {
+  int layers = 0;
+  std::vector<double> added{};
+};
+
+// Adds this layer's part of what the mean of all layers that have the bias lacks.
+void add(const Tensor& bias, Correction& correction, const std::vector<double>& wanted,
+         const std::vector<double>& given) {
   const Tensor host = bias.to(Device{}).clone();
   const auto span = host.span<float>();
+  correction.added.resize(span.size(), 0.0);
   for (std::size_t c = 0; c < span.size(); ++c) {
-    span[c] = static_cast<float>(static_cast<double>(span[c]) + wanted[c] - given[c]);
+    const double part = (correction.added[c] + wanted[c] - given[c]) / correction.layers;
+    span[c] = static_cast<float>(static_cast<double>(span[c]) + part);
+    correction.added[c] += part;
   }
   bias.copy_from(host);
 }
@@ -88,6 +101,11 @@ std::int64_t correct_biases(Module& model, const Tensor& inputs, FloatMeans want
   const NoGradGuard no_grad;
   const std::vector<NamedLayer> layers = layers_with_quantized_weights(model);
   std::int64_t corrected = 0;
+  std::map<const void*, Correction> corrections;  // by the bias's memory
+  for (const NamedLayer& entry : layers) {
+    const Tensor bias = entry.layer->additive_bias();
+    if (bias.defined()) ++corrections[bias.raw()].layers;
+  }
   QuantizerSwitches switches(model);
   switches.set({.quantizes = true}, {.quantizes = true});
   {
@@ -95,7 +113,7 @@ std::int64_t correct_biases(Module& model, const Tensor& inputs, FloatMeans want
       const auto found = wanted.find(&layer);
       const Tensor bias = layer.additive_bias();
       if (found == wanted.end() || !bias.defined()) return;
-      add(bias, found->second, channel_means(values));
+      add(bias, corrections.at(bias.raw()), found->second, channel_means(values));
       wanted.erase(found);  // a layer that computes twice is corrected once
       ++corrected;
     });

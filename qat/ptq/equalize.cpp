@@ -153,13 +153,21 @@ class PairFinder {
     const QuantizedForm* form = nodes_[i].form;
     if (form == nullptr || !form->groups) return layer;
     const Module& module = **nodes_[i].slot;
+    const std::size_t after = next(i);
+    if (after != kNone) layer.norm = as<BatchNorm>(nodes_[after]);
+    if (is_shared(i) || (layer.norm != nullptr && is_shared(after))) return layer;
     layer.weight = own_parameter(module, "weight");
     if (form->by_output_channel) layer.weight = form->by_output_channel(module, layer.weight);
     layer.bias = own_parameter(module, "bias");
     layer.groups = form->groups(module);
-    const std::size_t after = next(i);
-    if (after != kNone) layer.norm = as<BatchNorm>(nodes_[after]);
     return layer;
+  }
+
+  // Whether the module is at other places too, which its factors would not suit.
+  bool is_shared(std::size_t i) const {
+    return std::count_if(nodes_.begin(), nodes_.end(), [&](const ModuleNode& other) {
+             return other.slot->module() == nodes_[i].slot->module();
+           }) > 1;
   }
 
   const std::vector<ModuleNode>& nodes_;

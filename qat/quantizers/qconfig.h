@@ -19,6 +19,7 @@ struct QuantizerConfig {
   observers::QScheme scheme;
   observers::ObserverOptions observer;
   Learning learning = Learning::kNothing;
+  bool operator==(const QuantizerConfig&) const = default;
 };
 
 // What a layer quantizes; each part is optional.

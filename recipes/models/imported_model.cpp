@@ -7,6 +7,7 @@
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
@@ -27,6 +28,12 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& 
     throw InputError(name +
                      ": model.batch_axis: is for ONNX files, the network of a checkpoint has "
                      "its batches in their places");
+  }
+  if (!spec.freeze.empty()) {
+    throw InputError(
+        name +
+        ": model.freeze: is for ONNX files, the network of a checkpoint has the inputs "
+        "that it was imported with");
   }
   const std::string& own = model.graph.output.name;
   if (output.empty()) return model;
@@ -131,6 +138,7 @@ ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSp
   const std::filesystem::path path = spec.onnx.value();
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, spec);
   imports::OnnxModel model = imports::read_onnx(path);
+  imports::freeze_inputs(model, spec.freeze);
   imports::choose_output(model, spec.output.value_or(""));
   imports::choose_batch_axes(model, batch_axes_from(spec.batch_axis, "model.batch_axis"));
   imports::Imported imported = imports::translate(model, sample);

@@ -231,6 +231,11 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   &ModelSpec::batch_axis)
                   .role(OptionRole::kNotEssential)
                   .items(1),
+              key("freeze",
+                  "inputs of the ONNX file that become constants, each with its value "
+                  "(`sr=16000`) or its values (`scale=1,0.5`): samples and exports are without "
+                  "them",
+                  &ModelSpec::freeze),
               key("classes",
                   "number of outputs, one for each class; absent: the dataset's classes; a "
                   "regression must give it: one for each value of a sample's targets",
@@ -244,10 +249,10 @@ Table<ModelSpec> ModelRegistry::model_table() const {
         if (given != 1) {
           fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
         }
-        for (const std::string key : {"output", "batch_axis"}) {
+        for (const char* key : {"output", "batch_axis", "freeze"}) {
           if (!from.has(key) || from.has("onnx")) continue;
           fail_at(from.at(key).place,
-                  "model." + key + ": is for ONNX files: 'model.onnx' is absent");
+                  std::string("model.") + key + ": is for ONNX files: 'model.onnx' is absent");
         }
       });
 }

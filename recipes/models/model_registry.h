@@ -25,6 +25,7 @@ struct ModelSpec {
   std::optional<std::string> onnx = {};      // recipes/models/imported_model.h
   std::optional<std::string> output = {};    // of an ONNX file
   std::vector<std::string> batch_axis = {};  // of its inputs: batch_axes_from()
+  std::vector<std::string> freeze = {};      // its inputs that become constants: "sr=16000"
   std::optional<std::int64_t> classes = {};
   YamlNode options =
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h

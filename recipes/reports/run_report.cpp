@@ -173,7 +173,7 @@ class Reporter {
     fact("samples", fmt::format("{} training, {} validation, {} test", experiment.train().size(),
                                 experiment.validation().size(), experiment.test().size()));
     std::int64_t parameters = 0;
-    for (const NamedParameter& p : loaded_.experiment->model().named_parameters()) {
+    for (const NamedParameter& p : distinct(loaded_.experiment->model().named_parameters())) {
       parameters += p.variable.value().size();
     }
     fact("parameters", std::to_string(parameters));

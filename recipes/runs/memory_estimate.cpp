@@ -100,7 +100,7 @@ MemoryEstimate estimate_memory(Experiment& experiment, Device device) {
   for (const Dataset* dataset : {&experiment.train(), &experiment.validation(), &experiment.test()})
     estimate.dataset_bytes += dataset->held_bytes();
   std::vector<Tensor> parameters;
-  for (const NamedParameter& p : experiment.model().named_parameters()) {
+  for (const NamedParameter& p : distinct(experiment.model().named_parameters())) {
     parameters.push_back(p.variable.value());
     estimate.parameters_bytes += parameters.back().bytes();
     if (p.variable.requires_grad()) estimate.gradients_bytes += parameters.back().bytes();

@@ -7,6 +7,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
+#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -195,7 +196,8 @@ std::string run_name(const std::filesystem::path& file) {
 }
 
 FoundRecipe found_recipe(const FileAndData& given, const Registries& registries) {
-  const imports::OnnxModel model = imports::read_onnx(given.model);
+  imports::OnnxModel model = imports::read_onnx(given.model);
+  imports::freeze_inputs(model, given.freeze);
   if (model.inputs.empty()) throw InputError(printable(given.model.string()) + ": has no input");
   FoundRecipe found;
   const std::string dataset = dataset_of(given.data);
@@ -222,6 +224,7 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
   if (!given.batch_axis.empty()) {
     set_entry(network, "batch_axis", yaml_list(given.batch_axis));
   }
+  if (!given.freeze.empty()) set_entry(network, "freeze", yaml_list(given.freeze));
   found.document = yaml_table(
       {{"version", yaml_scalar("1")},
        {"name", yaml_scalar(run_name(given.model))},

@@ -26,6 +26,7 @@ struct FileAndData {
   std::filesystem::path data;
   std::string output = {};                   // of the model's several; empty: all
   std::vector<std::string> batch_axis = {};  // as `model.batch_axis`
+  std::vector<std::string> freeze = {};      // inputs that become constants: "sr=16000"
   // Of images: what each channel is normalized with, in the units of `range`.
   std::vector<double> mean = {}, stddev = {};
   ImageRange range = ImageRange::kOne;

@@ -415,6 +415,28 @@ TEST(GraphFile, HasTheWeightsOfALayerAtSeveralPlacesOnce) {
             std::string::npos);
 }
 
+TEST(GraphFile, HasAWeightWithSeveralBiasesOnce) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "m";
+  Rng rng(2);
+  const auto shared = linear(216, 216, rng);
+  const auto model = quantized_model(
+      sequential({{"flat", flatten()}, {"a", shared}, {"relu", relu()}, {"b", shared}}), w8a8());
+  const Graph graph = trace(*model, images(1, 1), "net").graph;
+  save_graph(path, graph);
+  const Checkpoint file = load_checkpoint(path);
+  EXPECT_EQ(file.metadata.at("graph_version"), "13");
+  std::set<std::string> names;
+  for (const NamedTensor& tensor : file.tensors) names.insert(tensor.name);
+  EXPECT_EQ(names, (std::set<std::string>{"a.weight", "a.weight_scale", "a.bias", "b.bias"}));
+  EXPECT_EQ(parameter_bytes(graph), 216 * 216 + 216 * 4 + 2 * 216 * 4);
+  const Graph loaded = load_graph(path);
+  EXPECT_EQ(to_string(loaded), to_string(graph));
+  const Tensor inputs = images(3, 4);
+  EXPECT_TRUE(
+      testing::all_close(Interpreter(loaded).run(inputs), Interpreter(graph).run(inputs), 0, 0));
+}
+
 TEST(GraphFile, RejectsEveryTruncationAndForeignFiles) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "m";

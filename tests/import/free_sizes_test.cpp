@@ -164,7 +164,8 @@ TEST(FreeSizes, AreNotThoseOfEvenSizesAlone) {
 std::vector<std::string> readers(const std::function<std::string(ModelMaker&)>& make,
                                  std::int64_t size) {
   ModelMaker m(images(3));
-  const Imported imported = translate(m.ending_in(conv(m, make(m), 3, 2)), {size, size, 3});
+  Imported imported = translate(m.ending_in(conv(m, make(m), 3, 2)), {size, size, 3});
+  std::erase_if(imported.notes, [](const std::string& note) { return note.ends_with("weights"); });
   EXPECT_EQ(imported.graph.input.free.size() + imported.notes.size(), 2U);
   std::vector<std::string> names;
   for (const std::string& note : imported.notes) {

@@ -27,7 +27,8 @@ struct Step {
   bool falls;     // the loss
 };
 Step gradient_step(Module& module, const Variable& x) {
-  for (const NamedParameter& p : module.named_parameters()) {
+  const std::vector<NamedParameter> parameters = distinct(module.named_parameters());
+  for (const NamedParameter& p : parameters) {
     const Tensor noise = steelyard::testing::random_tensor(p.variable.shape(), 1, DType::kF32);
     float* value = p.variable.value().data<float>();
     for (std::int64_t i = 0; i < noise.size(); ++i) value[i] *= 1 + 0.1F * noise.data<float>()[i];
@@ -35,12 +36,12 @@ Step gradient_step(Module& module, const Variable& x) {
   const Variable before = mean_square(module, x);
   before.backward();
   double square = 0;
-  for (const NamedParameter& p : module.named_parameters()) {
+  for (const NamedParameter& p : parameters) {
     if (!p.variable.grad().defined()) continue;
     for (const float g : p.variable.grad().span<float>()) square += double{g} * double{g};
   }
   const double step = 1e-3 * before.value().item() / square;
-  for (const NamedParameter& p : module.named_parameters()) {
+  for (const NamedParameter& p : parameters) {
     if (!p.variable.grad().defined()) continue;
     float* value = p.variable.value().data<float>();
     const float* grad = p.variable.grad().data<float>();

@@ -36,7 +36,7 @@ def tensor(name, shape, values):
 def attribute(name, value):
     if isinstance(value, list):
         return field(1, name) + b"".join(field(8, v) for v in value) + field(20, 7)
-    number, kind = {float: (2, 1), int: (3, 2), str: (4, 3)}[type(value)]
+    number, kind = {float: (2, 1), int: (3, 2), str: (4, 3), bytes: (6, 5)}[type(value)]  # bytes: of branch()
     return field(1, name) + field(number, value) + field(20, kind)
 
 
@@ -49,6 +49,11 @@ def port(name, dims, kind=FLOAT):
     """dims: numbers, or names of free ones."""
     shape = b"".join(field(1, field(2 if isinstance(dim, str) else 1, dim)) for dim in dims)
     return field(1, name) + field(2, field(1, field(1, kind) + field(2, shape)))
+
+
+def branch(nodes, outputs):
+    """The graph of an attribute, such as an If's then_branch."""
+    return b"".join(field(1, n) for n in nodes) + field(2, "branch") + b"".join(field(12, field(1, o)) for o in outputs)
 
 
 def model(nodes, tensors, inputs, outputs, opset=13, producer="test", metadata=()):
