@@ -420,8 +420,10 @@ TEST(GraphFile, HasAWeightWithSeveralBiasesOnce) {
   const auto path = folder.path() / "m";
   Rng rng(2);
   const auto shared = linear(216, 216, rng);
+  qat::QuantizeConfig config = w8a8();
+  config.groups[0].targets = {"Linear"};
   const auto model = quantized_model(
-      sequential({{"flat", flatten()}, {"a", shared}, {"relu", relu()}, {"b", shared}}), w8a8());
+      sequential({{"flat", flatten()}, {"a", shared}, {"relu", relu()}, {"b", shared}}), config);
   const Graph graph = trace(*model, images(1, 1), "net").graph;
   save_graph(path, graph);
   const Checkpoint file = load_checkpoint(path);
