@@ -225,13 +225,13 @@ TEST(CNetworkFiles, TheBatchMayBeAnotherDimension) {
   d.batch_axis_count = 1;
   d.batch_axes = &batch;
   Network second(d);
-  Array<float> x(wave(30), {2, 5, 3}), wrong(wave(45), {3, 5, 3});
+  Array<float> x(wave(30), {2, 5, 3}), wrong(wave(40), {2, 5, 4});
   EXPECT_EQ(forward(second, {&x.view}), forward(first, {&x.view}));
   const DLTensor* inputs[] = {&wrong.view};
   DLManagedTensor* output = nullptr;
   EXPECT_EQ(second.refusal(STEELYARD_INVALID_ARGUMENT, steelyard_network_forward, nullptr,
                            std::size_t{1}, inputs, 0, &output, nullptr),
-            "steelyard_network_forward: the input 'x': expected [2, N, 3], got [3, 5, 3]");
+            "steelyard_network_forward: the input 'x': expected [N, N, 3], got [2, 5, 4]");
 }
 
 TEST(CNetworkFiles, NamesParametersAndGradientsAreChecked) {
