@@ -231,7 +231,7 @@ TEST(CNetworkFiles, TheBatchMayBeAnotherDimension) {
   DLManagedTensor* output = nullptr;
   EXPECT_EQ(second.refusal(STEELYARD_INVALID_ARGUMENT, steelyard_network_forward, nullptr,
                            std::size_t{1}, inputs, 0, &output, nullptr),
-            "steelyard_network_forward: the input 'x': expected [N, N, 3], got [2, 5, 4]");
+            "steelyard_network_forward: the input 'x': expected [2, N, 3], got [2, 5, 4]");
 }
 
 TEST(CNetworkFiles, NamesParametersAndGradientsAreChecked) {
