@@ -130,4 +130,4 @@ class Frozen(Case):
         self.fail_with(2, "model.freeze: is for ONNX files: 'model.onnx' is absent",
                        arguments=["validate", self.recipe("model: {type: mlp, freeze: [a=1]}\n" + TRAIN, "none.yaml")])
         again = self.recipe("model: {onnx: float/last.safetensors, freeze: [rate=8000]}\n" + TRAIN, "again.yaml")
-        self.fail_with(2, "model.freeze: is for ONNX files, got a checkpoint", arguments=["train", again, "--run-dir", "none"])
+        self.fail_with(2, "model.freeze: is for ONNX files, the network of a checkpoint has the inputs", arguments=["train", again, "--run-dir", "none"])
