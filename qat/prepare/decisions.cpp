@@ -254,14 +254,14 @@ class Decider {
     const auto in_float = [&](const std::string& why) {
       keep_in_float(std::move(d), Kind::kFloat, why);
     };
+    const std::optional<QuantizerConfig> output = output_of(node);
     if (targets_.ignored(node.scope, reason)) return in_float(reason);
-    if (!joins_) return in_float("no group has activations");
+    if (!output) return in_float("no group has activations");
     if (d.in.kind == Flow::Kind::kFloat) return in_float("its input is in float");
     reason = small_values_count(d.node);
     if (reason.empty()) reason = reads_too_wide(*node.form, d.in);
-    const QuantizerConfig& output = output_of(node);
-    if (reason.empty()) reason = too_wide(*node.form, output);
-    if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, output);
+    if (reason.empty()) reason = too_wide(*node.form, *output);
+    if (reason.empty() && node.form->refusal) reason = node.form->refusal(**node.slot, *output);
     if (!reason.empty()) return in_float(reason);
     const ModuleNode* next = node.form->continues ? sole_reader(nodes_, d.node) : nullptr;
     if (next != nullptr && next->form == node.form && !targets_.ignored(next->scope, reason)) {
@@ -271,7 +271,7 @@ class Decider {
       return add(std::move(d), in);
     }
     read_model_input(d.in);
-    own_output(std::move(d));
+    own_output(std::move(d), *output);
   }
 
   void decide_join(Decision d) {
@@ -282,14 +282,15 @@ class Decider {
     const auto in_float = [&](const std::string& why) {
       keep_in_float(std::move(d), Kind::kFloat, why);
     };
+    const std::optional<QuantizerConfig> output = output_of(node);
     if (targets_.ignored(node.scope, reason)) return in_float(reason);
-    if (!joins_) return in_float("no group has activations");
+    if (!output) return in_float("no group has activations");
     const bool float_operand = std::any_of(flows.begin(), flows.end(), [](const Flow& flow) {
       return flow.kind == Flow::Kind::kFloat;
     });
     if (float_operand && profile_ != Profile::kTensorrt) return in_float("a branch is in float");
     reason = small_values_count(last_of(d));
-    if (reason.empty()) reason = too_wide(*node.form, output_of(node));
+    if (reason.empty()) reason = too_wide(*node.form, *output);
     for (const Flow& flow : flows) {
       if (reason.empty()) reason = reads_too_wide(*node.form, flow);
     }
@@ -297,24 +298,25 @@ class Decider {
     for (const Flow& flow : flows) read_model_input(flow);
     reason = only_floats_read(last_of(d));
     if (!reason.empty()) return in_float(reason);
-    own_output(std::move(d));
+    own_output(std::move(d), *output);
   }
 
-  void own_output(Decision d) {
+  void own_output(Decision d, const QuantizerConfig& output) {
     const ModuleNode& node = nodes_[d.node];
     if (!(*node.slot)->named_parameters().empty()) require_alone(d.node);
     d.kind = Kind::kOwnOutput;
-    d.output = output_of(node);
+    d.output = output;
     if (node.form->output) node.form->output(d.output);
     d.note = node.form->note;
     if (d.activation) d.note += " after " + nodes_[*d.activation].path;
-    const Flow output{Flow::Kind::kQuantized, node.path, d.output};
-    add(std::move(d), output);
+    const Flow flow{Flow::Kind::kQuantized, node.path, d.output};
+    add(std::move(d), flow);
   }
 
-  const QuantizerConfig& output_of(const ModuleNode& node) {
+  // What a module without weights is given, if nothing keeps it in float.
+  std::optional<QuantizerConfig> output_of(const ModuleNode& node) {
     const QuantizerConfig* named = targets_.activations_named(node.path);
-    return named == nullptr ? *joins_ : *named;
+    return named == nullptr ? joins_ : *named;
   }
 
   // A module without a quantized form.

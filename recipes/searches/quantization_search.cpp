@@ -177,8 +177,9 @@ class Search {
     const std::int64_t most = std::max<std::int64_t>(1, kMostSteps / steps);
     const auto epochs = static_cast<std::int64_t>(kShareOfTraining * seconds_left() / epoch);
     if (epochs < 1) {
-      reasons_.push_back("no " + step + ": an epoch takes about " +
-                         format_number(std::ceil(epoch / 60)) + " minutes (--minutes)");
+      reasons_.push_back(
+          "no " + step + ": an epoch takes about " + format_number(std::ceil(epoch)) + " s, and " +
+          format_number(std::floor(std::max(0.0, seconds_left()))) + " s are left (--minutes)");
       return 0;
     }
     state_.set_number(key, static_cast<double>(std::min(epochs, most)));

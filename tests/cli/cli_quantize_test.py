@@ -81,11 +81,8 @@ class Quantize(Case):
         """Without the seconds."""
         return re.sub(r" +[\d.]+( *<- chosen)?$", r"\1", printed[printed.index("\nstep"):printed.index("\nSQNR:")], flags=re.M)
 
-    def test_trains_where_ranges_are_not_enough(self):
-        """Outputs must be nearer than ranges bring them: fine-tuning is tried, then layers in float. Killed at any moment
-        and started again, the search ends with the same file."""
-        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100")
-        run = os.path.join("runs", "net-w4a8")
+    def begin(self, run, options):
+        """Starts a search, kills it in its first steps, and says how long it trains, which time would decide."""
         process = subprocess.Popen([PROGRAM, *self.quantize(*options)], cwd=self.folder, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         self.wait_for(lambda: os.path.exists(self.path(run, "search.json")))
@@ -93,9 +90,16 @@ class Quantize(Case):
         process.wait()
         begun = self.state(run)
         self.assertNotIn("corrected", [step["name"] for step in begun["steps"]])
-        # What time would decide.
-        epochs = {name + ".epochs": 2 for name in ("trained", "trained_2", "trained_3", "float_1_trained", "float_2_trained")}
-        self.write_state(run, {**begun, "numbers": epochs})
+        trained = ["trained", "trained_2", "trained_3"]
+        trained += [f"{kind}_{count}_{name}" for kind in ("float", "wide") for count in (1, 2, 4, 8, 16) for name in trained]
+        self.write_state(run, {**begun, "numbers": {name + ".epochs": 2 for name in trained}})
+
+    def test_trains_where_ranges_are_not_enough(self):
+        """Outputs must be nearer than ranges bring them: fine-tuning is tried, then layers in float. Killed at any moment
+        and started again, the search ends with the same file."""
+        options = ("--bits", "w4a8", "--output", "sum", "--sqnr", "100")
+        run = os.path.join("runs", "net-w4a8")
+        self.begin(run, options)
         printed = self.succeed(*self.quantize(*options))
         self.assertRegex(printed, r"\ntrained +[\d.]+")
         found = self.state(run)
@@ -113,6 +117,20 @@ class Quantize(Case):
             os.remove(self.path("net-w4a8.onnx"))
             self.assertEqual(self.table_of(self.succeed(*self.quantize(*options))), table)
             self.assertEqual(self.sha("net-w4a8.onnx"), file)
+
+    def test_sensitive_modules_get_wider_activations(self):
+        options = ("--bits", "mixed", "--sqnr", "200", "--output", "sum")
+        self.begin(os.path.join("runs", "net-mixed"), options)
+        printed = self.succeed(*self.quantize(*options))
+        self.assertRegex(printed, r"\nwide_1 +[\d.]+ .* 100.0 %")
+        self.assertRegex(printed, r"\n0 of \d+ codes differ")
+        steps = self.state(os.path.join("runs", "net-mixed"))["steps"]
+        wide = [step for step in steps if step["name"].startswith("wide_") and not step["name"].endswith("trained")]
+        self.assertGreater(len(wide), 1)
+        decibels = {step["name"]: step["outputs"][0]["sqnr_db"] for step in steps}
+        self.assertGreater(max(decibels[step["name"]] for step in wide), decibels["corrected"] + 3)
+        recipe = self.read("runs", "net-mixed", "steps", wide[-1]["name"], "recipe.yaml")
+        self.assertIn("num_bits: 16", recipe)
 
     def score_by(self, script):
         with open(self.path("score.sh"), "w") as file:
