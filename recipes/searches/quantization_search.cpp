@@ -10,6 +10,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/qat/ptq/reestimate.h"
+#include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
@@ -54,6 +55,8 @@ class Search {
         state_(how.folder, key_of(float_.record())) {
     common_.weight_bits = how.weight_bits;
     common_.activation_bits = how.activation_bits;
+    common_.symmetric_activations =
+        found.document.find("export")->find("profile")->text == word_of(qat::Profile::kTensorrt);
     common_.widens = how.widens;
     common_.targets = quantizable_types(float_.model(), registries.own_forms);
     common_.samples = float_.train().size();

@@ -73,7 +73,7 @@ YamlNode StepRecipes::groups_of(const StepForm& form) const {
   YamlNode groups = yaml_list({});
   const auto add = [&](const std::vector<std::string>& modules, int bits) {
     YamlNode activations = quantizer(bits, form.observers.activations);
-    set_entry(activations, "symmetric", yaml_scalar("false"));
+    set_entry(activations, "symmetric", yaml_scalar(symmetric_activations ? "true" : "false"));
     groups.items.push_back(yaml_table({{"targets", yaml_list(modules)},
                                        {"weights", weights},
                                        {"activations", std::move(activations)}}));

@@ -24,6 +24,7 @@ struct StepForm {
 // What the steps of a search have in common.
 struct StepRecipes {
   int weight_bits = 8, activation_bits = 8;
+  bool symmetric_activations = false;     // as the profile tensorrt wants them
   bool widens = false;                    // exempt modules have activations of 16 bits
   std::vector<std::string> targets = {};  // types of layers
   std::vector<std::string> layers = {};  // paths of all with weights, for those that are not exempt

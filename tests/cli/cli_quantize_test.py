@@ -118,6 +118,12 @@ class Quantize(Case):
             self.assertEqual(self.table_of(self.succeed(*self.quantize(*options))), table)
             self.assertEqual(self.sha("net-w4a8.onnx"), file)
 
+    def test_a_file_for_tensorrt_has_no_zero_points(self):
+        printed = self.succeed(*self.quantize("--profile", "tensorrt", "--minutes", "0.1"))
+        self.assertRegex(printed, r"\n0 of \d+ codes differ")
+        self.assertIn("symmetric: true", self.read("runs", "net-w8a8", "steps", "min_max", "recipe.yaml"))
+        self.assertNotIn("symmetric: false", self.read("runs", "net-w8a8", "steps", "min_max", "recipe.yaml"))
+
     def test_sensitive_modules_get_wider_activations(self):
         options = ("--bits", "mixed", "--sqnr", "200", "--output", "sum")
         self.begin(os.path.join("runs", "net-mixed"), options)
