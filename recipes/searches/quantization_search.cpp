@@ -255,7 +255,7 @@ class Search {
     for (const auto& [cost, layer] : costs) {
       const auto more = static_cast<double>(layer->macs);
       if (!how_.widens && exempt + more > how_.most_float * macs) {
-        skipped(*layer, macs);
+        skipped(*layer, (exempt + more) / macs);
         continue;
       }
       exempt += more;
@@ -264,14 +264,14 @@ class Search {
     return names;
   }
 
-  // Says which layer would be the first in float if more of the multiplications might be.
-  void skipped(const LayerSensitivity& layer, double macs) {
+  // Says which layer would be the next in float if more of the multiplications might be.
+  void skipped(const LayerSensitivity& layer, double part_in_float) {
     if (skips_) return;
     skips_ = true;
-    reasons_.push_back(layer.name + " stays in integers: it has " +
-                       format_number(std::ceil(100 * static_cast<double>(layer.macs) / macs)) +
-                       " % of the multiplications, and " + format_number(100 * how_.most_float) +
-                       " % at most may be in float (--most-float)");
+    reasons_.push_back(layer.name + " stays in integers: with it and those before it " +
+                       format_number(std::ceil(100 * part_in_float)) +
+                       " % of the multiplications would be in float, " +
+                       format_number(100 * how_.most_float) + " % at most may be (--most-float)");
   }
 
   // --- one step
