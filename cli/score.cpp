@@ -1,6 +1,6 @@
 #include "cli/score.h"
 
-#include <sys/wait.h>
+#include <sys/wait.h>  // IWYU pragma: keep
 
 #include <charconv>
 #include <cmath>
