@@ -160,6 +160,10 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   options.search.weight_bits = widths.weights;
   options.search.activation_bits = widths.activations;
   options.search.widens = widths.widens;
+  if (options.given.profile == qat::Profile::kTensorrt &&
+      (widths.widens || widths.activations > 8)) {
+    throw InputError("--bits " + options.bits + ": the profile tensorrt has activations of 8 bits");
+  }
   options.given.range = options.range == "255" ? ImageRange::kByte : ImageRange::kOne;
   const std::string name = run_name(options.given.model) + "-" + options.bits;
   options.search.folder = options.run_dir.empty() ? "runs/" + name : options.run_dir;

@@ -235,14 +235,14 @@ std::vector<NamedTensor> all_state(const Module& module) {
 }
 
 // What tells a tensor from others that have elements.
-using Identity = std::pair<const void*, Shape>;
-Identity identity_of(const Tensor& tensor) { return {tensor.raw(), tensor.shape()}; }
+using TensorIdentity = std::pair<const void*, Shape>;
+TensorIdentity identity_of(const Tensor& tensor) { return {tensor.raw(), tensor.shape()}; }
 
 }  // namespace
 
 std::vector<NamedTensor> module_state(const Module& module) {
   std::vector<NamedTensor> state = all_state(module);
-  std::set<Identity> known;
+  std::set<TensorIdentity> known;
   std::erase_if(state, [&](const NamedTensor& named) {
     return named.tensor.size() > 0 && !known.insert(identity_of(named.tensor)).second;
   });
@@ -258,7 +258,7 @@ void load_into(Module& module, const std::vector<NamedTensor>& tensors,
   Disagreements disagreements;
   std::vector<std::pair<Tensor, Tensor>> copies;  // destination, source
   std::map<std::string, Tensor> fitting;
-  std::map<Identity, Tensor> shared;  // what was given for a tensor, under whichever name
+  std::map<TensorIdentity, Tensor> shared;  // what was given for a tensor, under whichever name
   const std::vector<NamedTensor> states = all_state(module);
   for (const NamedTensor& state : states) {
     const auto found = given.find(state.name);

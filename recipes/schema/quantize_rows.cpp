@@ -340,10 +340,9 @@ Table<QuantizeSpec> quantize_table(const Registries& registries) {
              {list_of<qat::QuantizeGroup, QuantizeSpec>(
                   "groups",
                   "modules and how they are quantized; the first match wins. What has no weights "
-                  "(sums, products, concatenations, averages, sigmoid, ...) has the `activations` "
-                  "of "
-                  "the group that names its exact path, else of the first group with some that are "
-                  "not dynamic",
+                  "(sums, products, concatenations, averages, sigmoid, ...) has the "
+                  "`activations` of the group that names its exact path, else of the first group "
+                  "with some that are not dynamic",
                   group_table(registries), &QuantizeSpec::config, &qat::QuantizeConfig::groups)
                   .required()
                   .items(1),

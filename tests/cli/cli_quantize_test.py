@@ -165,6 +165,7 @@ class Quantize(Case):
                 (("--data", "nothing"), ("--data: there is no nothing",)),
                 (("--data", "inputs.npy", "--mean", "0.5"), ("--mean: is for images",)),
                 (("--data", "inputs.npy", "--out", "no/where.onnx"), ("--out: there is no folder no",)),
+                (("--data", "inputs.npy", "--bits", "mixed", "--profile", "tensorrt"), ("--bits mixed: the profile tensorrt",)),
                 (("--data", "inputs.npy", "--minutes", "0"), ("--minutes",))]:
             self.fail_with(2, *fragments, arguments=["quantize", "net.onnx", *arguments])
         self.fail_with(2, "inputs.npy", arguments=["quantize", "inputs.npy", "--data", "inputs.npy"])

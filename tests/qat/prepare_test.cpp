@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "steelyard/framework/files/checkpoint.h"
-#include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/activations.h"
@@ -292,48 +291,6 @@ TEST(Prepare, AFormHasItsFunctions) {
   own.matches = [](const Module&) { return false; };
   EXPECT_EQ(refusal(own),
             "[quantized_form] Own: expected the functions matches and make, got no make");
-}
-
-TEST(Prepare, ALayerInTwoPlacesHasOneWeightAndOneQuantizerOfIt) {
-  const auto net = [] {
-    Rng rng(1);
-    const auto shared = std::make_shared<Linear>(LinearOptions{4, 4}, rng);
-    return std::make_shared<Sequential>(Sequential::NamedChildren{
-        {"a", shared}, {"b", std::make_shared<Linear>(LinearOptions{4, 4}, rng)}, {"c", shared}});
-  };
-  const auto layer = [](Module& model, const char* path) -> QuantizedLayer& {
-    return dynamic_cast<QuantizedLayer&>(*model.slot(path));
-  };
-  const PreparedModel both = prepare(net(), config_for({"Linear"}));
-  QuantizedLayer &a = layer(*both.model, "a"), &b = layer(*both.model, "b"),
-                 &c = layer(*both.model, "c");
-  EXPECT_EQ(a.weight().node(), c.weight().node());
-  EXPECT_EQ(a.bias().node(), c.bias().node());
-  EXPECT_NE(a.weight().node(), b.weight().node());
-  EXPECT_EQ(a.weight_quantizer(), c.weight_quantizer());
-  EXPECT_NE(a.weight_quantizer(), b.weight_quantizer());
-  EXPECT_NE(a.output_quantizer(), c.output_quantizer());
-  EXPECT_EQ(distinct(both.model->named_parameters()).size(), 4u);
-  EXPECT_NE(to_string(both.plan).find("as a"), std::string::npos);
-  for (const NamedTensor& state : module_state(*both.model)) {
-    EXPECT_FALSE(state.name.starts_with("c.weight")) << state.name;
-  }
-  // The gradients of both places add up in one step.
-  ForwardContext context{.training = true};
-  const Variable y =
-      both.model->forward(Variable(testing::random_tensor({3, 4}, 3, DType::kF32)), context);
-  mean(y * y).backward();
-  EXPECT_TRUE(testing::all_close(a.weight().grad(), c.weight().grad(), 0, 0));
-
-  const PreparedModel one = prepare(net(), config_for({"Linear"}, {"c"}));
-  const auto parameters = one.model->named_parameters();
-  const auto named = [&](const char* name) {
-    return std::find_if(parameters.begin(), parameters.end(),
-                        [&](const NamedParameter& p) { return p.name == name; })
-        ->variable.node();
-  };
-  EXPECT_EQ(named("a.weight"), named("c.weight")) << "of which one is in float";
-  EXPECT_NO_THROW(prepare(net(), config_for({"Linear"}, {"a", "c"})));
 }
 
 TEST(Prepare, ATrainableFactorInTwoPlacesIsAnError) {
