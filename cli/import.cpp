@@ -83,8 +83,8 @@ ExitCode show_network(const ImportArguments& options) {
              model.producer.empty() ? "an unnamed producer" : shown(model.producer));
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
-  imports::choose_output(model, options.output);
   imports::freeze_inputs(model, options.freeze);
+  imports::choose_output(model, options.output);
   imports::choose_batch_axes(model, batch_axes_from(options.batch_axis, "--batch-axis"));
   const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
   const imports::Imported imported = imports::translate(model, sample);
