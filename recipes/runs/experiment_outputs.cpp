@@ -1,9 +1,11 @@
 // Data without labels: what an experiment's float model gives takes the place of targets.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/train/evaluate.h"
+#include "steelyard/import/output_sources.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/experiment.h"
@@ -11,17 +13,46 @@
 namespace steelyard {
 namespace {
 
-// The mean over samples of the power of values [first, first + size) of a sample.
-double power_of(const Tensor& outputs, std::int64_t first, std::int64_t size) {
+// For each value of a sample, which part of the outputs it is of: an output, or what one kind of
+// module gives of an output that is joined of several (imports::output_sources()).
+struct OutputGroups {
+  std::vector<std::size_t> of_values;
+  std::vector<double>
+      shares;  // of each group in the loss: outputs have equal ones, and their parts
+
+  std::size_t count() const { return shares.size(); }
+};
+
+OutputGroups groups_of(const std::vector<std::int64_t>& sizes,
+                       const imports::OutputSources& sources) {
+  OutputGroups groups;
+  for (const std::int64_t size : sizes) {
+    std::map<std::int32_t, std::size_t> own;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int32_t source =
+          sources.of_values.empty() ? 0 : sources.of_values.at(groups.of_values.size());
+      const auto at = own.try_emplace(source, groups.count() + own.size()).first;
+      groups.of_values.push_back(at->second);
+    }
+    const auto parts = static_cast<double>(sizes.size() * own.size());
+    groups.shares.insert(groups.shares.end(), own.size(), 1 / parts);
+  }
+  return groups;
+}
+
+// The mean over samples of each group's power.
+std::vector<double> powers_of(const Tensor& outputs, const OutputGroups& groups) {
   const std::int64_t samples = outputs.dim(0), all = outputs.size() / samples;
-  double sum = 0;
+  std::vector<double> powers(groups.count());
   for (std::int64_t i = 0; i < samples; ++i) {
-    const float* row = outputs.data<float>() + i * all + first;
-    for (std::int64_t j = 0; j < size; ++j) {
-      sum += static_cast<double>(row[j]) * static_cast<double>(row[j]);
+    const float* row = outputs.data<float>() + i * all;
+    for (std::int64_t j = 0; j < all; ++j) {
+      powers[groups.of_values[static_cast<std::size_t>(j)]] +=
+          static_cast<double>(row[j]) * static_cast<double>(row[j]);
     }
   }
-  return sum / static_cast<double>(samples);
+  for (double& power : powers) power /= static_cast<double>(samples);
+  return powers;
 }
 
 // The mean over rows of logits of the Kullback-Leibler divergence of equal chances from theirs.
@@ -42,18 +73,14 @@ double divergence_of_equal_chances(const Tensor& logits) {
   return sum / static_cast<double>(rows);
 }
 
-// The scales with which outputs of these sizes and powers have equal shares of a loss, which is 1
-// for zeros.
-Tensor scales_of(const std::vector<std::int64_t>& sizes, const std::vector<double>& powers) {
-  std::int64_t all = 0;
-  for (const std::int64_t size : sizes) all += size;
+// The scales with which groups of these powers have their shares of a loss, which is 1 for zeros.
+Tensor scales_of(const OutputGroups& groups, const std::vector<double>& powers) {
+  const auto all = static_cast<double>(groups.of_values.size());
   std::vector<float> scales;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const double share = static_cast<double>(all) / static_cast<double>(sizes.size());
-    scales.insert(scales.end(), static_cast<std::size_t>(sizes[i]),
-                  static_cast<float>(std::sqrt(share / powers.at(i))));
+  for (const std::size_t group : groups.of_values) {
+    scales.push_back(static_cast<float>(std::sqrt(all * groups.shares[group] / powers.at(group))));
   }
-  return Tensor::from(scales, {all});
+  return Tensor::from(scales, {std::ssize(scales)});
 }
 
 }  // namespace
@@ -140,23 +167,31 @@ void Experiment::take_float_outputs(const Registries& registries, const KnownTea
   }
   if (!any || loss_.type != Loss::Type::kFidelity) return;
   const Tensor& outputs = train_.size() > 0 ? train_.targets : test_.targets;
-  const std::vector<std::int64_t> sizes = output_sizes();
   loss_.units.logits = leaves_head();
+  if (loss_.units.logits) {
+    if (output_units_.empty()) output_units_ = {divergence_of_equal_chances(outputs)};
+    if (output_units_.at(0) <= 0)
+      output_units_ = {1};  // chances that are always equal: as they are
+    loss_.units.divergence = output_units_.at(0);
+    return;
+  }
+  const std::vector<std::int64_t> sizes = output_sizes();
+  OutputGroups groups = groups_of(sizes, {});
+  // A run that began before outputs were told apart goes on as it began.
+  if (network_ && output_units_.size() != groups.count()) {
+    groups = groups_of(sizes, imports::output_sources(*network_));
+  }
   if (output_units_.empty()) {
-    std::int64_t first = 0;
-    for (const std::int64_t size : sizes) {
-      const double power = loss_.units.logits ? divergence_of_equal_chances(outputs)
-                                              : power_of(outputs, first, size);
-      // Of an output that is always zero, or of chances that are always equal: as it is.
-      output_units_.push_back(power > 0 ? power : static_cast<double>(size));
-      first += size;
+    output_units_ = powers_of(outputs, groups);
+    for (std::size_t i = 0; i < groups.count(); ++i) {
+      // What is always zero counts as it is.
+      if (output_units_[i] <= 0) {
+        output_units_[i] =
+            static_cast<double>(std::count(groups.of_values.begin(), groups.of_values.end(), i));
+      }
     }
   }
-  if (loss_.units.logits) {
-    loss_.units.divergence = output_units_.at(0);
-  } else {
-    loss_.units.scales = scales_of(sizes, output_units_);
-  }
+  loss_.units.scales = scales_of(groups, output_units_);
 }
 
 }  // namespace steelyard

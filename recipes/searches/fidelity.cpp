@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/train/metrics.h"
+#include "steelyard/import/output_sources.h"
 
 namespace steelyard {
 namespace {
@@ -20,19 +21,41 @@ Values values_of(const Tensor& outputs, std::int64_t sample, const OutputSpan& o
 
 struct Powers {
   double signal = 0, noise = 0;
+  double squares = 0;  // of the noise of each sample
   double decibels() const {
     return std::isfinite(noise) ? steelyard::decibels(signal, noise) : -kMostDecibels;
   }
+  void add_sample(const Powers& own) {
+    signal += own.signal;
+    noise += own.noise;
+    squares += own.noise * own.noise;
+  }
+  // With a standard error more of noise.
+  Powers sure(double samples) const {
+    const double variance = (squares - noise * noise / samples) / std::max(samples - 1, 1.0);
+    return {signal, noise + std::sqrt(samples * std::max(variance, 0.0))};
+  }
 };
 
-Powers powers_of(Values in_float, Values quantized) {
-  Powers powers;
+// Of the values of each source.
+std::vector<Powers> powers_of(Values in_float, Values quantized,
+                              const std::vector<std::int32_t>& sources) {
+  std::vector<Powers> powers(1);
   for (std::size_t i = 0; i < in_float.size(); ++i) {
+    const std::size_t source = sources.empty() ? 0 : static_cast<std::size_t>(sources[i]);
+    if (source >= powers.size()) powers.resize(source + 1);
     const double x = static_cast<double>(in_float[i]), y = static_cast<double>(quantized[i]);
-    powers.signal += x * x;
-    powers.noise += (x - y) * (x - y);
+    powers[source].signal += x * x;
+    powers[source].noise += (x - y) * (x - y);
   }
   return powers;
+}
+
+// The least that one of them has; values of zeros that stay zeros are exact.
+double least_decibels(const std::vector<Powers>& powers) {
+  double least = kMostDecibels;
+  for (const Powers& one : powers) least = std::min(least, one.decibels());
+  return least;
 }
 
 std::int64_t same_decisions(Values in_float, Values quantized, std::int64_t classes) {
@@ -47,33 +70,52 @@ std::int64_t same_decisions(Values in_float, Values quantized, std::int64_t clas
   return same;
 }
 
+// Of the whole output, a sample after the other.
+void count_decisions(OutputFidelity& result, const Tensor& in_float, const Tensor& quantized,
+                     const OutputSpan& output) {
+  const std::int64_t samples = in_float.dim(0);
+  if (output.head) {
+    DetectionHead head = *output.head;
+    head.corners = true;
+    for (std::int64_t i = 0; i < samples && head.corners; ++i) {
+      head.corners = has_corners(head, values_of(in_float, i, output));
+    }
+    BoxAgreement all;
+    for (std::int64_t i = 0; i < samples; ++i) {
+      all += compare_boxes(head, values_of(in_float, i, output), values_of(quantized, i, output));
+    }
+    result.boxes = true;
+    result.decisions = all.in_float;
+    result.agreement = all.percent();
+  } else if (output.classes > 0) {
+    std::int64_t same = 0;
+    for (std::int64_t i = 0; i < samples; ++i) {
+      same += same_decisions(values_of(in_float, i, output), values_of(quantized, i, output),
+                             output.classes);
+    }
+    result.decisions = samples * (output.size / output.classes);
+    result.agreement = 100 * static_cast<double>(same) / static_cast<double>(result.decisions);
+  }
+}
+
 OutputFidelity fidelity_of(const Tensor& in_float, const Tensor& quantized,
                            const OutputSpan& output) {
   OutputFidelity result{.name = output.name, .worst_sqnr_db = kMostDecibels};
-  Powers all;
-  double squares = 0;  // of the noise
-  std::int64_t same = 0;
+  std::vector<Powers> all;
   for (std::int64_t i = 0; i < in_float.dim(0); ++i) {
-    const Values x = values_of(in_float, i, output), y = values_of(quantized, i, output);
-    const Powers own = powers_of(x, y);
-    all.signal += own.signal;
-    all.noise += own.noise;
-    squares += own.noise * own.noise;
-    if (own.decibels() < result.worst_sqnr_db) {
-      result.worst_sample = i;
-      result.worst_sqnr_db = own.decibels();
-    }
-    if (output.classes > 0) same += same_decisions(x, y, output.classes);
+    const std::vector<Powers> own =
+        powers_of(values_of(in_float, i, output), values_of(quantized, i, output), output.sources);
+    all.resize(std::max(all.size(), own.size()));
+    for (std::size_t j = 0; j < own.size(); ++j) all[j].add_sample(own[j]);
+    const double decibels = least_decibels(own);
+    if (decibels >= result.worst_sqnr_db) continue;
+    result.worst_sample = i;
+    result.worst_sqnr_db = decibels;
   }
-  result.sqnr_db = all.decibels();
-  const double samples = static_cast<double>(in_float.dim(0));
-  const double variance = (squares - all.noise * all.noise / samples) / std::max(samples - 1, 1.0);
-  all.noise += std::sqrt(samples * std::max(variance, 0.0));
-  result.sure_db = all.decibels();
-  if (output.classes > 0) {
-    result.decisions = in_float.dim(0) * (output.size / output.classes);
-    result.agreement = 100 * static_cast<double>(same) / static_cast<double>(result.decisions);
-  }
+  result.sqnr_db = least_decibels(all);
+  for (Powers& one : all) one = one.sure(static_cast<double>(in_float.dim(0)));
+  result.sure_db = least_decibels(all);
+  count_decisions(result, in_float, quantized, output);
   return result;
 }
 
@@ -83,9 +125,14 @@ bool gives_scores(const std::string& type, const Shape& shape) {
 }
 
 OutputSpan span_of(const std::string& name, std::int64_t first, const Shape& shape,
-                   const std::string& type) {
+                   const std::string& type, const imports::OutputSources& sources) {
   const std::int64_t classes = shape.empty() ? 1 : shape.back();
-  return {name, first, shape_size(shape), gives_scores(type, shape) && classes > 1 ? classes : 0};
+  OutputSpan span{name, first, shape_size(shape),
+                  gives_scores(type, shape) && classes > 1 ? classes : 0};
+  const auto begin = sources.of_values.begin() + first;
+  span.sources = {begin, begin + span.size};
+  span.head = detection_head(shape, span.sources, sources.types);
+  return span;
 }
 
 }  // namespace
@@ -96,15 +143,16 @@ std::vector<OutputSpan> output_spans(const imports::GraphSpec& network) {
                                     [&](const imports::NodeSpec& n) { return n.name == node; });
     return found == network.nodes.end() ? std::string() : found->type;
   };
+  const imports::OutputSources sources = imports::output_sources(network);
   if (network.output_parts.empty()) {
     const std::string& last = network.head.empty() ? network.nodes.back().type : network.head;
-    return {span_of(network.output.name, 0, network.output_sample, last)};
+    return {span_of(network.output.name, 0, network.output_sample, last, sources)};
   }
   std::vector<OutputSpan> spans;
   for (std::size_t i = 0; i < network.output_parts.size(); ++i) {
     const imports::PartSpec& part = network.output_parts[i];
     spans.push_back(span_of(part.port.name, part.first, part.shape,
-                            type_of(network.nodes.back().inputs.at(i))));
+                            type_of(network.nodes.back().inputs.at(i)), sources));
   }
   return spans;
 }
@@ -121,6 +169,11 @@ std::optional<double> Fidelity::agreement() const {
     if (output.agreement) least = std::min(least.value_or(100), *output.agreement);
   }
   return least;
+}
+
+bool Fidelity::of_boxes() const {
+  return std::all_of(outputs.begin(), outputs.end(),
+                     [](const OutputFidelity& o) { return o.boxes || !o.agreement; });
 }
 
 Fidelity fidelity(const Tensor& in_float, const Tensor& quantized,

@@ -8,6 +8,7 @@
 
 #include "steelyard/framework/tensor/tensor.h"
 #include "steelyard/import/graph_spec.h"
+#include "steelyard/recipes/searches/boxes.h"
 
 namespace steelyard {
 
@@ -19,6 +20,10 @@ struct OutputSpan {
   // Each so many values in turn are the scores of classes, of which the largest decides; 0: none
   // decides.
   std::int64_t classes = 0;
+  // Of each value, which of the modules that the output is joined of gives it; empty: there is one.
+  // They differ in size: boxes in pixels beside scores below 1.
+  std::vector<std::int32_t> sources = {};
+  std::optional<DetectionHead> head = {};
 };
 
 // Those of an imported network: a Softmax and a linear layer that gives a vector give scores.
@@ -26,12 +31,14 @@ std::vector<OutputSpan> output_spans(const imports::GraphSpec& network);
 
 struct OutputFidelity {
   std::string name = {};
-  // Power of the float outputs by that of the differences, in dB.
+  // Power of the float outputs by that of the differences, in dB; of values that several modules
+  // give, those where it is least.
   double sqnr_db = 0;
   // The same if the differences had a standard error more of power: a few samples may be lucky.
   double sure_db = 0;
   std::optional<double> agreement = {};  // percent of the decisions that are the same
   std::int64_t decisions = 0;
+  bool boxes = false;             // they are the float model's boxes
   std::int64_t worst_sample = 0;  // with the least SQNR of its own
   double worst_sqnr_db = 0;
 
@@ -44,6 +51,7 @@ struct Fidelity {
   // Of the output where it is least.
   double sqnr_db() const;
   std::optional<double> agreement() const;
+  bool of_boxes() const;  // whether all decisions are boxes
 };
 
 // Compares f32 [N, ...] of as many samples and values. Values that are not finite have an SQNR of

@@ -25,6 +25,7 @@ Json json_of(const OutputFidelity& output) {
   if (output.agreement) {
     json["agreement"] = *output.agreement;
     json["decisions"] = output.decisions;
+    json["boxes"] = output.boxes;
   }
   return json;
 }
@@ -38,6 +39,7 @@ OutputFidelity output_from(const Json& json) {
   if (json.contains("agreement")) {
     output.agreement = json.at("agreement").get<double>();
     output.decisions = json.at("decisions");
+    output.boxes = json.value("boxes", false);
   }
   return output;
 }

@@ -55,6 +55,8 @@ TEST(FidelityGoal, IsOfDecisionsWhereOutputsDecide) {
       goal.reached({{{.sure_db = 5, .agreement = 99.5, .decisions = 200}, {.sure_db = 24.9}}}));
   EXPECT_FALSE(goal.reached({{{.sure_db = 24.9, .agreement = 100, .decisions = 199}}}));
   EXPECT_TRUE(goal.reached({{{.sure_db = 25, .agreement = 90, .decisions = 10}}}));
+  EXPECT_TRUE(goal.reached({{{.sure_db = 5, .agreement = 97, .decisions = 67, .boxes = true}}}));
+  EXPECT_FALSE(goal.reached({{{.sure_db = 5, .agreement = 96.9, .decisions = 67, .boxes = true}}}));
 }
 
 }  // namespace
