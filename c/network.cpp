@@ -21,7 +21,7 @@ imports::OnnxModel model_from(const steelyard_network_descriptor& given) {
 
 HostedOptions options_from(const steelyard_network_descriptor& given) {
   HostedOptions options;
-  if (given.output != nullptr) options.output = given.output;
+  if (given.output != nullptr && *given.output != 0) options.outputs = {given.output};
   if (given.sample_count > 0) required(given.samples, "samples");
   for (std::size_t i = 0; i < given.sample_count; ++i) {
     const steelyard_sample_shape& sample = given.samples[i];

@@ -6,7 +6,9 @@
 #include "cli/recipe_arguments.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/run.h"
+#include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard::cli {
 namespace {
@@ -31,8 +33,24 @@ std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
       layers.size(), changed, weights, ratios / static_cast<double>(layers.size()));
 }
 
+// A recipe that only calibrates need not say how to train; the loss is that of the result.
+Recipe recipe_to_calibrate(const CalibrateArguments& options, const Registries& registries) {
+  YamlNode document = load_document(options.recipe, options.all_overrides());
+  if (document.find("train") == nullptr) {
+    const YamlNode* data = document.find("data");
+    const YamlNode* labels = data != nullptr ? data->find("labels") : nullptr;
+    const bool unlabelled = labels != nullptr && labels->text == "false";
+    YamlNode train =
+        parse_yaml(unlabelled ? "{epochs: 1, optimizer: {type: sgd, lr: 0.001}, loss: fidelity}"
+                              : "{epochs: 1, optimizer: {type: sgd, lr: 0.001}}",
+                   "calibrate");
+    set_entry(document, "train", placed_at(std::move(train), "calibrate"));
+  }
+  return read_recipe(std::move(document), registries);
+}
+
 ExitCode calibrate(const CalibrateArguments& options, const Registries& registries) {
-  Recipe recipe = load_recipe(options.recipe, options.all_overrides(), registries);
+  Recipe recipe = recipe_to_calibrate(options, registries);
   require_calibratable(recipe);
   const std::string folder =
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;

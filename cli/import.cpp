@@ -11,7 +11,7 @@
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/import/onnx/freeze.h"
+#include "steelyard/import/cut.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/language/overrides.h"
@@ -31,9 +31,7 @@ struct ImportArguments {
   std::vector<std::string> overrides;
   std::string run_dir;
   std::vector<std::string> samples;
-  std::string output;
-  std::vector<std::string> batch_axis;
-  std::vector<std::string> freeze;  // "sr=16000"
+  OnnxChoices choices;
   bool dry_run = false;
 };
 
@@ -83,10 +81,11 @@ ExitCode show_network(const ImportArguments& options) {
              model.producer.empty() ? "an unnamed producer" : shown(model.producer));
   for (const auto& port : model.inputs) fmt::print("input  {}\n", ports_text(port));
   for (const auto& port : model.outputs) fmt::print("output {}\n", ports_text(port));
-  imports::freeze_inputs(model, options.freeze);
-  imports::choose_output(model, options.output);
-  imports::choose_batch_axes(model, batch_axes_from(options.batch_axis, "--batch-axis"));
+  choose(model, options.choices, "--batch-axis");
   const imports::SampleSpec sample = imports::sample_of(model, shapes_from(options.samples));
+  if (const auto cut = imports::cut_of(model, sample)) {
+    fmt::print("steelyard quantize cuts it {}\n", imports::to_string(*cut, model));
+  }
   const imports::Imported imported = imports::translate(model, sample);
   imports::build(imported.graph, /*with_head=*/true, shown(options.file));  // as a run would
   std::int64_t parameters = 0;
@@ -141,15 +140,7 @@ Recipe recipe_of(const ImportArguments& options, const Registries& registries) {
   path.quoted = true;
   if (options.architecture.empty()) {
     YamlNode model = yaml_table({{"onnx", std::move(path)}});
-    if (!options.output.empty()) {
-      YamlNode output = yaml_scalar(options.output);
-      output.quoted = true;
-      set_entry(model, "output", std::move(output));
-    }
-    if (!options.batch_axis.empty()) {
-      set_entry(model, "batch_axis", yaml_list(options.batch_axis));
-    }
-    if (!options.freeze.empty()) set_entry(model, "freeze", yaml_list(options.freeze));
+    add_choices(model, options.choices);
     set_model(document, std::move(model));
   } else {
     set_model(document, yaml_table({{"type", yaml_scalar(options.architecture)}}));
@@ -174,12 +165,10 @@ void require_network(const ImportArguments& options) {
   if (!options.architecture.empty() && options.dry_run) {
     throw InputError("import: --dry-run is for ONNX files; 'steelyard inspect' lists weights");
   }
-  for (const auto& [option, given] : {std::pair("--output", !options.output.empty()),
-                                      std::pair("--batch-axis", !options.batch_axis.empty()),
-                                      std::pair("--freeze", !options.freeze.empty())}) {
-    if (options.architecture.empty() || !given) continue;
-    throw InputError(std::string("import: ") + option +
-                     " is for ONNX files, not for an --architecture");
+  if (!options.architecture.empty() && options.choices.any()) {
+    throw InputError(
+        "import: --output, --batch-axis and --freeze are for ONNX files, not for an "
+        "--architecture");
   }
 }
 
@@ -211,11 +200,18 @@ ExitCode import_model(const ImportArguments& options, const Registries& registri
 
 }  // namespace
 
-void add_batch_axis(CLI::App& verb, std::vector<std::string>& texts) {
+void add_choices(CLI::App& verb, OnnxChoices& choices) {
+  verb.add_option("--output", choices.outputs,
+                  "An output of the ONNX file, or a value inside, that is kept; may be given "
+                  "several times (default: all outputs)")
+      ->allow_extra_args(false);
   verb.add_option(
-          "--batch-axis", texts,
+          "--batch-axis", choices.batch_axes,
           "Which dimension of an input of the ONNX file is the batch, the first being 0, if "
           "the file does not say it: state=1 of the input state, or 1 of the only one")
+      ->allow_extra_args(false);
+  verb.add_option("--freeze", choices.freeze,
+                  "An input of the ONNX file that becomes a constant, and its value: sr=16000")
       ->allow_extra_args(false);
 }
 
@@ -242,14 +238,7 @@ Verb add_import(CLI::App& app) {
                    "With --dry-run: the shape of a sample, such as 48,192,3 (height, width, "
                    "channels), if the file leaves it free; of one of several inputs, ids=16")
       ->allow_extra_args(false);
-  verb->add_option("--output", options->output,
-                   "The output of the ONNX file, or the value inside, that alone becomes the run's "
-                   "(default: all "
-                   "outputs)");
-  add_batch_axis(*verb, options->batch_axis);
-  verb->add_option("--freeze", options->freeze,
-                   "An input of the ONNX file that becomes a constant, and its value: sr=16000")
-      ->allow_extra_args(false);
+  add_choices(*verb, options->choices);
   add_threads(*verb);
   return [options](const Registries& registries) { return import_model(*options, registries); };
 }

@@ -19,6 +19,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/metrics.h"
+#include "steelyard/import/onnx/joined_file.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
@@ -62,10 +63,12 @@ std::string percent_text(const std::optional<double>& percent) {
   return percent ? fmt::format("{:.2f}", *percent) : "-";
 }
 
-// "SQNR 31.2 dB, 99.61 % the same class".
-std::string fidelity_text(double sqnr_db, const std::optional<double>& agreement) {
+// "SQNR 31.2 dB, 99.61 % of the decisions the same".
+std::string fidelity_text(double sqnr_db, const std::optional<double>& agreement, bool boxes) {
   std::string text = "SQNR " + decibels_text(sqnr_db) + (sqnr_db >= kMostDecibels ? "" : " dB");
-  if (agreement) text += fmt::format(", {:.2f} % of the decisions the same", *agreement);
+  if (agreement) {
+    text += fmt::format(", {:.2f} % of the {} the same", *agreement, boxes ? "boxes" : "decisions");
+  }
   return text;
 }
 
@@ -112,41 +115,66 @@ void print_fidelity(const SearchResult& result) {
   for (std::size_t i = 0; i < result.test.outputs.size(); ++i) {
     const OutputFidelity& output = result.test.outputs[i];
     fmt::print("output {} on samples that chose nothing: {}; worst: {} ({} dB)\n",
-               shown(output.name), fidelity_text(output.sqnr_db, output.agreement),
+               shown(output.name), fidelity_text(output.sqnr_db, output.agreement, output.boxes),
                shown(result.worst[i]), decibels_text(output.worst_sqnr_db));
   }
 }
 
+// What stays of a graph that was cut, beside the integer part of that folder.
+std::filesystem::path rest_path(const std::filesystem::path& folder) {
+  return folder / "rest.onnx";
+}
+
 // Writes the chosen step's exports, and the ONNX file where the user wants it.
-void write_result(const QuantizeArguments& options, const SearchResult& result,
-                  const std::filesystem::path& file, const Registries& registries) {
+void write_result(const QuantizeArguments& options, const FoundRecipe& found,
+                  const SearchResult& result, const std::filesystem::path& file,
+                  const Registries& registries) {
   const SearchStep& chosen = result.steps[result.chosen];
   const LoadedRun run = load_run(result.run, chosen.checkpoint, registries);
   const deploy::Graph graph = deployed_graph(run);
   const deploy::ExportOptions how{.onnx = {.profile = options.given.profile}};
   write_exports(graph, run.experiment->recipe().exports.formats, result.run / "export", how);
+  if (!found.cut.empty()) {
+    const std::filesystem::path folder = result.run / "export";
+    imports::join_files(options.given.model, export_path(folder, "onnx"), rest_path(folder), file);
+    return;
+  }
   deploy::export_format("onnx").write(file, graph, how);
   if (const auto note = note_of_fixed_sizes(graph, {"onnx"}, how.onnx)) print_note(*note);
 }
 
-// What a sample takes in ONNX Runtime, where there is one, beside the float file.
-void print_times(const QuantizeArguments& options, const SearchResult& result,
-                 const std::filesystem::path& file, const Registries& registries) {
-  const auto runtime = runtime_in(options.python);
-  if (!runtime) return;
-  const LoadedRun run =
-      load_run(result.run, result.steps[result.chosen].checkpoint, registries, RunData::kTest);
-  const Experiment& experiment = *run.experiment;
-  const Tensor sample = normalized(load_samples(spread_samples(experiment.test(), 1)).inputs,
-                                   experiment.normalization());
+Tensor test_inputs(const Experiment& experiment, std::int64_t count) {
+  const Dataset samples = spread_samples(experiment.test(), count);
+  return normalized(load_samples(samples).inputs, experiment.normalization());
+}
+
+// Whether the file of a graph that was cut gives what its parts give one after the other.
+ExitCode verify_joined(const deploy::OnnxRuntime& runtime, const Experiment& experiment,
+                       const std::filesystem::path& folder, const std::filesystem::path& file) {
+  constexpr std::int64_t kSamples = 32;
+  const std::int64_t samples = std::min(kSamples, experiment.test().size());
+  const deploy::JoinedComparison compared =
+      deploy::compare_joined(runtime, file, export_path(folder, "onnx"), rest_path(folder),
+                             test_inputs(experiment, samples), onnx_ports(experiment));
+  fmt::print(
+      "{}: {} of {} outputs of {} samples differ from what the rest gives for the "
+      "integer part's outputs\n",
+      shown(file), compared.differing, compared.elements, samples);
+  return compared.differing == 0 ? kDone : kMismatch;
+}
+
+// What a sample takes in ONNX Runtime beside the float file.
+void print_times(const QuantizeArguments& options, const deploy::OnnxRuntime& runtime,
+                 const Experiment& experiment, const std::filesystem::path& file) {
+  const Tensor sample = test_inputs(experiment, 1);
   // The float file wants the frozen inputs, too.
-  const bool beside_float = options.given.freeze.empty();
+  const bool beside_float = options.given.choices.freeze.empty();
   std::vector<std::filesystem::path> files{file};
   if (beside_float) files.push_back(options.given.model);
   try {
     const std::vector<float> milliseconds =
-        deploy::time_onnx(*runtime, files, sample, onnx_ports(experiment));
-    fmt::print("ONNX Runtime {}: {:.2f} ms for a sample", runtime->version, milliseconds[0]);
+        deploy::time_onnx(runtime, files, sample, onnx_ports(experiment));
+    fmt::print("ONNX Runtime {}: {:.2f} ms for a sample", runtime.version, milliseconds[0]);
     if (beside_float) fmt::print(", {:.2f} ms in float", milliseconds[1]);
     fmt::print("\n");
   } catch (const std::runtime_error& error) {
@@ -172,10 +200,19 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   const FoundRecipe found = found_recipe(options.given, registries);
   for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
   if (!options.score.empty()) {
-    options.search.score = {
-        .name = options.score + " " + fmt::format("{}", options.score_loss),
-        .of = [&](const std::filesystem::path& onnx) { return score_of(options.score, onnx); },
-        .most_loss = options.score_loss};
+    options.search.score = {.name = options.score + " " + fmt::format("{}", options.score_loss),
+                            .of =
+                                [&](const std::filesystem::path& onnx) {
+                                  if (found.cut.empty() || onnx == options.given.model) {
+                                    return score_of(options.score, onnx);
+                                  }
+                                  const std::filesystem::path folder = onnx.parent_path(),
+                                                              whole = folder / "whole.onnx";
+                                  imports::join_files(options.given.model, onnx, rest_path(folder),
+                                                      whole);
+                                  return score_of(options.score, whole);
+                                },
+                            .most_loss = options.score_loss};
   }
   options.search.stop = &stop_on_signals();
   options.search.note = print_note;
@@ -183,20 +220,21 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   options.search.done = [](const SearchStep& step) {
     show(fmt::format("  {}: {}{}\n", step.name,
                      step.score ? "score " + score_text(step.score) + ", " : "",
-                     fidelity_text(step.fidelity.sqnr_db(), step.fidelity.agreement())));
+                     fidelity_text(step.fidelity.sqnr_db(), step.fidelity.agreement(),
+                                   step.fidelity.of_boxes())));
   };
   const SearchResult result = search_quantization(found, options.search, registries);
   if (result.interrupted) {
     show("interrupted: the same command goes on\n");
     return kInterrupted;
   }
-  write_result(options, result, file, registries);
+  write_result(options, found, result, file, registries);
   const SearchStep& chosen = result.steps[result.chosen];
-  const ExitCode verified = verify_run({.run = result.run.string(),
-                                        .checkpoint = chosen.checkpoint,
-                                        .python = options.python,
-                                        .seven_bits = "--portable"},
-                                       registries);
+  ExitCode verified = verify_run({.run = result.run.string(),
+                                  .checkpoint = chosen.checkpoint,
+                                  .python = options.python,
+                                  .seven_bits = "--portable"},
+                                 registries);
   print_steps(result);
   for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
   if (result.float_score) {
@@ -204,7 +242,14 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                score_text(result.float_score));
   }
   print_fidelity(result);
-  print_times(options, result, file, registries);
+  if (const auto runtime = runtime_in(options.python)) {
+    const LoadedRun run = load_run(result.run, chosen.checkpoint, registries, RunData::kTest);
+    if (!found.cut.empty()) {
+      verified =
+          std::max(verified, verify_joined(*runtime, *run.experiment, result.run / "export", file));
+    }
+    print_times(options, *runtime, *run.experiment, file);
+  }
   fmt::print("written: {}\nrun: {} (recipe.yaml there gives it again)\n", shown(file),
              shown(result.run));
   return verified;
@@ -228,11 +273,7 @@ Verb add_quantize(CLI::App& app) {
   verb->add_option("--run-dir", options->run_dir,
                    "The folder of the search (default: runs/<model>-<bits>)");
   verb->add_flag("--overwrite", options->overwrite, "Replace both and begin again");
-  verb->add_option("--output", given.output, "The output that is kept, of a model with several");
-  add_batch_axis(*verb, given.batch_axis);
-  verb->add_option("--freeze", given.freeze,
-                   "An input of the model that becomes a constant, and its value: sr=16000")
-      ->allow_extra_args(false);
+  add_choices(*verb, given.choices);
   verb->add_option("--mean", given.mean,
                    "Of images: what is subtracted, one number or one for each channel")
       ->delimiter(',');
@@ -277,6 +318,10 @@ Verb add_quantize(CLI::App& app) {
   verb->add_option("--agreement", search.goal.agreement,
                    "Good enough for an output of scores: percent of its decisions that are the "
                    "float model's (default: 99)")
+      ->check(CLI::Range(0.0, 100.0));
+  verb->add_option("--boxes", search.goal.boxes,
+                   "Good enough for an output of boxes and their scores: percent of the boxes that "
+                   "overlap the float model's by half (default: 97)")
       ->check(CLI::Range(0.0, 100.0));
   CLI::Option* score = verb->add_option(
       "--score", options->score,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "steelyard/framework/comm/watchdog.h"
+#include "steelyard/recipes/models/onnx_choices.h"
 #include "steelyard/recipes/schema/registries.h"
 
 namespace steelyard::cli {
@@ -40,8 +41,8 @@ void use_default_threads();
 void add_threads(CLI::App& verb);
 void set_threads_of(const CLI::App& verb);
 
-// Adds --batch-axis, which may be given several times.
-void add_batch_axis(CLI::App& verb, std::vector<std::string>& texts);
+// Adds --output, --batch-axis and --freeze, each of which may be given several times.
+void add_choices(CLI::App& verb, OnnxChoices& choices);
 
 Verb add_train(CLI::App& app);
 Verb add_quantize(CLI::App& app);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -30,11 +31,13 @@ constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
 // Arguments: the value of session.x64quantprecision, for each output the order of images and which
-// dimension is the batch ("NCHW@0,NHWC@1"), the number of timed rounds or 0, the shape of the
-// inputs, the number of models, these, and for each input the first of its values in a sample, its
-// shape with channels last and its order ("0:28,28,3:NCHW@0"). It reads inputs and writes outputs
-// as raw f32, or the median milliseconds of each model. What a library prints goes to standard
-// error.
+// dimension is the batch ("NCHW@0,NHWC@1"), what is done ("run", "join", or "20" timed rounds), the
+// shape of the inputs, the number of models, these, and for each input the first of its values in a
+// sample, its shape with channels last and its order ("0:28,28,3:NCHW@0"). It reads inputs and
+// writes the outputs as raw f32; or the median milliseconds of each model; or as f64, of a joined
+// file, its first and its second part, how many numbers the outputs have, how many are others than
+// those that the parts give one after the other, and by how much. What a library prints goes to
+// standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -43,7 +46,7 @@ os.dup2(2, 1)
 import time
 import numpy
 import onnxruntime
-precision, orders, rounds, shape, count, *rest = sys.argv[1:]
+precision, orders, task, shape, count, *rest = sys.argv[1:]
 models, parts = rest[:int(count)], rest[int(count):]
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
@@ -67,10 +70,35 @@ def row(y, place):
     order, batch = place.split("@")
     y = numpy.moveaxis(y.astype(numpy.float32), int(batch), 0)
     return (y.transpose(0, 2, 3, 1) if y.ndim == 4 and order == "NCHW" else y).reshape(len(y), -1)
-if int(rounds):
+def differing(x, y):
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return numpy.array([max(x.size, y.size, 1), max(x.size, y.size, 1), numpy.inf])
+    if x.dtype.kind != "f":
+        return numpy.array([x.size, numpy.count_nonzero(x != y), 0.0])
+    difference = numpy.where(x == y, 0, numpy.abs(x.astype(float) - y))
+    difference[numpy.isnan(x) & numpy.isnan(y)] = 0
+    return numpy.array([x.size, numpy.count_nonzero(~(difference <= 1e-5 * numpy.maximum(numpy.abs(x), 1))),
+                        difference.max(initial=0)])
+if task == "join":
+    joined, body, behind = sessions
+    totals = numpy.zeros(3)
+    for i in range(len(inputs)):
+        given = fed(joined, inputs[i:i + 1])
+        names = [port.name for port in body.get_outputs()]
+        values = dict(zip(names, body.run(None, {port.name: given[port.name] for port in body.get_inputs()})))
+        read = {port.name: {**given, **values}[port.name] for port in behind.get_inputs()}
+        values.update(zip([port.name for port in behind.get_outputs()], behind.run(None, read)))
+        for port, y in zip(joined.get_outputs(), joined.run(None, given)):
+            one = differing(y, values[port.name])
+            totals = numpy.array([*(totals[:2] + one[:2]), max(totals[2], one[2])])
+    outputs.write(totals.tobytes())
+    outputs.close()
+    sys.exit()
+if task != "run":
+    rounds = int(task)
     feeds = [fed(session, inputs) for session in sessions]
     times = []
-    for _ in range(int(rounds) + 1):
+    for _ in range(rounds + 1):
         for session, x in zip(sessions, feeds):
             begin = time.perf_counter()
             session.run(None, x)
@@ -268,7 +296,7 @@ std::string path_of_program(const std::string& name) {
 // What the script writes for inputs f32 [N, ...].
 ScratchFile output_of_script(const OnnxRuntime& runtime,
                              const std::vector<std::filesystem::path>& models, const Tensor& inputs,
-                             Session session, std::int64_t rounds, const OnnxPorts& ports) {
+                             Session session, const std::string& task, const OnnxPorts& ports) {
   // Python would wait for the writer of a named pipe.
   for (const std::filesystem::path& model : models) const InputFile regular(model);
   const ScratchFile input;
@@ -281,7 +309,7 @@ ScratchFile output_of_script(const OnnxRuntime& runtime,
                                    kScript,
                                    session == Session::kExact ? "1" : "0",
                                    places_text(ports),
-                                   std::to_string(rounds),
+                                   task,
                                    sizes_text(inputs.shape()),
                                    std::to_string(models.size())};
   for (const std::filesystem::path& model : models) command.push_back(model.string());
@@ -329,7 +357,7 @@ std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session, const OnnxPorts& ports) {
-  const ScratchFile output = output_of_script(runtime, {model}, inputs, session, 0, ports);
+  const ScratchFile output = output_of_script(runtime, {model}, inputs, session, "run", ports);
   const std::int64_t batch = inputs.dim(0);
   const auto floats = static_cast<std::int64_t>(output.size() / sizeof(float));
   Tensor outputs = Tensor::empty({batch, batch == 0 ? 0 : floats / batch});
@@ -337,10 +365,22 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   return outputs;
 }
 
+JoinedComparison compare_joined(const OnnxRuntime& runtime, const std::filesystem::path& joined,
+                                const std::filesystem::path& body,
+                                const std::filesystem::path& rest, const Tensor& inputs,
+                                const OnnxPorts& ports) {
+  const ScratchFile output =
+      output_of_script(runtime, {joined, body, rest}, inputs, Session::kExact, "join", ports);
+  std::array<double, 3> found = {};
+  output.read(found.data(), sizeof found);
+  return {static_cast<std::int64_t>(found[0]), static_cast<std::int64_t>(found[1]),
+          static_cast<float>(found[2])};
+}
+
 std::vector<float> time_onnx(const OnnxRuntime& runtime,
                              const std::vector<std::filesystem::path>& models, const Tensor& inputs,
                              const OnnxPorts& ports) {
-  constexpr std::int64_t kRounds = 20;
+  constexpr const char* kRounds = "20";
   const ScratchFile output =
       output_of_script(runtime, models, inputs, Session::kDefault, kRounds, ports);
   std::vector<float> milliseconds(models.size());

@@ -58,6 +58,21 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session = Session::kExact,
                 const OnnxPorts& ports = {});
 
+// What the outputs of a joined file and those of its two parts, run one after the other, have in
+// common.
+struct JoinedComparison {
+  std::int64_t elements = 0;
+  std::int64_t differing = 0;  // by more than 1e-5 of the value, or of 1 if that is more
+  float largest = 0;
+};
+
+// Runs the inputs, a sample at a time, through `joined`, and through `body` and what stands behind
+// it, `rest`. Throws as run_onnx().
+JoinedComparison compare_joined(const OnnxRuntime& runtime, const std::filesystem::path& joined,
+                                const std::filesystem::path& body,
+                                const std::filesystem::path& rest, const Tensor& inputs,
+                                const OnnxPorts& ports);
+
 // Milliseconds that each of the models, of the same ports, takes for these inputs in its default
 // session: medians of 20 rounds in which the models run in turn. Throws as run_onnx().
 std::vector<float> time_onnx(const OnnxRuntime& runtime,

@@ -83,22 +83,23 @@ std::vector<SupportedOperation> supported_operations() {
   return list;
 }
 
-void choose_output(OnnxModel& model, const std::string& name) {
-  if (name.empty()) return;  // translate() says what it expects
-  const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
-                                  [&](const OnnxPort& port) { return port.name == name; });
-  if (found != model.outputs.end()) {
-    model.outputs = {OnnxPort(*found)};
-    return;
+void choose_outputs(OnnxModel& model, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::vector<OnnxPort> chosen;
+  for (const std::string& name : names) {
+    const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
+                                    [&](const OnnxPort& port) { return port.name == name; });
+    const bool inner = std::any_of(model.nodes.begin(), model.nodes.end(), [&](const auto& node) {
+      return std::find(node.outputs.begin(), node.outputs.end(), name) != node.outputs.end();
+    });
+    if (name.empty() || (found == model.outputs.end() && !inner)) {
+      fail(model, "no output and no value inside is called '" + printable(name) +
+                      "'; the outputs are " + printable(names_of(model.outputs)));
+    }
+    chosen.push_back(found != model.outputs.end() ? *found
+                                                  : OnnxPort{.name = name, .type = "float"});
   }
-  const bool inner = std::any_of(model.nodes.begin(), model.nodes.end(), [&](const OnnxNode& node) {
-    return std::find(node.outputs.begin(), node.outputs.end(), name) != node.outputs.end();
-  });
-  if (!inner) {
-    fail(model, "no output and no value inside is called '" + printable(name) +
-                    "'; the outputs are " + printable(names_of(model.outputs)));
-  }
-  model.outputs = {{.name = name, .type = "float"}};
+  model.outputs = std::move(chosen);
 }
 
 namespace {
@@ -131,6 +132,18 @@ Imported translate(const OnnxModel& model, const SampleSpec& sample) {
   if (!shared.empty()) imported.notes.push_back(shared + ", each with one set of weights");
   for (std::string& note : notes_of_types(model)) imported.notes.push_back(std::move(note));
   return imported;
+}
+
+Reached reach(const OnnxModel& model, const SampleSpec& sample) {
+  require_float(model);
+  require_inputs(model);
+  SimplifiedModel simplified = simplify(model);
+  const std::vector<std::string> outputs = simplified.outputs;
+  Reached reached = Translator(std::move(simplified), sample, /*any_size=*/false).reached();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (reached.values.contains(outputs[i])) reached.values.insert(model.outputs[i].name);
+  }
+  return reached;
 }
 
 Translator::Translator(SimplifiedModel model, const SampleSpec& sample, bool any_size)
@@ -180,11 +193,28 @@ void Translator::declare_inputs(const SampleSpec& sample) {
   }
 }
 
-Imported Translator::run() {
+void Translator::translate_nodes() {
   for (const OnnxNode& node : model_.model.nodes) {
     node_ = &node;
     translate_node();
   }
+}
+
+Reached Translator::reached() {
+  translate_nodes();
+  Reached reached{{}, std::move(unsupported_)};
+  for (const auto& [name, value] : values_) {
+    const bool computed =
+        !value.unknown && !value.known && !value.whole && !value.compared && value.node != "input";
+    const bool batched = std::any_of(value.shape.begin(), value.shape.end(),
+                                     [](const Extent& extent) { return extent.of_batch; });
+    if (computed && batched) reached.values.insert(name);
+  }
+  return reached;
+}
+
+Imported Translator::run() {
+  translate_nodes();
   if (!unsupported_.empty()) throw UnsupportedGraph(model_.model.source, std::move(unsupported_));
   finish_outputs();
   prune(graph_);

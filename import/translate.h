@@ -50,10 +50,10 @@ std::size_t batch_axis(const OnnxModel& model, const OnnxPort& input);
 // InputError where a size is free.
 SampleSpec sample_of(const OnnxModel& model, const std::vector<NamedInput>& given = {});
 
-// Leaves the output of that name as the model's only one, or makes it one of a value that a node
-// gives: what comes after it is cut off. "" leaves all. Throws InputError, naming the outputs,
-// where nothing is called so.
-void choose_output(OnnxModel& model, const std::string& name);
+// Leaves the outputs of these names as the model's, in this order, or makes them of values that
+// nodes give: what comes after them is cut off. None leaves all. Throws InputError, naming the
+// outputs, where nothing is called so.
+void choose_outputs(OnnxModel& model, const std::vector<std::string>& names);
 
 // Translates a model with all of its outputs for such samples, with the batch left free, and other
 // sizes that the file leaves free where no module depends on them (PortSpec::free). Throws

@@ -64,11 +64,23 @@ struct ApartNode {
   std::size_t joined;
 };
 
+// How far the translation of a graph comes: the values that can be outputs, and what stands in the
+// way of the others.
+struct Reached {
+  std::set<std::string> values;
+  std::vector<UnsupportedNode> unsupported;
+};
+
+// Throws InputError where translate() does before it looks at the nodes.
+Reached reach(const OnnxModel& model, const SampleSpec& sample);
+
 class Translator {
  public:
   // `any_size`: in modules for images of any size, where there is a choice.
   Translator(SimplifiedModel model, const SampleSpec& sample, bool any_size);
   Imported run();
+  // In the place of run().
+  Reached reached();
 
   // --- for operations; each throws Unsupported
 
@@ -146,6 +158,7 @@ class Translator {
  private:
   void require_ports();
   void declare_inputs(const SampleSpec& sample);
+  void translate_nodes();
   void translate_node();
   std::string add_called(const std::string& name, const std::string& type,
                          std::vector<std::string> inputs, Options options);

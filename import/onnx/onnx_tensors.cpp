@@ -93,6 +93,11 @@ class TensorReader {
     }
   }
 
+  std::string bytes_of_external() {
+    read_shape();
+    return read_external();
+  }
+
  private:
   [[noreturn]] void fail(const std::string& why) const {
     throw InputError(printable(file_.string()) + ": " + what_ + ": " + why);
@@ -265,6 +270,14 @@ bool holds_numbers(const onnx::TensorProto& tensor) {
 Constant read_tensor(const onnx::TensorProto& tensor, const std::filesystem::path& file,
                      std::string what) {
   return TensorReader(tensor, file, std::move(what)).read();
+}
+
+void take_external(onnx::TensorProto& tensor, const std::filesystem::path& file, std::string what) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return;
+  std::string bytes = TensorReader(tensor, file, std::move(what)).bytes_of_external();
+  tensor.set_raw_data(std::move(bytes));
+  tensor.clear_external_data();
+  tensor.clear_data_location();
 }
 
 }  // namespace steelyard::imports

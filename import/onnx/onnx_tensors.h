@@ -27,4 +27,7 @@ bool holds_numbers(const onnx::TensorProto& tensor);
 Constant read_tensor(const onnx::TensorProto& tensor, const std::filesystem::path& file,
                      std::string what);
 
+// Puts the bytes that a tensor keeps in another file into the tensor. Throws as read_tensor().
+void take_external(onnx::TensorProto& tensor, const std::filesystem::path& file, std::string what);
+
 }  // namespace steelyard::imports

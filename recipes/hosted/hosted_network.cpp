@@ -51,7 +51,7 @@ imports::SampleSpec sample_from(imports::OnnxModel model, const std::vector<Name
 }
 
 imports::Imported imported_for(imports::OnnxModel& model, const HostedOptions& options) {
-  imports::choose_output(model, options.output);
+  imports::choose_outputs(model, options.outputs);
   imports::choose_batch_axes(model, options.batch_axes);
   return imports::translate(model, sample_from(model, options.samples));
 }

@@ -28,7 +28,7 @@
 namespace steelyard {
 
 struct HostedOptions {
-  std::string output = {};  // as `model.output` of a recipe; "": the file's, or all of several
+  std::vector<std::string> outputs = {};  // as `model.output` of a recipe; none: all of the file
   // Of inputs whose sizes the file leaves free: the shapes of samples in the file's layout; a name
   // of "" is the only input's.
   std::vector<NamedInput> samples = {};

@@ -77,7 +77,8 @@ class SchemaWriter {
                  {one, {{"type", "array"}, {"items", one}, {"minItems", 2}, {"maxItems", 2}}}}};
       }
       case OptionKind::kList:
-        return list_schema(option);
+        if (!option.or_one) return list_schema(option);
+        return {{"oneOf", {option_schema(option.members.at(0)), list_schema(option)}}};
       case OptionKind::kTable:
         return option.definition.empty() ? table_schema(option) : reference(option);
       case OptionKind::kChoiceOrTable:
@@ -252,7 +253,10 @@ class MarkdownWriter {
     if (option.kind == OptionKind::kChoice && option.choices.empty()) return "one of those below";
     if (option.kind != OptionKind::kList) return describe_expectation(option);
     const RecipeOption& element = option.members.at(0);
-    if (element.kind != OptionKind::kTable) return "list of: " + value_words(element);
+    if (element.kind != OptionKind::kTable) {
+      return (option.or_one ? value_words(element) + ", or list of: " : "list of: ") +
+             value_words(element);
+    }
     return "list of tables" + (element.definition.empty() ? "" : " (" + element.definition + "s)");
   }
 

@@ -178,6 +178,10 @@ struct Row {
       o.max_items = max;
     });
   }
+  // An item alone stands for a list of it.
+  Row or_one() {
+    return with([](RecipeOption& o) { o.or_one = true; });
+  }
   // Allows an empty text, for an option of texts or of a list of them.
   Row may_be_empty() {
     return with([](RecipeOption& o) { scalar(o).may_be_empty = true; });

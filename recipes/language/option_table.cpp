@@ -125,7 +125,12 @@ YamlNode resolve_pair(const YamlNode& node, const RecipeOption& option) {
 YamlNode resolve_value(const YamlNode& node, const RecipeOption& option, const std::string& path);
 
 YamlNode resolve_list(const YamlNode& node, const RecipeOption& option, const std::string& path) {
-  if (node.kind != YamlNode::Kind::kList) fail_value(node, option);
+  if (node.kind != YamlNode::Kind::kList) {
+    if (!option.or_one) fail_value(node, option);
+    YamlNode list{.kind = YamlNode::Kind::kList, .place = node.place};
+    list.items.push_back(resolve_value(node, option.members.at(0), path));
+    return list;
+  }
   if (node.items.size() < option.min_items || node.items.size() > option.max_items) {
     const bool few = node.items.size() < option.min_items;
     fail_at(node.place, "expected at " + std::string(few ? "least " : "most ") +
@@ -344,7 +349,7 @@ std::string describe_expectation(const RecipeOption& option) {
     case OptionKind::kPair:
       return "a whole number" + describe_range(option) + " or a list of two";
     case OptionKind::kList:
-      return "a list";
+      return option.or_one ? describe_expectation(option.members.at(0)) + " or a list" : "a list";
     case OptionKind::kTable:
       return "a table";
     case OptionKind::kChoiceOrTable: {

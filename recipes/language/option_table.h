@@ -51,6 +51,7 @@ struct RecipeOption {
   bool above_min = false;  // min itself is excluded
   std::size_t min_items = 0;
   std::size_t max_items = 1024;
+  bool or_one = false;  // kList: an item alone stands for a list of it
   std::vector<std::string> choices = {};
   std::string pattern = {};       // kString: a regular expression (POSIX extended) for all of it
   std::string pattern_help = {};  // what the pattern means, for messages

@@ -1,21 +1,19 @@
 #include "steelyard/recipes/models/imported_model.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/import/onnx/freeze.h"
 #include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
 namespace {
 
-// The checkpoint holds the network up to one output.
 ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& spec) {
-  const std::string name = printable(path.string()), output = spec.output.value_or("");
+  const std::string name = printable(path.string());
+  const OnnxChoices& choices = spec.choices;
   const TensorFileMetadata metadata = load_checkpoint_metadata(path);
   const auto found = metadata.find(kNetworkKey);
   if (found == metadata.end()) {
@@ -24,31 +22,22 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& 
                      "got another checkpoint");
   }
   ImportedModel model{.graph = imports::graph_from(found->second, name)};
-  if (!spec.batch_axis.empty()) {
+  if (!choices.batch_axes.empty()) {
     throw InputError(name +
                      ": model.batch_axis: is for ONNX files, the network of a checkpoint has "
                      "its batches in their places");
   }
-  if (!spec.freeze.empty()) {
+  if (!choices.freeze.empty()) {
     throw InputError(
         name +
         ": model.freeze: is for ONNX files, the network of a checkpoint has the inputs "
         "that it was imported with");
   }
-  const std::string& own = model.graph.output.name;
-  if (output.empty()) return model;
-  if (!model.graph.output_parts.empty()) {
-    std::string names;
-    for (const imports::PortSpec& port : model.graph.output_ports()) {
-      names += (names.empty() ? "" : ", ") + port.name;
-    }
-    throw InputError(name + ": model.output: the checkpoint's network has the outputs " +
-                     printable(names) + ", expected none of them to be named, got '" +
-                     printable(output) + "'");
-  }
-  if (output == own) return model;
-  throw InputError(name + ": model.output: expected '" + printable(own) +
-                   "', the output of the checkpoint's network, got '" + printable(output) + "'");
+  std::vector<std::string> own;
+  for (const imports::PortSpec& port : model.graph.output_ports()) own.push_back(port.name);
+  if (choices.outputs.empty() || choices.outputs == own) return model;
+  throw InputError(name + ": model.output: expected " + printable(join(own)) +
+                   ", as the checkpoint's network has, got " + printable(join(choices.outputs)));
 }
 
 // Whether the inputs of samples with several lie where the network looks for them.
@@ -116,31 +105,11 @@ class WithOutputActivation : public Module {
 
 }  // namespace
 
-std::vector<imports::BatchAxis> batch_axes_from(const std::vector<std::string>& texts,
-                                                const std::string& what) {
-  std::vector<imports::BatchAxis> axes;
-  for (const std::string& text : texts) {
-    const std::size_t equals = text.rfind('=');
-    const std::size_t begin = equals == std::string::npos ? 0 : equals + 1;
-    imports::BatchAxis given{text.substr(0, begin == 0 ? 0 : equals)};
-    const char* end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data() + begin, end, given.axis);
-    if (error != std::errc() || at != end) {
-      throw InputError(what + ": expected a dimension such as 1 or state=1, got '" +
-                       printable(text) + "'");
-    }
-    axes.push_back(std::move(given));
-  }
-  return axes;
-}
-
 ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample) {
   const std::filesystem::path path = spec.onnx.value();
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, spec);
   imports::OnnxModel model = imports::read_onnx(path);
-  imports::freeze_inputs(model, spec.freeze);
-  imports::choose_output(model, spec.output.value_or(""));
-  imports::choose_batch_axes(model, batch_axes_from(spec.batch_axis, "model.batch_axis"));
+  choose(model, spec.choices, "model.batch_axis");
   imports::Imported imported = imports::translate(model, sample);
   return {std::move(imported.graph), std::move(imported.weights), model.sha256,
           std::move(imported.notes)};

@@ -28,11 +28,6 @@ struct ImportedModel {
 // began with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
 ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample);
 
-// What `model.batch_axis` or an option says: "state=1", or "1" of the only input. Throws
-// InputError that begins with `what`.
-std::vector<imports::BatchAxis> batch_axes_from(const std::vector<std::string>& texts,
-                                                const std::string& what);
-
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.
 std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,

@@ -220,22 +220,25 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   &ModelSpec::onnx)
                   .role(OptionRole::kNotEssential),
               key("output",
-                  "the output of the ONNX file, or the value inside of it, that alone is trained "
-                  "and exported; absent: all outputs of the file",
-                  &ModelSpec::output)
-                  .role(OptionRole::kNotEssential),
+                  "the outputs of the ONNX file, or values inside of it, that alone are trained "
+                  "and "
+                  "exported; absent: all outputs of the file",
+                  &ModelSpec::choices, &OnnxChoices::outputs)
+                  .role(OptionRole::kNotEssential)
+                  .or_one()
+                  .items(1),
               key("batch_axis",
                   "which dimension of an input of the ONNX file is the batch, the first being 0, "
                   "where the file does not say it: `state=1` of the input `state`, or `1` of the "
                   "only one",
-                  &ModelSpec::batch_axis)
+                  &ModelSpec::choices, &OnnxChoices::batch_axes)
                   .role(OptionRole::kNotEssential)
                   .items(1),
               key("freeze",
                   "inputs of the ONNX file that become constants, each with its value "
                   "(`sr=16000`) or its values (`scale=1,0.5`): samples and exports are without "
                   "them",
-                  &ModelSpec::freeze),
+                  &ModelSpec::choices, &OnnxChoices::freeze),
               key("classes",
                   "number of outputs, one for each class; absent: the dataset's classes; a "
                   "regression must give it: one for each value of a sample's targets",

@@ -11,6 +11,7 @@
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/tensor/rng.h"
 #include "steelyard/recipes/language/option_rows.h"
+#include "steelyard/recipes/models/onnx_choices.h"
 
 namespace steelyard {
 
@@ -21,11 +22,9 @@ inline constexpr const char* kInputPartLayer = "InputPart";
 
 // The section `model` of a recipe.
 struct ModelSpec {
-  std::string type = {};                     // empty: the options hold `layers` or `onnx`
-  std::optional<std::string> onnx = {};      // recipes/models/imported_model.h
-  std::optional<std::string> output = {};    // of an ONNX file
-  std::vector<std::string> batch_axis = {};  // of its inputs: batch_axes_from()
-  std::vector<std::string> freeze = {};      // its inputs that become constants: "sr=16000"
+  std::string type = {};                 // empty: the options hold `layers` or `onnx`
+  std::optional<std::string> onnx = {};  // recipes/models/imported_model.h
+  OnnxChoices choices = {};              // of an ONNX file
   std::optional<std::int64_t> classes = {};
   YamlNode options =
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h

@@ -105,13 +105,16 @@ void note_needs(Recipe& recipe, const Registries& registries) {
   if (!list.items.empty()) set_entry(recipe.resolved, "needs", std::move(list));
 }
 
+YamlNode overridden(YamlNode document, const std::vector<std::string>& overrides) {
+  for (const std::string& assignment : overrides) apply_override(document, assignment);
+  return document;
+}
+
 }  // namespace
 
 Recipe parse_recipe(std::string_view text, const std::string& source,
                     const std::vector<std::string>& overrides, const Registries& registries) {
-  YamlNode document = parse_yaml(text, source);
-  for (const std::string& assignment : overrides) apply_override(document, assignment);
-  return read_recipe(std::move(document), registries);
+  return read_recipe(overridden(parse_yaml(text, source), overrides), registries);
 }
 
 Recipe read_recipe(YamlNode document, const Registries& registries) {
@@ -139,12 +142,12 @@ void require_text(const std::filesystem::path& path) {
 
 }  // namespace
 
-Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
-                   const Registries& registries) {
+YamlNode load_document(const std::string& path_or_preset,
+                       const std::vector<std::string>& overrides) {
   std::vector<std::string> names;
   for (const Preset& preset : list_presets()) {
     if (preset.name == path_or_preset) {
-      return parse_recipe(preset.text, path_or_preset + ".yaml", overrides, registries);
+      return overridden(parse_yaml(preset.text, path_or_preset + ".yaml"), overrides);
     }
     names.emplace_back(preset.name);
   }
@@ -153,8 +156,14 @@ Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::str
                      did_you_mean(path_or_preset, names) + "; presets: " + join(names));
   }
   require_text(path_or_preset);
-  return parse_recipe(read_file(path_or_preset, kMaxYamlBytes),
-                      printable(path_or_preset, kMaxPathBytes), overrides, registries);
+  return overridden(parse_yaml(read_file(path_or_preset, kMaxYamlBytes),
+                               printable(path_or_preset, kMaxPathBytes)),
+                    overrides);
+}
+
+Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
+                   const Registries& registries) {
+  return read_recipe(load_document(path_or_preset, overrides), registries);
 }
 
 std::string resolved_yaml(const Recipe& recipe) { return to_yaml(recipe.resolved); }

@@ -178,7 +178,11 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
 // Checks a recipe whose text was read: Recipe::given of another recipe, for example.
 Recipe read_recipe(YamlNode document, const Registries& registries = builtin_registries());
 
-// Parses and checks the recipe of a shipped preset's name or a file's path.
+// The text of a shipped preset's name or a file's path, parsed, with the overrides.
+YamlNode load_document(const std::string& path_or_preset,
+                       const std::vector<std::string>& overrides);
+
+// Parses and checks the recipe of that.
 Recipe load_recipe(const std::string& path_or_preset, const std::vector<std::string>& overrides,
                    const Registries& registries = builtin_registries());
 

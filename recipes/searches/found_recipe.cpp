@@ -7,7 +7,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
-#include "steelyard/import/onnx/freeze.h"
+#include "steelyard/import/cut.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -197,7 +197,7 @@ std::string run_name(const std::filesystem::path& file) {
 
 FoundRecipe found_recipe(const FileAndData& given, const Registries& registries) {
   imports::OnnxModel model = imports::read_onnx(given.model);
-  imports::freeze_inputs(model, given.freeze);
+  choose(model, given.choices, "--batch-axis");
   if (model.inputs.empty()) throw InputError(printable(given.model.string()) + ": has no input");
   FoundRecipe found;
   const std::string dataset = dataset_of(given.data);
@@ -220,11 +220,7 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
     set_entry(data, "inputs", yaml_list(names));
   }
   YamlNode network = yaml_table({{"onnx", quoted(given.model.string())}});
-  if (!given.output.empty()) set_entry(network, "output", quoted(given.output));
-  if (!given.batch_axis.empty()) {
-    set_entry(network, "batch_axis", yaml_list(given.batch_axis));
-  }
-  if (!given.freeze.empty()) set_entry(network, "freeze", yaml_list(given.freeze));
+  add_choices(network, given.choices);
   found.document = yaml_table(
       {{"version", yaml_scalar("1")},
        {"name", yaml_scalar(run_name(given.model))},
@@ -242,6 +238,14 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
     throw InputError("--data: " + printable(given.data.string()) + ": expected at least " +
                      std::to_string(kFewestSamples) + " samples, got " +
                      std::to_string(found.samples));
+  }
+  const imports::SampleSpec sample(samples.sample_shape(), samples.names.inputs);
+  if (const auto cut = imports::cut_of(model, sample); cut && given.choices.outputs.empty()) {
+    found.cut = cut->values;
+    OnnxChoices choices = given.choices;
+    choices.outputs = cut->values;
+    add_choices(*found.document.find("model"), choices);
+    found.lines.push_back("cut " + imports::to_string(*cut, model));
   }
   const std::int64_t held_out = std::clamp<std::int64_t>(found.samples / 5, 1, kMostHeldOut);
   const std::int64_t batch =

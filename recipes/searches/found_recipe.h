@@ -10,6 +10,7 @@
 
 #include "steelyard/qat/quantizers/qconfig.h"
 #include "steelyard/recipes/language/yaml_document.h"
+#include "steelyard/recipes/models/onnx_choices.h"
 #include "steelyard/recipes/schema/registries.h"
 
 namespace steelyard {
@@ -24,9 +25,7 @@ enum class ImageRange {
 struct FileAndData {
   std::filesystem::path model;
   std::filesystem::path data;
-  std::string output = {};                   // of the model's several; empty: all
-  std::vector<std::string> batch_axis = {};  // as `model.batch_axis`
-  std::vector<std::string> freeze = {};      // inputs that become constants: "sr=16000"
+  OnnxChoices choices = {};
   // Of images: what each channel is normalized with, in the units of `range`.
   std::vector<double> mean = {}, stddev = {};
   ImageRange range = ImageRange::kOne;
@@ -41,6 +40,9 @@ struct FoundRecipe {
   YamlNode document;               // without `quantize` and `calibrate`
   std::vector<std::string> lines;  // what was found and decided, for the user
   std::int64_t samples = 0;        // of the data
+  // Where a graph is cut that cannot be imported as a whole: the outputs of the run, behind which
+  // nodes of the file stay as they are.
+  std::vector<std::string> cut = {};
 };
 
 // The name of a file as that of a run.

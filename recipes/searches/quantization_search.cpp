@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
 #include "steelyard/framework/files/files.h"
@@ -39,6 +40,10 @@ constexpr int kMostRates = 3;
 // Numbers of the state.
 constexpr const char* kNorms = "norms";
 constexpr const char* kSecondsOfSensitivity = "sensitivity.seconds";
+
+struct InterruptedSearch : std::runtime_error {
+  InterruptedSearch() : std::runtime_error("interrupted") {}
+};
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -235,7 +240,9 @@ class Search {
     options.samples = kSensitivitySamples;
     const auto begin = std::chrono::steady_clock::now();
     const Sensitivity measured =
-        measure_sensitivity(step_folder(best_step().name), registries_, options, [](auto, auto) {});
+        measure_sensitivity(step_folder(best_step().name), registries_, options, [&](auto, auto) {
+          if (stopped()) throw InterruptedSearch();
+        });
     state_.set_number(kSecondsOfSensitivity, seconds_since(begin));
     std::vector<std::pair<double, const LayerSensitivity*>> costs;
     double macs = 0;
@@ -413,15 +420,21 @@ bool FidelityGoal::reached(const Fidelity& fidelity) const {
   return std::all_of(
       fidelity.outputs.begin(), fidelity.outputs.end(), [&](const OutputFidelity& output) {
         // Of fewer decisions one or two that differ say little.
-        const double fewest = 200 / std::max(100 - agreement, 0.1);
+        const double least = output.boxes ? boxes : agreement;
+        const double fewest = 200 / std::max(100 - least, 0.1);
         const bool tells = output.agreement && static_cast<double>(output.decisions) >= fewest;
-        return tells ? *output.agreement >= agreement : output.sure_db >= sqnr_db;
+        return tells ? *output.agreement >= least : output.sure_db >= sqnr_db;
       });
 }
 
 SearchResult search_quantization(const FoundRecipe& found, const QuantizationSearch& how,
                                  const Registries& registries) {
-  return Search(found, how, registries).run();
+  try {
+    return Search(found, how, registries).run();
+  } catch (const std::exception&) {
+    if (how.stop == nullptr || !*how.stop) throw;
+    return {.interrupted = true};  // what failed was interrupted, too
+  }
 }
 
 }  // namespace steelyard

@@ -26,6 +26,7 @@ namespace steelyard {
 struct FidelityGoal {
   double sqnr_db = 25;
   double agreement = 99;
+  double boxes = 97;  // in its place where the decisions are boxes
 
   bool reached(const Fidelity& fidelity) const;
 };

@@ -204,7 +204,7 @@ class Import(Case):
         for more in (["--recipe", "x.yaml"], ["--set", "seed=3"], ["--run-dir", "x"]):
             self.fail_with(2, "--dry-run makes no run: expected no --recipe, --set or --run-dir",
                            arguments=["import", "model.onnx", "--dry-run", *more])
-        self.fail_with(2, "--output is for ONNX files", arguments=["import", "model.onnx", "--architecture", "mlp", "--output", "x"])
+        self.fail_with(2, "--output, --batch-axis and --freeze are for ONNX files", arguments=["import", "model.onnx", "--architecture", "mlp", "--output", "x"])
         for more in ([], ["--set", "data.path=x"], ["--set", "seed=3"]):
             self.fail_with(2, "error: import needs data: --set data.dataset=... or --recipe FILE (--dry-run needs none)\n",
                            arguments=["import", "model.onnx", *more])
@@ -438,7 +438,7 @@ class Import(Case):
         self.fail_with(2, "no output and no value inside is called 'none'; the outputs are largest, scores",
                        arguments=["train", recipe, "--set", "model.output=none", *none])
         trained = self.succeed("train", recipe, "--run-dir", "run", *none)
-        self.fail_with(2, "last.safetensors: model.output: expected 'scores', the output of the checkpoint's network, got 'largest'",
+        self.fail_with(2, "last.safetensors: model.output: expected scores, as the checkpoint's network has, got largest",
                        arguments=["validate", recipe, "--set", "model.onnx=run/last.safetensors", "--set", "model.output=largest", *none])
         self.fail_with(2, "these are the weights of a quantized model",  # past the output's name
                        arguments=["validate", recipe, "--set", "model.onnx=run/last.safetensors", *none])

@@ -10,17 +10,8 @@ import subprocess
 import unittest
 
 from cli_case import PROGRAM, Case
-from support.data_files import f32, png, write_safetensors
+from support.data_files import f32, png, write_npy, write_safetensors
 from support.onnx_files import squeeze_excite
-
-
-def write_npy(path, shape, values):
-    """f32, version 1.0 of the format."""
-    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }" % ", ".join(map(str, shape))
-    header += " " * (63 - (10 + len(header)) % 64) + "\n"
-    with open(path, "wb") as file:
-        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
-        file.write(struct.pack(f"<{len(values)}f", *values))
 
 
 class Quantize(Case):
@@ -118,6 +109,16 @@ class Quantize(Case):
             self.assertEqual(self.table_of(self.succeed(*self.quantize(*options))), table)
             self.assertEqual(self.sha("net-w4a8.onnx"), file)
 
+    def test_a_recipe_that_only_calibrates_says_nothing_of_training(self):
+        with open(self.path("r.yaml"), "w") as file:
+            file.write("version: 1\nname: r\nmodel: {onnx: net.onnx}\nquantize: {groups: [{targets: [Linear, Conv2d], "
+                       "weights: {num_bits: 8}, activations: {num_bits: 8}}]}\n"
+                       "data: {dataset: arrays, path: inputs.npy, labels: false, normalize: none, test: 12, validation: 0}\n")
+        self.assertRegex(self.succeed("calibrate", "r.yaml"), r"SQNR in dB [2-9]\d\.")
+        self.succeed("export", "runs/r-calibrated")
+        self.succeed("verify", "runs/r-calibrated")
+        self.fail_with(2, "r.yaml:1:1: missing key 'train'", arguments=["train", "r.yaml"])
+
     def test_a_file_for_tensorrt_has_no_zero_points(self):
         printed = self.succeed(*self.quantize("--profile", "tensorrt", "--minutes", "0.1"))
         self.assertRegex(printed, r"\n0 of \d+ codes differ")
@@ -159,6 +160,17 @@ class Quantize(Case):
                                   ("echo nan", "got 'nan'"), ("true", "got ''")):
             self.fail_with(2, "--score: sh score.sh 'net.onnx': ", complaint,
                            arguments=self.quantize(*self.score_by(script), "--run-dir", "other", "--out", "other.onnx"))
+
+    def test_an_interrupt_while_the_number_is_computed_is_one(self):
+        score = self.score_by("if [ $1 = net.onnx ]; then echo 1; else touch begun; sleep 60; echo 1; fi\n")
+        program = subprocess.Popen([PROGRAM, *self.quantize(*score)], cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, start_new_session=True)
+        self.wait_for(lambda: os.path.exists(self.path("begun")))
+        os.killpg(program.pid, signal.SIGINT)  # as a terminal sends it
+        printed, errors = program.communicate()
+        self.assertEqual(program.returncode, 130)
+        self.assertNotIn("error: ", errors)
+        self.assertTrue(printed.endswith("interrupted: the same command goes on\n"), printed)
 
     def test_wrong_input_is_one_line(self):
         for arguments, fragments in [

@@ -5,7 +5,7 @@ import struct
 import unittest
 
 from cli_case import Case
-from support.data_files import f32, i64, png, write_safetensors
+from support.data_files import f32, i64, png, write_npy, write_safetensors
 
 HEAD = "version: 1\nname: own\nseed: 3\n"
 MODEL = ("model: {classes: 3, layers: [{type: Flatten}, {type: Linear, out_features: 3}]}\n"
@@ -33,9 +33,8 @@ class OfNoLabels(Case):
             file.write(raw)
 
     def write_npy(self, shape, values, *parts):
-        header = str({"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}).encode()
-        header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
-        self.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(values)}f", *values), *parts)
+        os.makedirs(os.path.dirname(self.path(*parts)), exist_ok=True)
+        write_npy(self.path(*parts), shape, values)
 
 
 class Unlabelled(OfNoLabels):

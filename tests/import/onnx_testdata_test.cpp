@@ -56,7 +56,7 @@ void expect_output(const NodeCase& one, std::size_t output) {
   Shape sample(one.input.shape.begin() + 1, one.input.shape.end());
   if (sample.size() == 3) std::rotate(sample.begin(), sample.begin() + 1, sample.end());
   OnnxModel model = one.model;
-  choose_output(model, model.outputs[output].name);
+  choose_outputs(model, {model.outputs[output].name});
   const Imported imported = translate(model, sample);
   const PortSpec& port = imported.graph.output;
   const Tensor y = output_of(imported, with_channels_last(tensor_of(one.input)));

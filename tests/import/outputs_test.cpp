@@ -21,9 +21,9 @@ TEST(Outputs, OneOfSeveralOutputsIsChosen) {
   m.ending_in(scores);
   m.model().outputs.push_back({"Relu_0:0", "float"});
   OnnxModel model = m.model();
-  choose_output(model, "Relu_0:0");
+  choose_outputs(model, {"Relu_0:0"});
   EXPECT_THAT(types_of(translate(model, {3})), ElementsAre("ReLU"));
-  EXPECT_EQ(message_of<InputError>([&] { choose_output(model, "none"); }),
+  EXPECT_EQ(message_of<InputError>([&] { choose_outputs(model, {"none"}); }),
             "test.onnx: no output and no value inside is called 'none'; the outputs are Relu_0:0");
 }
 
@@ -32,7 +32,7 @@ TEST(Outputs, OneOfAValueInsideCutsOffWhatIsBehind) {
   ModelMaker m({{std::nullopt}, {3}});
   const std::string scores = m.node("Sigmoid", {m.node("Relu", {"x"})});
   OnnxModel model = m.ending_in(m.node("ArgMax", {scores}));
-  choose_output(model, scores);
+  choose_outputs(model, {scores});
   const Imported imported = translate(model, {3});
   EXPECT_THAT(types_of(imported), ElementsAre("ReLU"));
   EXPECT_EQ(imported.graph.head, "Sigmoid");
@@ -102,7 +102,7 @@ TEST(Outputs, SeveralLieOneAfterAnotherInARow) {
       imported, Tensor::from<float>({1, -2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {1, 2, 3, 2}));
   EXPECT_THAT(testing::values(y), ElementsAre(38, 1, 2, 3, 0, 5, 0, 7, 0, 9, 0, 11, 0,  //
                                               1, 3, 5, 7, 9, 11, 2, 0, 0, 0, 0, 0));
-  choose_output(model, flat);
+  choose_outputs(model, {flat});
   const Imported one = translate(model, {2, 3, 2});
   EXPECT_TRUE(one.graph.output_parts.empty());
   EXPECT_EQ(one.graph.output_sample, Shape{12});

@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     const Dataset samples = load_samples(load_safetensors_inputs(argv[2], names));
     const Tensor& inputs = samples.inputs;
     imports::OnnxModel model = imports::read_onnx(argv[1]);
-    imports::choose_output(model, argc == 5 ? argv[4] : "");
+    if (argc == 5) imports::choose_outputs(model, {argv[4]});
     const imports::Imported imported =
         imports::translate(model, {samples.sample_shape(), samples.names.inputs});
     const Tensor outputs = imports::output_of(imported, inputs);
