@@ -176,6 +176,17 @@ bool Fidelity::of_boxes() const {
                      [](const OutputFidelity& o) { return o.boxes || !o.agreement; });
 }
 
+bool FidelityGoal::reached(const Fidelity& fidelity) const {
+  return std::all_of(
+      fidelity.outputs.begin(), fidelity.outputs.end(), [&](const OutputFidelity& output) {
+        // Of fewer decisions one or two that differ say little.
+        const double least = output.boxes ? boxes : agreement;
+        const double fewest = 200 / std::max(100 - least, 0.1);
+        const bool tells = output.agreement && static_cast<double>(output.decisions) >= fewest;
+        return tells ? *output.agreement >= least : output.sure_db >= sqnr_db;
+      });
+}
+
 Fidelity fidelity(const Tensor& in_float, const Tensor& quantized,
                   const std::vector<OutputSpan>& outputs) {
   if (in_float.size() != quantized.size() || in_float.dim(0) != quantized.dim(0)) {

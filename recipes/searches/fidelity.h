@@ -54,6 +54,17 @@ struct Fidelity {
   bool of_boxes() const;  // whether all decisions are boxes
 };
 
+// The outputs that are near enough to the float model's: of one that decides, so many percent of
+// the decisions are the same; of another, and where decisions are too few to tell, the SQNR is as
+// large with a standard error to spare.
+struct FidelityGoal {
+  double sqnr_db = 25;
+  double agreement = 99;
+  double boxes = 97;  // in its place where the decisions are boxes
+
+  bool reached(const Fidelity& fidelity) const;
+};
+
 // Compares f32 [N, ...] of as many samples and values. Values that are not finite have an SQNR of
 // -kMostDecibels.
 Fidelity fidelity(const Tensor& in_float, const Tensor& quantized,

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
 #include "steelyard/framework/files/files.h"
@@ -18,15 +18,15 @@
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/run.h"
 #include "steelyard/recipes/searches/input_check.h"
+#include "steelyard/recipes/searches/layer_ranking.h"
 #include "steelyard/recipes/searches/quantization_step.h"
 #include "steelyard/recipes/searches/search_state.h"
-#include "steelyard/recipes/searches/sensitivity.h"
 
 namespace steelyard {
 namespace {
 
-constexpr std::int64_t kSensitivitySamples = 32;
 constexpr std::int64_t kTimedSteps = 3;
+constexpr double kShareOfSensitivity = 0.3;  // of the time that is left
 constexpr std::int64_t kMostSteps = 2000;
 // Of the time that is left, what one training may take: another rate and layers in float may
 // follow.
@@ -41,9 +41,9 @@ constexpr int kMostRates = 3;
 constexpr const char* kNorms = "norms";
 constexpr const char* kSecondsOfSensitivity = "sensitivity.seconds";
 
-struct InterruptedSearch : std::runtime_error {
-  InterruptedSearch() : std::runtime_error("interrupted") {}
-};
+std::string seconds_text(double seconds) {
+  return format_number(std::ceil(std::max(0.0, seconds))) + " s";
+}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -185,9 +185,8 @@ class Search {
     const std::int64_t most = std::max<std::int64_t>(1, kMostSteps / steps);
     const auto epochs = static_cast<std::int64_t>(kShareOfTraining * seconds_left() / epoch);
     if (epochs < 1) {
-      reasons_.push_back(
-          "no " + step + ": an epoch takes about " + format_number(std::ceil(epoch)) + " s, and " +
-          format_number(std::floor(std::max(0.0, seconds_left()))) + " s are left (--minutes)");
+      reasons_.push_back("no " + step + ": an epoch takes about " + seconds_text(epoch) + ", and " +
+                         seconds_text(seconds_left()) + " are left (--minutes)");
       return 0;
     }
     state_.set_number(key, static_cast<double>(std::min(epochs, most)));
@@ -235,50 +234,20 @@ class Search {
   // all be in float, or all where they get more bits.
   std::vector<std::string> most_sensitive() {
     how_.begins("measuring what each layer's quantization costs");
-    SensitivityOptions options;
-    options.bits = {how_.weight_bits};
-    options.samples = kSensitivitySamples;
     const auto begin = std::chrono::steady_clock::now();
-    const Sensitivity measured =
-        measure_sensitivity(step_folder(best_step().name), registries_, options, [&](auto, auto) {
-          if (stopped()) throw InterruptedSearch();
-        });
+    LayerRanking ranking =
+        rank_layers(step_folder(best_step().name), registries_,
+                    {.bits = how_.weight_bits,
+                     .most_float = how_.widens ? std::nullopt : std::optional(how_.most_float),
+                     .seconds = kShareOfSensitivity * seconds_left(),
+                     .stop = how_.stop});
     state_.set_number(kSecondsOfSensitivity, seconds_since(begin));
-    std::vector<std::pair<double, const LayerSensitivity*>> costs;
-    double macs = 0;
-    for (const LayerSensitivity& layer : measured.layers) {
-      double cost = 0;
-      for (const auto& effects : {layer.weight_effects, layer.activation_effects}) {
-        for (const QuantizationEffect& effect : effects) cost += effect.divergence;
-      }
-      macs += static_cast<double>(layer.macs);
-      if (!layer.type.empty()) common_.layers.push_back(layer.name);
-      if (layer.name != "(input)") costs.emplace_back(cost, &layer);
+    common_.layers = std::move(ranking.layers);
+    if (!ranking.skipped.empty() && !skips_) {
+      skips_ = true;
+      reasons_.push_back(ranking.skipped);
     }
-    std::stable_sort(costs.begin(), costs.end(),
-                     [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::vector<std::string> names;
-    double exempt = 0;
-    for (const auto& [cost, layer] : costs) {
-      const auto more = static_cast<double>(layer->macs);
-      if (!how_.widens && exempt + more > how_.most_float * macs) {
-        skipped(*layer, (exempt + more) / macs);
-        continue;
-      }
-      exempt += more;
-      names.push_back(layer->name);
-    }
-    return names;
-  }
-
-  // Says which layer would be the next in float if more of the multiplications might be.
-  void skipped(const LayerSensitivity& layer, double part_in_float) {
-    if (skips_) return;
-    skips_ = true;
-    reasons_.push_back(layer.name + " stays in integers: with it and those before it " +
-                       format_number(std::ceil(100 * part_in_float)) +
-                       " % of the multiplications would be in float, " +
-                       format_number(100 * how_.most_float) + " % at most may be (--most-float)");
+    return ranking.order;
   }
 
   // --- one step
@@ -415,17 +384,6 @@ class Search {
 };
 
 }  // namespace
-
-bool FidelityGoal::reached(const Fidelity& fidelity) const {
-  return std::all_of(
-      fidelity.outputs.begin(), fidelity.outputs.end(), [&](const OutputFidelity& output) {
-        // Of fewer decisions one or two that differ say little.
-        const double least = output.boxes ? boxes : agreement;
-        const double fewest = 200 / std::max(100 - least, 0.1);
-        const bool tells = output.agreement && static_cast<double>(output.decisions) >= fewest;
-        return tells ? *output.agreement >= least : output.sure_db >= sqnr_db;
-      });
-}
 
 SearchResult search_quantization(const FoundRecipe& found, const QuantizationSearch& how,
                                  const Registries& registries) {

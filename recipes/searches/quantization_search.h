@@ -20,17 +20,6 @@
 
 namespace steelyard {
 
-// The outputs that are near enough to the float model's: of one that decides, so many percent of
-// the decisions are the same; of another, and where decisions are too few to tell, the SQNR is as
-// large with a standard error to spare.
-struct FidelityGoal {
-  double sqnr_db = 25;
-  double agreement = 99;
-  double boxes = 97;  // in its place where the decisions are boxes
-
-  bool reached(const Fidelity& fidelity) const;
-};
-
 // A user's own measure of an ONNX file, the larger the better.
 struct OwnScore {
   std::string name = {};  // what another search is told by

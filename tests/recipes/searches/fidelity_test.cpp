@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "steelyard/framework/train/metrics.h"
-#include "steelyard/recipes/searches/quantization_search.h"
 
 namespace steelyard {
 namespace {

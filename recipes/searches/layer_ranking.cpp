@@ -1,0 +1,93 @@
+#include "steelyard/recipes/searches/layer_ranking.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/searches/sensitivity.h"
+
+namespace steelyard {
+namespace {
+
+constexpr std::int64_t kRankedSamples = 32, kFewestRankedSamples = 4;
+constexpr std::int64_t kTimedMeasurements = 4;
+
+struct EndedMeasurement : std::exception {};
+
+// Measures on so many samples. Nothing where that would take too long, which the first layers tell,
+// with the number of samples for which it would not.
+std::optional<Sensitivity> measured_on(std::int64_t& samples, const std::filesystem::path& run,
+                                       const Registries& registries,
+                                       const LayerRankingOptions& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto watch = [&](std::int64_t done, std::int64_t all) {
+    if (options.stop != nullptr && *options.stop) throw EndedMeasurement();
+    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin;
+    const double expected = past.count() / static_cast<double>(done) * static_cast<double>(all);
+    if (done < kTimedMeasurements || expected <= options.seconds ||
+        samples == kFewestRankedSamples) {
+      return;
+    }
+    const double fit = static_cast<double>(samples) * options.seconds / expected;
+    samples = std::max(kFewestRankedSamples, static_cast<std::int64_t>(fit));
+    throw EndedMeasurement();
+  };
+  SensitivityOptions how;
+  how.bits = {options.bits};
+  how.samples = samples;
+  try {
+    return measure_sensitivity(run, registries, how, watch);
+  } catch (const EndedMeasurement&) {
+    return std::nullopt;
+  }
+}
+
+std::string skipped_text(const LayerSensitivity& layer, double part_in_float, double most) {
+  return layer.name + " stays in integers: with it and those before it " +
+         format_number(std::ceil(100 * part_in_float)) +
+         " % of the multiplications would be in float, " + format_number(100 * most) +
+         " % at most may be (--most-float)";
+}
+
+}  // namespace
+
+LayerRanking rank_layers(const std::filesystem::path& run, const Registries& registries,
+                         const LayerRankingOptions& options) {
+  std::int64_t samples = kRankedSamples;
+  std::optional<Sensitivity> measured = measured_on(samples, run, registries, options);
+  if (!measured && samples < kRankedSamples)
+    measured = measured_on(samples, run, registries, options);
+  if (!measured) return {};
+  LayerRanking ranking;
+  std::vector<std::pair<double, const LayerSensitivity*>> costs;
+  double macs = 0;
+  for (const LayerSensitivity& layer : measured->layers) {
+    double cost = 0;
+    for (const auto& effects : {layer.weight_effects, layer.activation_effects}) {
+      for (const QuantizationEffect& effect : effects) cost += effect.divergence;
+    }
+    macs += static_cast<double>(layer.macs);
+    if (!layer.type.empty()) ranking.layers.push_back(layer.name);
+    if (layer.name != "(input)") costs.emplace_back(cost, &layer);
+  }
+  std::stable_sort(costs.begin(), costs.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  double exempt = 0;
+  for (const auto& [cost, layer] : costs) {
+    const auto more = static_cast<double>(layer->macs);
+    if (options.most_float && exempt + more > *options.most_float * macs) {
+      if (ranking.skipped.empty()) {
+        ranking.skipped = skipped_text(*layer, (exempt + more) / macs, *options.most_float);
+      }
+      continue;
+    }
+    exempt += more;
+    ranking.order.push_back(layer->name);
+  }
+  return ranking;
+}
+
+}  // namespace steelyard
