@@ -57,7 +57,10 @@ const QConfig* TargetMatcher::config_for(const std::string& path, const std::str
   bool is_ignored = ignored(parent, reason);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    if (!entry.matches(path, type)) continue;
+    // A regular expression says itself whether it goes further than a container.
+    const bool inside = entry.config != nullptr && entry.pattern == nullptr && parent != kNoScope &&
+                        named_[parent].contains(i);
+    if (!inside && !entry.matches(path, type)) continue;
     entry.used = true;
     if (entry.config == nullptr) {
       if (!is_ignored) reason = "ignored by '" + entry.text + "'";
@@ -88,25 +91,29 @@ const QuantizerConfig* TargetMatcher::activations_named(const std::string& path)
 TargetMatcher::Scope TargetMatcher::enter(const std::string& path, const std::string& type,
                                           Scope parent) {
   note_name(path, type);
-  std::vector<std::size_t> ignoring;
-  if (parent != kNoScope) ignoring = ignoring_[parent];
+  std::set<std::size_t> named;
+  if (parent != kNoScope) named = named_[parent];
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
     if (!entry.matches(path, type)) continue;
-    if (entry.config == nullptr) ignoring.push_back(i);
+    named.insert(i);
     if (entry.unsupported.empty()) {
       entry.unsupported = (path.empty() ? "the model" : path) + " (" + type + ")";
     }
   }
-  ignoring_.push_back(std::move(ignoring));
-  return ignoring_.size() - 1;
+  named_.push_back(std::move(named));
+  return named_.size() - 1;
 }
 
 bool TargetMatcher::ignored(Scope scope, std::string& reason) {
-  if (scope == kNoScope || ignoring_[scope].empty()) return false;
-  for (const std::size_t i : ignoring_[scope]) entries_[i].used = true;
-  reason = "ignored by '" + entries_[ignoring_[scope].front()].text + "'";
-  return true;
+  if (scope == kNoScope) return false;
+  bool is_ignored = false;
+  for (const std::size_t i : named_[scope]) {
+    if (entries_[i].config != nullptr) continue;
+    if (!is_ignored) reason = "ignored by '" + entries_[i].text + "'";
+    is_ignored = entries_[i].used = true;
+  }
+  return is_ignored;
 }
 
 std::string TargetMatcher::layers_text() const {

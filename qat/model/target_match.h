@@ -33,8 +33,8 @@ struct TargetPattern {
   std::shared_ptr<const re2::RE2> pattern{};
 };
 
-// The groups and the ignore list, remembering which entries were of use. An ignored container is
-// ignored with everything beneath it.
+// The groups and the ignore list, remembering which entries were of use. A container that is
+// ignored or that a target names stands for everything beneath it.
 class TargetMatcher {
  public:
   // Throws InputError on a bad regular expression.
@@ -87,8 +87,8 @@ class TargetMatcher {
 
   std::vector<Entry> entries_;  // the ignore list first
   std::size_t deciding_ = 0;    // the entry that gave the last config
-  // For every scope: the indices of the entries that ignore it or a container around it.
-  std::vector<std::vector<std::size_t>> ignoring_;
+  // For every scope: the indices of the entries that name it or a container around it.
+  std::vector<std::set<std::size_t>> named_;
   std::set<std::string> names_;                 // types and paths seen
   std::map<std::string, std::int64_t> layers_;  // weighted ones of each type
 };

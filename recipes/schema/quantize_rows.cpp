@@ -208,9 +208,9 @@ Table<qat::QuantizeGroup> group_table(const Registries& registries) {
   return Table<qat::QuantizeGroup>(
              "At least one of `weights` and `activations` is given.",
              {key("targets",
-                  "modules to quantize: type names, exact module paths, or `re:` and a regular "
-                  "expression that matches the whole path, in RE2's syntax (no lookaround, no "
-                  "backreferences)",
+                  "modules to quantize: type names, exact module paths (that of a container stands "
+                  "for what is in it), or `re:` and a regular expression that matches the whole "
+                  "path, in RE2's syntax (no lookaround, no backreferences)",
                   &qat::QuantizeGroup::targets)
                   .required()
                   .items(1)

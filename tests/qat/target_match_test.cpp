@@ -55,5 +55,42 @@ TEST(TargetPattern, BadExpressionsAreErrorsWithTheirPlace) {
               ::testing::HasSubstr("bad regular expression"));
 }
 
+QuantizeConfig of_targets(const std::vector<std::string>& first,
+                          const std::vector<std::string>& second) {
+  QuantizeConfig config;
+  for (const auto& targets : {first, second}) {
+    config.groups.emplace_back();
+    config.groups.back().targets = targets;
+    config.groups.back().config.weights.emplace();
+  }
+  return config;
+}
+
+// The number of the group that takes each of a container's layers and one beside it; -1: none.
+std::vector<int> groups_of(const QuantizeConfig& config) {
+  TargetMatcher matcher(config);
+  const auto root = matcher.enter("", "Sequential", TargetMatcher::kNoScope);
+  const auto block = matcher.enter("block", "Graph", root);
+  const auto inner = matcher.enter("block.attention", "Graph", block);
+  std::vector<int> groups;
+  std::string reason;
+  for (const auto& [path, scope] : {std::pair("block.attention.query", inner),
+                                    std::pair("block.up", block), std::pair("fc", root)}) {
+    const QConfig* found = matcher.config_for(path, "Linear", scope, reason);
+    groups.push_back(found == nullptr ? -1 : found == &config.groups[0].config ? 0 : 1);
+  }
+  matcher.finish("Linear");
+  return groups;
+}
+
+TEST(TargetMatcher, AContainerStandsForWhatIsInIt) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(groups_of(of_targets({"block"}, {"fc"})), ElementsAre(0, 0, 1));
+  EXPECT_THAT(groups_of(of_targets({"block.attention"}, {"Linear"})), ElementsAre(0, 1, 1));
+  EXPECT_THAT(groups_of(of_targets({"block.attention"}, {"block"})), ElementsAre(0, 1, -1));
+  EXPECT_THAT(groups_of(of_targets({"re:block|fc"}, {"Linear"})), ElementsAre(1, 1, 0))
+      << "an expression says itself how far it goes";
+}
+
 }  // namespace
 }  // namespace steelyard::qat
