@@ -15,6 +15,7 @@
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/layers/catalogue.h"
 #include "steelyard/layers/containers/graph.h"
+#include "steelyard/layers/init.h"
 
 namespace steelyard::imports {
 namespace {
@@ -186,6 +187,7 @@ std::shared_ptr<Module> made_or_shared(
 }
 
 std::shared_ptr<Graph> assembled(const GraphSpec& graph, bool with_head) {
+  const WeightsLater later;
   std::vector<Graph::NamedNode> nodes;
   std::map<std::string, std::shared_ptr<Module>> modules;
   for (const NodeSpec& node : graph.nodes) {

@@ -8,6 +8,7 @@ namespace steelyard {
 namespace {
 
 thread_local WeightCount* counting = nullptr;
+thread_local bool later = false;
 
 std::string gibibytes(std::int64_t bytes) {
   return std::to_string(bytes >> 30) + "." + std::to_string((bytes >> 20) % 1024 * 10 / 1024) +
@@ -29,15 +30,21 @@ void fill_fan_out_normal(const Tensor& weight, Rng& rng) {
 
 void fill_normal(const Tensor& values, double deviation, Rng& rng) {
   if (counting != nullptr) return;
+  if (later) return values.fill(0);
   for (float& value : values.span<float>()) value = static_cast<float>(deviation * rng.normal());
 }
 
 void fill_uniform(const Tensor& values, double bound, Rng& rng) {
   if (counting != nullptr) return;
+  if (later) return values.fill(0);
   for (float& value : values.span<float>()) {
     value = static_cast<float>((2.0 * rng.uniform() - 1.0) * bound);
   }
 }
+
+WeightsLater::WeightsLater() : previous_(std::exchange(later, true)) {}
+
+WeightsLater::~WeightsLater() { later = previous_; }
 
 WeightCount::WeightCount(std::int64_t max_bytes)
     : max_bytes_(max_bytes), previous_(std::exchange(counting, this)) {}

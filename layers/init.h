@@ -38,4 +38,17 @@ class WeightCount {
   WeightCount* previous_;
 };
 
+// While an object exists, the functions above set zeros on this thread: the weights come later,
+// from a file.
+class WeightsLater {
+ public:
+  WeightsLater();
+  ~WeightsLater();
+  WeightsLater(const WeightsLater&) = delete;
+  WeightsLater& operator=(const WeightsLater&) = delete;
+
+ private:
+  bool previous_;
+};
+
 }  // namespace steelyard

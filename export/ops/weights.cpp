@@ -10,6 +10,14 @@
 namespace steelyard::deploy {
 namespace {
 
+// `message` has a place for the first value that is not good.
+template <typename Values, typename Good>
+void expect_all(const Values& values, const Good& good, const Node& node,
+                const std::string& message) {
+  const auto bad = std::find_if_not(values.begin(), values.end(), good);
+  if (bad != values.end()) expect(false, node, fmt::format(fmt::runtime(message), *bad));
+}
+
 void check_codes(const Node& node, const Weights& weights) {
   const std::int64_t outputs = weights.weight.dim(0);
   const auto count = static_cast<std::int64_t>(weights.scales.size());
@@ -23,23 +31,18 @@ void check_codes(const Node& node, const Weights& weights) {
            fmt::format("{} weight scales do not divide its weight {}", count,
                        shape_string(weights.weight.shape())));
   }
-  for (const float scale : weights.scales) {
-    expect(std::isfinite(scale) && scale > 0, node,
-           fmt::format("expected finite weight scales above 0, got {}", scale));
-  }
+  expect_all(
+      weights.scales, [](float scale) { return std::isfinite(scale) && scale > 0; }, node,
+      "expected finite weight scales above 0, got {}");
   expect(weights.bits >= 2 && weights.bits <= 8, node, "weights have 2 to 8 bits");
   const int limit = 1 << (weights.bits - 1);
   expect(weights.zero_points.empty() || weights.zero_points.size() == weights.scales.size(), node,
          fmt::format("expected a weight zero point for each of {} scales, got {}",
                      weights.scales.size(), weights.zero_points.size()));
-  for (const std::int8_t zero_point : weights.zero_points) {
-    expect(zero_point >= -limit && zero_point < limit, node,
-           fmt::format("weight zero point {} does not fit {} bits", zero_point, weights.bits));
-  }
-  for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
-    expect(code >= -limit && code < limit, node,
-           fmt::format("weight code {} does not fit {} bits", code, weights.bits));
-  }
+  const auto fits = [limit](std::int8_t code) { return code >= -limit && code < limit; };
+  const std::string too_large = fmt::format(" does not fit {} bits", weights.bits);
+  expect_all(weights.zero_points, fits, node, "weight zero point {}" + too_large);
+  expect_all(weights.weight.span<std::int8_t>(), fits, node, "weight code {}" + too_large);
 }
 
 // |bias| + sum of |w - z_w| * max|q - z| of every scale: if it fits int32, no order of summation

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "steelyard/framework/ops/products/embedding.h"
+#include "steelyard/layers/init.h"
 
 namespace steelyard {
 namespace {
@@ -13,7 +14,7 @@ Tensor normal_table(const EmbeddingOptions& o, Rng& rng) {
                                 std::to_string(o.count) + " and " + std::to_string(o.width));
   }
   Tensor table = Tensor::empty({o.count, o.width});
-  for (float& w : table.span<float>()) w = static_cast<float>(rng.normal());
+  fill_normal(table, 1, rng);
   return table;
 }
 

@@ -1,4 +1,5 @@
 #include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/layers/init.h"
 
 #include <algorithm>
 #include <cmath>
@@ -117,7 +118,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_stages(recipe_, registries, [&] { return make_float_model(registries); });
   require_trainable_last_batch(registries);
   const bool loads = weights == InitialWeights::kRecipe;
-  model_ = make_float_model(registries);
+  model_ = loads ? initial_float_model(registries) : make_float_model(registries);
   if (loads && recipe_.init_checkpoint) {
     load_source("init.checkpoint", *recipe_.init_checkpoint, place("init", "checkpoint"), *model_,
                 recipe_.init);
@@ -187,6 +188,11 @@ void Experiment::move_to_cpu() {
 }
 
 std::shared_ptr<Module> Experiment::make_float_model(const Registries& registries) const {
+  const WeightsLater later;
+  return initial_float_model(registries);
+}
+
+std::shared_ptr<Module> Experiment::initial_float_model(const Registries& registries) const {
   // The outputs of texts are those of all frames, which the recipe says.
   const std::int64_t outputs = target_kind() == TargetKind::kText ? 0 : input_.classes;
   if (network_) {

@@ -240,8 +240,10 @@ class Experiment {
   // A line where norms are folded before they have seen data.
   void note_untrained_norms(const Registries& registries);
   void require_trainable_last_batch(const Registries& registries);
-  // The recipe's float model, with random weights.
+  // The recipe's float model: with weights of zeros, which are loaded later or not needed, and with
+  // the initial ones.
   std::shared_ptr<Module> make_float_model(const Registries& registries) const;
+  std::shared_ptr<Module> initial_float_model(const Registries& registries) const;
   // Loads the file that the recipe names there into a float model, and remembers its digest.
   void load_source(const std::string& key, const std::string& checkpoint, const std::string& place,
                    Module& model, const InitSpec& init = {});

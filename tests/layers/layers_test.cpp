@@ -11,6 +11,7 @@
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
+#include "steelyard/layers/init.h"
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/weighted/conv1d.h"
@@ -226,6 +227,22 @@ TEST(PReLU, HasASlopeForEachChannelOrOne) {
             }),
             "[PReLU] expected input [..., 4], got [2, 1]");
   EXPECT_THROW(four.forward(Variable(Tensor::zeros({})), context), std::invalid_argument);
+}
+
+// What a file will set is not drawn: it takes as long as loading it.
+TEST(Layers, WeightsThatComeLaterAreZeros) {
+  Rng rng(3);
+  const auto largest = [&] {
+    const Linear linear({.in_features = 4, .out_features = 3}, rng);
+    float most = 0;
+    for (const float w : linear.weight().value().span<float>()) most = std::max(most, std::abs(w));
+    return most;
+  };
+  {
+    const WeightsLater later;
+    EXPECT_EQ(largest(), 0);
+  }
+  EXPECT_GT(largest(), 0);
 }
 
 }  // namespace
