@@ -123,14 +123,15 @@ def spectra(context, part, count, steps=100):
 
 
 def noise_removed(outputs, labels):
+    """How much weaker the network makes speech that is louder than the noise, and noise without speech."""
     gains = next(iter(outputs.values())).reshape(len(labels), *labels[0][0].shape)
-    gained = []
+    speech, noise = [], []
     for gain, (heard, clean) in zip(gains, labels):
-        wanted = np.square(np.abs(clean)).sum()
-        errors = [np.square(np.abs(x - clean)).sum() for x in (heard, heard * gain)]
-        if wanted > 1 and wanted < 100 * errors[0]:  # less than 20 dB: there is noise to remove
-            gained.append(10 * np.log10(errors[0] / errors[1]))
-    return f"speech with noise above -20 dB gains {np.median(gained):.1f} dB ({len(gained)} of the samples)"
+        power = [np.square(np.abs(x)).sum(-1) for x in (heard, clean, heard * gain, heard - clean)]
+        change = 10 * np.log10(np.maximum(power[2], 1e-12) / np.maximum(power[0], 1e-12))
+        speech += list(change[power[1] > 4 * power[3]])
+        noise += list(change[(power[1] < 1e-6) & (power[3] > 1e-6)])
+    return f"speech is changed by {np.median(speech):.1f} dB, noise without speech by {np.median(noise):.1f} dB"
 
 
 def wake_features(context, part, count):
