@@ -9,11 +9,11 @@ options for this model, such as --freeze; judge.json may say what its outputs ar
 fetch_quantize_files.py makes such a FOLDER.
 
 For each model `steelyard quantize` runs once with its defaults, `onnxruntime.quantization.quantize_static` with MinMax, Entropy and
-Percentile (QDQ, weights of each channel in s8, activations in u8), and `nncf.quantize` where it is installed, on the same inputs. All files then run in ONNX Runtime on the
-held inputs, with exact products (session.x64quantprecision = 1) and as the default session of this machine has them. Reported are the
-SQNR of each output against the float file in dB, the decisions that are the same where a Softmax or a matrix product gives the output,
-or what judge.json asks for (of a detector 2 * matched / (boxes of float + boxes of the file), matched: of one class, with an IoU of .5),
-the bytes of the file, and milliseconds of a sample: medians of files that ran in turn.
+Percentile (QDQ, weights of each channel in s8, activations in u8), and `nncf.quantize` where it is installed, on the same inputs. All
+files then run in ONNX Runtime on the held inputs, with exact products (session.x64quantprecision = 1) and as the default session of this
+machine has them. Reported are the SQNR of each output against the float file in dB, the decisions that are the same where a Softmax or a
+matrix product gives the output, or what judge.json asks for (of a detector 2 * matched / (boxes of float + boxes of the file), matched: of
+one class, with an IoU of .5), the bytes of the file, and milliseconds of a sample: medians of files that ran in turn.
 """
 import argparse
 import datetime

@@ -32,8 +32,9 @@ class Writer:
             at = self.random.randrange(max(1, len(text) - 4))
             return text[at:at + self.random.randint(2, max(2, longest // 2))], True
         if self.random.random() < 0.2:
-            return self.random.choice((f"{self.random.randrange(10 ** self.random.randint(3, 8)):,}", f"No. {self.random.randrange(10000)}",
-                                       f"{self.random.randint(1, 28)}.{self.random.randint(1, 12)}.{self.random.randint(1990, 2030)}")), False
+            number, code = f"{self.random.randrange(10 ** self.random.randint(3, 8)):,}", f"No. {self.random.randrange(10000)}"
+            day, month, year = self.random.randint(1, 28), self.random.randint(1, 12), self.random.randint(1990, 2030)
+            return self.random.choice((number, code, f"{day}.{month}.{year}")), False
         every = self.random.choice(self.texts[0]).split()
         at = self.random.randrange(len(every))
         text = every[at]
@@ -131,13 +132,13 @@ def classes_right(outputs, labels):
 
 
 def scene(context, writer, pages, size):
-    """(a photograph with a page or signs in it, where there is ink): (width, height)."""
+    """(a photograph with a page or signs in it, boxes of the signs or None): (width, height)."""
     ground = photos.cropped(context.random, context.random.choice(writer.photos), size)
     ink = Image.new("L", size)
     if pages and context.random.random() < 0.4:
         page = photos.cropped_page(context.random, context.random.choice(pages), size)
         return photos.taken(context.random, photos.tilted(context.random, page, ground, size, context.random.uniform(0.8, 1.1)), 0.6), None
-    canvas = ground.convert("RGBA")
+    canvas, signs = ground.convert("RGBA"), []
     for _ in range(context.random.randint(1, 7)):
         text, asian = writer.text(22)
         writer.ink, paper = writer.colours()
@@ -154,15 +155,16 @@ def scene(context, writer, pages, size):
         if np.asarray(here).any():
             continue
         canvas.alpha_composite(image.crop((0, 0, size[0] - at[0], size[1] - at[1])), at)
-        ink.paste(255, (*at, at[0] + image.width, at[1] + image.height))
-    return photos.taken(context.random, canvas.convert("RGB"), 0.7), np.asarray(ink) > 0
+        signs.append((*at, min(size[0], at[0] + image.width), min(size[1], at[1] + image.height)))
+        ink.paste(255, signs[-1])
+    return photos.taken(context.random, canvas.convert("RGB"), 0.7), signs
 
 
 def scenes(context, part, count, size=(480, 320)):
     writer = Writer(context, part)
     pages = photos.pages(context.sources, part)
     every = [scene(context, writer, pages, size) for _ in range(count)]
-    return np.array([photos.pixels_of(image) for image, _ in every], np.float32), [ink for _, ink in every]
+    return np.array([photos.pixels_of(image) for image, _ in every], np.float32), [signs for _, signs in every]
 
 
 def text_regions(context, part, count):
@@ -177,18 +179,19 @@ def text_maps(context, part, count):
     return (pixels / 255 - IMAGENET[0]) / IMAGENET[1], labels
 
 
-def ink_found(outputs, labels):
-    """Where text was drawn and where none was, of the scenes whose places are known."""
-    values = next(iter(outputs.values()))
-    inside, outside = [], []
-    for value, ink in zip(values.reshape(len(values), *values.shape[-4:]), labels):
-        if ink is not None and ink.any():
-            maps = value[0, 0] if value.shape[1] in (1, 2) else value[0, ..., 0]
-            step = ink.shape[0] // maps.shape[0]
-            marks = ink[::step, ::step][:maps.shape[0], :maps.shape[1]]
-            inside.append((maps[marks] > 0.3).mean())
-            outside.append((maps[~marks] > 0.3).mean())
-    return f"{100 * np.mean(inside):.0f} % of the plates' area marked, {100 * np.mean(outside):.1f} % of what is around"
+def signs_found(outputs, labels):
+    """How many signs have marks, and how much there is of marks elsewhere; of the scenes whose signs are known."""
+    values, marked, around = next(iter(outputs.values())), [], []
+    for value, signs in zip(values.reshape(len(values), *values.shape[-3:]), labels):
+        if signs is not None:
+            marks = value[0] > 0.3  # of CRAFT's two maps that of letters
+            step, elsewhere = 480 // marks.shape[1], np.ones(marks.shape, bool)
+            for left, top, right, bottom in signs:
+                place = slice(top // step, -(-bottom // step)), slice(left // step, -(-right // step))
+                marked.append(marks[place].mean() > 0.02)
+                elsewhere[place] = False
+            around.append(marks[elsewhere].mean())
+    return f"{100 * np.mean(marked):.0f} % of {len(marked)} signs are marked, and {100 * np.mean(around):.1f} % of what is around them"
 
 
 def turned_pages(context, part, count):
@@ -294,7 +297,8 @@ def click_captchas(context, part, count):
         image, boxes = clicks(context, writer, size)
         scale = min(416 / image.width, 416 / image.height)
         canvas = np.full((416, 416, 3), 114, np.float32)
-        image = photos.taken(context.random, image, 0.4).resize((int(image.width * scale), int(image.height * scale)), Image.Resampling.BILINEAR)
+        shape = int(image.width * scale), int(image.height * scale)
+        image = photos.taken(context.random, image, 0.4).resize(shape, Image.Resampling.BILINEAR)
         canvas[:image.height, :image.width] = photos.pixels_of(image)[:, :, ::-1]
         rows.append(canvas)
         labels.append(np.array(boxes, np.float32).reshape(-1, 4) * scale)
@@ -332,5 +336,5 @@ def outlined(canvas, letter, at, edge):
 
 def pairs_told(outputs, labels):
     scores, same = next(iter(outputs.values())).ravel(), np.array(labels) == 1
-    above = (scores[same][:, None] > scores[~same]).mean()
-    return f"{100 * above:.0f} % of the equal pairs score above unequal ones, {100 * ((scores > 0.5) == same).mean():.0f} % told apart at .5"
+    above, right = (scores[same][:, None] > scores[~same]).mean(), ((scores > 0.5) == same).mean()
+    return f"{100 * above:.0f} % of the equal pairs score above unequal ones, {100 * right:.0f} % told apart at .5"

@@ -97,7 +97,8 @@ def people(sources, part):
 @functools.cache
 def stamps(sources):
     """Photographs of things, cut out: RGBA."""
-    paths = found(sources.debian("tuxpaint-stamps-default"), *(f"{STAMPS}{kind}/*.png" for kind in ("animals", "food", "plants", "household")),
+    kinds = ("animals", "food", "plants", "household")
+    paths = found(sources.debian("tuxpaint-stamps-default"), *(f"{STAMPS}{kind}/*.png" for kind in kinds),
                   without=("*cartoon*", "*/toys/*"))
     return [image for image in (Image.open(path).convert("RGBA") for path in paths) if min(image.size) >= 120]
 
@@ -157,7 +158,8 @@ def tilted(rng, image, background, size, share):
     """The image seen at an angle, on a background: of size (width, height), about so much of it filled."""
     canvas = background.convert("RGBA").resize(size)
     scale = min(size[0] / image.width, size[1] / image.height) * share
-    flat = image.convert("RGBA").resize((max(8, round(image.width * scale)), max(8, round(image.height * scale))), Image.Resampling.LANCZOS)
+    flat = image.convert("RGBA")
+    flat = flat.resize((max(8, round(image.width * scale)), max(8, round(image.height * scale))), Image.Resampling.LANCZOS)
     w, h = flat.size
     bend = [rng.uniform(-0.05, 0.05) * min(w, h) for _ in range(8)]
     target = [(bend[0], bend[1]), (w + bend[2], bend[3]), (w + bend[4], h + bend[5]), (bend[6], h + bend[7])]
@@ -202,6 +204,7 @@ def opened_up(rng, image, others, size):
     ground = cropped(rng, rng.choice(others), size)
     share = rng.uniform(0.35, 0.95)
     scale = min(size[0] / image.width, size[1] / image.height) * share
-    small = image.resize((max(8, round(image.width * scale)), max(8, round(image.height * scale))), Image.Resampling.BILINEAR, reducing_gap=3)
+    shape = max(8, round(image.width * scale)), max(8, round(image.height * scale))
+    small = image.resize(shape, Image.Resampling.BILINEAR, reducing_gap=3)
     ground.paste(small, (rng.randint(0, size[0] - small.width), rng.randint(0, size[1] - small.height)))
     return ground

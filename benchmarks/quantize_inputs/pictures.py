@@ -60,8 +60,11 @@ def doclaynet(context, part, count):
 
 def cdla(context, part, count):
     """800 x 608, stretched, blue first, normalized as ImageNet."""
-    return layouts(context, part, count,
-                   lambda page: (photos.pixels_of(page.resize((608, 800), Image.Resampling.BILINEAR))[:, :, ::-1] / 255 - IMAGENET[0]) / IMAGENET[1])
+    def make(page):
+        pixels = photos.pixels_of(page.resize((608, 800), Image.Resampling.BILINEAR))[:, :, ::-1]
+        return (pixels / 255 - IMAGENET[0]) / IMAGENET[1]
+
+    return layouts(context, part, count, make)
 
 
 def boxes_found(outputs, labels, judge):

@@ -106,8 +106,8 @@ def voice_steps(context, part, count):
 
 
 def voices_heard(outputs, labels):
-    speech = outputs["output"].ravel() > 0.5
-    return f"speech is heard in {100 * speech[np.array(labels) > 0].mean():.0f} % of the steps with a voice, {100 * speech[np.array(labels) == 0].mean():.0f} % without"
+    speech, voice = outputs["output"].ravel() > 0.5, np.array(labels) > 0
+    return f"speech is heard in {100 * speech[voice].mean():.0f} % of the steps with a voice, {100 * speech[~voice].mean():.0f} % without"
 
 
 def spectra(context, part, count, steps=100):
@@ -171,4 +171,4 @@ def music(context, part, count):
 
 
 def notes_heard(outputs, labels):
-    return ", ".join(f"{name}: {(values > level).sum() / len(values):.0f} above {level}" for (name, values), level in zip(sorted(outputs.items()), (0.3, 0.5, 0.5)))
+    return ", ".join(f"{name[-1]}: {(outputs[name] > 0.3).sum() / len(outputs[name]):.0f} above .3" for name in sorted(outputs))

