@@ -151,7 +151,7 @@ def checked(model, folder, held, labels, context):
 
 def made(name, model, folder, sources):
     """Makes one model's folder under another name and moves it to its place when it is whole."""
-    scratch = os.path.join(folder, "." + name)
+    scratch = os.path.join(folder, ".unfinished", name)
     shutil.rmtree(scratch, ignore_errors=True)
     os.makedirs(scratch)
     sources.used = set()
