@@ -1,10 +1,8 @@
 """Photographs, pages of documents, and how a camera gives them: those of the held part come from other packages."""
-import functools
-
 import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter
 
-from quantize_inputs.sources import Missing, found
+from quantize_inputs.sources import Missing, found, remembered
 
 Image.MAX_IMAGE_PIXELS = None
 LARGEST, PAGE = 1000, 1100  # of a photograph's sides, of a page's height
@@ -80,12 +78,12 @@ def frames(path, count):
     return every
 
 
-@functools.cache
+@remembered
 def photos(sources, part):
     return [opened(path) for path in paths_of_photos(sources, part)]
 
 
-@functools.cache
+@remembered
 def people(sources, part):
     """Those with faces; of a video eight frames."""
     every = []
@@ -94,7 +92,7 @@ def people(sources, part):
     return every
 
 
-@functools.cache
+@remembered
 def stamps(sources):
     """Photographs of things, cut out: RGBA."""
     kinds = ("animals", "food", "plants", "household")
@@ -103,7 +101,7 @@ def stamps(sources):
     return [image for image in (Image.open(path).convert("RGBA") for path in paths) if min(image.size) >= 120]
 
 
-@functools.cache
+@remembered
 def pages(sources, part):
     """Pages of printed documents, 1,100 pixels from top to bottom."""
     import pypdfium2

