@@ -5,13 +5,15 @@ usage: quantize_files.py STEELYARD FOLDER RESULT.json [--minutes N] [--only NAME
 
 FOLDER has a folder for each model: model.onnx, inputs.npy (or inputs.npz, of several inputs) to calibrate and choose on, and
 held.npy (held.npz) that nothing sees before the end. Images lie in them as `steelyard` reads them, channels last. options.txt may have
-options for this model, such as --freeze.
+options for this model, such as --freeze; judge.json may say what its outputs are read as (quantize_judge.py): boxes, classes, masks.
+fetch_quantize_files.py makes such a FOLDER.
 
 For each model `steelyard quantize` runs once with its defaults, `onnxruntime.quantization.quantize_static` with MinMax, Entropy and
-Percentile (QDQ, weights of each channel in s8, activations in u8), and `nncf.quantize` where it is installed, on the same inputs. All files then run in ONNX Runtime on the
-held inputs, with exact products (session.x64quantprecision = 1) and as the default session of this machine has them. Reported are the
-SQNR of each output against the float file in dB, the decisions that are the same where a Softmax or a matrix product gives the output,
-the bytes of the file, and milliseconds of a sample: medians of files that ran in turn.
+Percentile (QDQ, weights of each channel in s8, activations in u8), and `nncf.quantize` where it is installed, on the same inputs. All
+files then run in ONNX Runtime on the held inputs, with exact products (session.x64quantprecision = 1) and as the default session of this
+machine has them. Reported are the SQNR of each output against the float file in dB, the decisions that are the same where a Softmax or a
+matrix product gives the output, or what judge.json asks for (of a detector 2 * matched / (boxes of float + boxes of the file), matched: of
+one class, with an IoU of .5), the bytes of the file, and milliseconds of a sample: medians of files that ran in turn.
 """
 import argparse
 import datetime
@@ -31,8 +33,10 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from machine import cpu_name
+from quantize_judge import judged
 
 RUNS = 7
+PART = 16  # samples of quantize_static at a time
 
 
 def session_of(path, exact):
@@ -66,14 +70,16 @@ def feeds_of(session, stored, frozen):
 
 
 def outputs_of(session, feeds):
-    parts = [session.run(None, feed) for feed in feeds]
-    return [numpy.stack(one).astype(numpy.float64) for one in zip(*parts)]
+    """Those of numbers, by name: a file may have kept one of several."""
+    names = [port.name for port in session.get_outputs() if port.type == "tensor(float)"]
+    parts = [session.run(names, feed) for feed in feeds]
+    return {name: numpy.stack(values).astype(numpy.float64) for name, values in zip(names, zip(*parts))}
 
 
 def deciding(model):
-    """The outputs that are scores of classes."""
+    """The names of the outputs that are scores of classes."""
     makers = {output: node.op_type for node in model.graph.node for output in node.output}
-    return [makers.get(port.name) in ("Softmax", "Gemm", "MatMul") for port in model.graph.output]
+    return [port.name for port in model.graph.output if makers.get(port.name) in ("Softmax", "Gemm", "MatMul")]
 
 
 def decibels(x, y):
@@ -85,9 +91,10 @@ def decibels(x, y):
 
 def fidelity(expected, found, decides):
     rows = []
-    for x, y, scores in zip(expected, found, decides):
-        row = {"sqnr_db": decibels(x, y)}
-        if scores and x.ndim > 1 and x.shape[-1] > 1:
+    for name, y in found.items():
+        x = expected[name]
+        row = {"output": name, "sqnr_db": decibels(x, y)}
+        if name in decides and x.ndim > 1 and x.shape[-1] > 1:
             row["agreement"] = float(100 * (x.argmax(-1) == y.argmax(-1)).mean())
         rows.append(row)
     return rows
@@ -109,8 +116,16 @@ def milliseconds(paths, feeds):
 
 
 class Reader(CalibrationDataReader):
+    """Reads the samples in parts: the calibrators keep every value of a part in memory."""
+
     def __init__(self, feeds):
-        self.samples = iter(feeds)
+        self.feeds = feeds
+
+    def __len__(self):
+        return len(self.feeds)
+
+    def set_range(self, start_index, end_index):
+        self.samples = iter(self.feeds[start_index:end_index])
 
     def get_next(self):
         return next(self.samples, None)
@@ -119,6 +134,7 @@ class Reader(CalibrationDataReader):
 def quantized_statically(model, feeds, folder):
     """The paths of what quantize_static makes, by method; an error's text where it makes nothing."""
     made = {}
+    part = max(n for n in range(1, PART + 1) if len(feeds) % n == 0)
     prepared = os.path.join(folder, "prepared.onnx")
     try:
         quant_pre_process(model, prepared, skip_symbolic_shape=True)
@@ -129,7 +145,7 @@ def quantized_statically(model, feeds, folder):
         try:
             quantize_static(prepared, path, Reader(feeds), quant_format=QuantFormat.QDQ, per_channel=True,
                             weight_type=QuantType.QInt8, activation_type=QuantType.QUInt8,
-                            calibrate_method=CalibrationMethod[method])
+                            calibrate_method=CalibrationMethod[method], extra_options={"CalibStridedMinMax": part})
             made[method] = path
         except Exception as error:  # of any kind: the table says which
             made[method] = {"error": " ".join(str(error).split())[:200]}
@@ -165,6 +181,8 @@ def of_model(steelyard, folder, minutes, scratch):
     given, held = feeds_of(in_float, inputs, frozen), feeds_of(in_float, held, frozen)
     expected = outputs_of(in_float, held)
     decides = deciding(onnx.load(model, load_external_data=False))
+    judge = os.path.join(folder, "judge.json")
+    judge = json.load(open(judge)) if os.path.exists(judge) else None
     begin = time.perf_counter()
     done = subprocess.run([steelyard, "quantize", model, "--data", inputs, "--minutes", str(minutes), "--out", "steelyard.onnx", *more],
                           cwd=scratch, text=True, capture_output=True)
@@ -186,7 +204,10 @@ def of_model(steelyard, folder, minutes, scratch):
             for exact in (True, False):
                 session = session_of(path, exact)
                 feeds = [{port.name: feed[port.name] for port in session.get_inputs()} for feed in held]
-                row["exact" if exact else "default"] = fidelity(expected, outputs_of(session, feeds), decides)
+                found = outputs_of(session, feeds)
+                row["exact" if exact else "default"] = fidelity(expected, found, decides)
+                if judge:
+                    row["judged" if exact else "judged_default"] = judged(judge, expected, found)
             paths[name] = path
         except Exception as error:
             row["error"] = " ".join(str(error).replace(scratch + os.sep, "").split())[:200]
@@ -212,6 +233,8 @@ def main():
     for name in sorted(os.listdir(options.folder)):
         if name in result["models"] or (options.only and name not in options.only):
             continue
+        if not os.path.exists(os.path.join(options.folder, name, "model.onnx")):
+            continue
         with tempfile.TemporaryDirectory() as scratch:
             found = of_model(os.path.abspath(options.steelyard), os.path.join(options.folder, name), options.minutes, scratch)
         result["models"][name] = found
@@ -220,6 +243,7 @@ def main():
         for maker, row in found["files"].items():
             worst = min((output["sqnr_db"] for output in row.get("exact", [])), default=None)
             agreement = min((output["agreement"] for output in row.get("exact", []) if "agreement" in output), default=None)
+            agreement = row["judged"]["agreement"] if row.get("judged") else agreement
             print(f"{name:24} {maker:12} {'-' if worst is None else f'{worst:6.1f} dB':>10} "
                   f"{'-' if agreement is None else f'{agreement:6.2f} %':>9} {row.get('bytes', 0):>10} "
                   f"{row.get('milliseconds', 0):8.2f} ms {row.get('error', '')}", flush=True)
