@@ -1,6 +1,7 @@
 // The integer model as a module.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,16 @@
 #include "steelyard/framework/data/batches.h"
 
 namespace steelyard {
+
+// The graph without its last node, an activation that training's loss contains.
+inline deploy::Graph before_head(deploy::Graph graph) {
+  const std::size_t logits = graph.nodes.back().inputs.at(0);
+  if (graph.output + 1 == graph.values.size()) graph.values.pop_back();
+  graph.nodes.pop_back();
+  graph.output = logits;
+  graph.resized.clear();
+  return graph;
+}
 
 // So that it is evaluated as the others are.
 class Deployed : public Module {

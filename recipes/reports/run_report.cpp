@@ -348,6 +348,7 @@ class Reporter {
       deploy::Graph graph = deployed_graph(experiment);
       integer_bytes_ = deploy::parameter_bytes(graph);
       const bool exported = is_exported(graph, checkpoint);
+      if (experiment.leaves_head()) graph = before_head(std::move(graph));
       Deployed deployed(std::move(graph), experiment.target_normalization());
       add(exported ? "integer, export/model.safetensors" : "integer, as export would write it",
           deployed);

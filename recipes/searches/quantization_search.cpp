@@ -128,6 +128,11 @@ class Search {
             [](StepForm& variant) {
               variant.observers = {"mse", "percentile"};
             });
+    improve(best, "wide_percentile", "ranges without the outermost .001 % of activations",
+            [](StepForm& variant) {
+              variant.observers = {"mse", "percentile"};
+              variant.percentile = 99.999;
+            });
     improve(best, "equalized", "weights scaled across layers",
             [](StepForm& variant) { variant.equalizes = true; });
     improve(best, "corrected", "biases corrected",

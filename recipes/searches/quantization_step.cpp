@@ -62,9 +62,12 @@ YamlNode StepRecipes::recipe_of(YamlNode document, const std::string& name,
 }
 
 YamlNode StepRecipes::groups_of(const StepForm& form) const {
-  const auto quantizer = [](int bits, const std::string& observer) {
+  const auto quantizer = [&](int bits, const std::string& observer) {
     YamlNode node = yaml_table({{"num_bits", whole(bits)}});
     set_entry(node, "observer", yaml_scalar(observer));
+    if (observer == "percentile") {
+      set_entry(node, "percentile", yaml_scalar(format_number(form.percentile)));
+    }
     return node;
   };
   YamlNode weights = quantizer(weight_bits, form.observers.weights);

@@ -13,6 +13,7 @@ namespace steelyard {
 // How a step quantizes.
 struct StepForm {
   ObserverNames observers = {};
+  double percentile = 99.99;  // of the observer percentile: of values that stay in the range
   bool equalizes = false;
   bool corrects_biases = false;
   bool learns_rounding = false;

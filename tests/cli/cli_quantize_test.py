@@ -51,6 +51,10 @@ class Quantize(Case):
             self.assertEqual(file.read(), exported)
         self.succeed("eval", run)
         self.succeed("report", run)
+        accuracies = re.findall(r">(float|quantized in training|integer), [^<]*<(.*?)</tr>", self.read(run, "report.html"))
+        figures = {name: re.findall(r">([\d.]+)<", cells) for name, cells in accuracies}
+        self.assertEqual(len(figures), 3)
+        self.assertEqual(figures["integer"], figures["quantized in training"])  # both of logits
         self.fail_with(2, "net-w8a8.onnx: is there already", "--overwrite", arguments=self.quantize())
         os.remove(self.path("net-w8a8.onnx"))
         self.succeed(*self.quantize())
