@@ -29,9 +29,10 @@ struct Outputs {
 Outputs forward_outputs(Network& n, const DLTensor& x, int input_gradients = 0) {
   const DLTensor* inputs[] = {&x};
   DLManagedTensor* made[2] = {};
+  DLManagedTensor** const room = made;  // an array would be taken as constant
   steelyard_pass* pass = nullptr;
   n.expect_ok(steelyard_network_forward_outputs, nullptr, std::size_t{1}, inputs, input_gradients,
-              std::size_t{2}, made, &pass);
+              std::size_t{2}, room, &pass);
   Outputs outputs;
   for (DLManagedTensor* tensor : made) outputs.tensors.emplace_back(tensor);
   outputs.pass.reset(pass);
@@ -77,11 +78,11 @@ TEST(CNetworkOutputs, GradientsOfEachReachTheWeights) {
     EXPECT_EQ(steelyard_pass_backward_outputs(n.context, outputs.pass.get(), nullptr, 2, gradients),
               STEELYARD_OK)
         << n.context.message();
-    std::vector<float> result = gradient(n, "conv_weight.weight");
+    std::vector<float> result = gradient(n, "conv.weight");
     n.expect_ok(steelyard_network_zero_gradients);
     return result;
   };
-  EXPECT_THAT(names(n, STEELYARD_PARAMETERS), ElementsAre("conv_weight.weight"));
+  EXPECT_THAT(names(n, STEELYARD_PARAMETERS), ElementsAre("conv.weight"));
   const std::vector<float> together = backward(&of_image.view, &of_means.view);
   const std::vector<float> joined = backward(&both.view, nullptr);
   ASSERT_EQ(together.size(), 6U);
@@ -130,8 +131,9 @@ TEST(CNetworkOutputs, Refusals) {
   Array<float> x(wave(60), {1, 2, 5, 6}), wrong(wave(6), {2, 3, 1, 1});
   const DLTensor* inputs[] = {&x.view};
   DLManagedTensor* made[3] = {};
+  DLManagedTensor** const room = made;
   EXPECT_THAT(n.refusal(STEELYARD_INVALID_ARGUMENT, steelyard_network_forward_outputs, nullptr,
-                        std::size_t{1}, inputs, 0, std::size_t{3}, made, nullptr),
+                        std::size_t{1}, inputs, 0, std::size_t{3}, room, nullptr),
               HasSubstr("expected room for 2 outputs, got 3"));
   const Outputs outputs = forward_outputs(n, x.view);
   const auto refusal = [&](std::size_t count, std::vector<const DLTensor*> gradients) {

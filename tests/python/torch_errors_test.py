@@ -122,6 +122,7 @@ class Refusals(TorchCase):
         module(torch.randn(2, 6))
         module.position += 1
         self.assert_refused("the buffer position was changed", module, torch.randn(2, 6))
+        self.assert_refused("the buffer position was changed", copy.deepcopy(module), torch.randn(2, 6))
 
 
 class Dropout(TorchCase):

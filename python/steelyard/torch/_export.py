@@ -6,6 +6,7 @@ in a copy of the model, by a number of its own; whatever has only moved on the w
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import io
 import warnings
@@ -150,7 +151,7 @@ def onnx_of(model: nn.Module, inputs: Sequence[torch.Tensor], opset: int) -> byt
         if "dynamo" in inspect.signature(torch.onnx.export).parameters:
             options["dynamo"] = False
         file = io.BytesIO()
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter prints graphs
             warnings.simplefilter("ignore")
             torch.onnx.export(model, tuple(inputs), file, opset_version=opset, input_names=names, output_names=outputs,
                               dynamic_axes={n: {0: "N"} for n in [*names, *outputs]}, do_constant_folding=False,

@@ -40,10 +40,10 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _autocasts(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.is_autocast_enabled()
-    return torch.is_autocast_cpu_enabled() if hasattr(torch, "is_autocast_cpu_enabled") else \
-        torch.is_autocast_enabled(device.type)
+    try:
+        return torch.is_autocast_enabled(device.type)
+    except TypeError:  # before torch 2.4
+        return torch.is_autocast_enabled() if device.type == "cuda" else torch.is_autocast_cpu_enabled()
 
 
 class _Watched:
@@ -225,6 +225,8 @@ class Module(nn.Module):
                 states.append((*place(state), view, view.data_ptr()))
             norms = {_split(t)[0] for n, t in self._states.items() if n in self._wrapped.statistics}
             constants = [(*place(n), v, n) for n, v in self._wrapped.constants.items()]
+            for part, key, value, name in constants:
+                self._require_constant(part._buffers[key], value, name)
             self._cached = (leaves, own, states, [(n, self._part(n)) for n in sorted(norms)], constants)
         return self._cached
 
@@ -240,10 +242,14 @@ class Module(nn.Module):
                     view.copy_(held)
                 part._buffers[key] = view
         for part, key, value, name in constants:
-            held = part._buffers[key]
-            if held._version and not torch.equal(held.detach().cpu(), value):
-                raise Error(f"the buffer {name} was changed, which the network has as a constant: make a new Module of "
-                            "the model")
+            if part._buffers[key]._version:
+                self._require_constant(part._buffers[key], value, name)
+
+    @staticmethod
+    def _require_constant(held: torch.Tensor, value: torch.Tensor, name: str) -> None:
+        if not torch.equal(held.detach().cpu(), value):
+            raise Error(f"the buffer {name} was changed, which the network has as a constant: make a new Module of the "
+                        "model")
 
     def _follow_modes(self) -> None:
         """train() and eval() of the module and of its batch norms."""
@@ -391,7 +397,7 @@ class Module(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for key in ("_engine", "_cached", "_watched"):
+        for key in ("_engine", "_cached", "_watched", "_compiled_call_impl"):
             state.pop(key, None)
         return state
 
