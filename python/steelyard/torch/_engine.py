@@ -80,15 +80,16 @@ def _require_wrappable(model: nn.Module) -> None:
             raise Error(f"the parameter {name}: expected float32, got {parameter.dtype}")
 
 
-def _source_of(marks: Marks, name: str, values: np.ndarray) -> Optional[Source]:
+def _source_of(marks: Marks, marked: np.ndarray, real: np.ndarray, values: np.ndarray) -> Optional[Source]:
+    """What the marks in a parameter of the network say; None where it is no selection of the model's ``values``, which
+    its ``real`` ones tell."""
     try:
-        indices = marks.read(values)
+        indices = marks.read(marked)
     except ValueError:
-        raise Error(f"the parameter {name} of the imported network joins weights with other numbers, which cannot be "
-                    "trained from torch") from None
-    if indices is None:
         return None
-    shape = tuple(values.shape)
+    if indices is None or not np.array_equal(values[indices], real.reshape(-1), equal_nan=True):
+        return None
+    shape = tuple(marked.shape)
     k = marks.tensor_at(indices[0])
     first = int(indices[0] - marks.offsets[k])
     if indices[-1] < marks.offsets[k + 1] and (np.diff(indices) == 1).all():
@@ -192,15 +193,21 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     marks.write(marked)
     with_marks = onnx_of(twin, inputs, opset)
 
-    tracer = Network(with_marks)
+    real = with_values(with_marks, marks, values)
+    tracer, in_float = Network(with_marks), Network(real, threads=torch.get_num_threads())
+    if tracer._names != in_float._names:
+        raise Error("the imported network depends on values of the weights, such as zeros and ones that are left out: "
+                    "expected a trained model")
     sources: dict[str, Source] = {}
+    in_real = in_float.parameters()
     for name, held in tracer.parameters().items():
-        source = _source_of(marks, name, held)
+        source = _source_of(marks, held, in_real[name], values)
         if source is not None:
             sources[name] = source
     statistics: dict[str, str] = {}
+    in_real = in_float.buffers()
     for name, held in tracer.buffers().items():
-        source = _source_of(marks, name, held) if held.dtype == np.float32 else None
+        source = _source_of(marks, held, in_real[name], values) if held.dtype == np.float32 else None
         if source is None:
             continue
         if source.name in parameters or source.indices is not None:
@@ -212,8 +219,6 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         counter = place[:-len("running_mean")] + _COUNTER
         if key == "running_mean" and counter in buffers:
             statistics[f"{path}.{_COUNTER}"] = counter
-    real = with_values(with_marks, marks, values)
-    in_float = Network(real, threads=torch.get_num_threads())
     without = {n for n in tracer._names[0] if n not in sources}
     folded = _folded(tracer, in_float, without, twin)
     for m in trained:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import traceback
 import warnings
 from typing import Any, Iterator, Sequence
 
@@ -151,7 +152,7 @@ def onnx_of(model: nn.Module, inputs: Sequence[torch.Tensor], opset: int) -> byt
         if "dynamo" in inspect.signature(torch.onnx.export).parameters:
             options["dynamo"] = False
         file = io.BytesIO()
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the exporter prints graphs
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # which would have graphs
             warnings.simplefilter("ignore")
             torch.onnx.export(model, tuple(inputs), file, opset_version=opset, input_names=names, output_names=outputs,
                               dynamic_axes={n: {0: "N"} for n in [*names, *outputs]}, do_constant_folding=False,
@@ -160,7 +161,9 @@ def onnx_of(model: nn.Module, inputs: Sequence[torch.Tensor], opset: int) -> byt
         raise
     except Exception as error:  # the exporter's own classes differ from version to version
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise Error(f"torch {torch.__version__} cannot export {type(model).__name__} to ONNX: {lines[0]}") from error
+        message = f"torch {torch.__version__} cannot export {type(model).__name__} to ONNX: {lines[0]}"
+        traceback.clear_frames(error.__traceback__)  # which hold parts of graphs that torch has ended
+        raise Error(message) from None
     finally:
         del model.forward
     return file.getvalue()
