@@ -4,11 +4,12 @@
     torchvision_models.py [NAME...] [--size 64] [--batch 4] [--json FILE]
 
 In float, ten steps of SGD against torch's own model, both without dropout: the largest difference of the losses, as a part
-of the loss; and, because fresh networks on small images magnify rounding, that of torch's model in float64 against
-torch's own. Then W8A8: calibrated, trained for a few steps with dropout, exported, and verified code by code; with ONNX
+of the loss. Batch norms keep the statistics of some passes, as in fine-tuning. Two more steps use the statistics of the
+batch, which are those of a few numbers in the last layers of small images, and magnify rounding: beside that difference
+stands torch's in float64 against torch's in float32. Then W8A8: calibrated, trained for a few steps with dropout, exported, and verified code by code; with ONNX
 Runtime installed, its outputs against those of the Module in evaluation. A model that cannot be wrapped is a row with the
-message. Exits with 1 where a code differs, or a loss is off by more than 1e-4
-and more than torch's own is.
+message. Exits with 1 where a code differs, or a loss of the ten steps is off by
+more than 1e-4.
 """
 import argparse
 import copy
@@ -37,7 +38,7 @@ def recipe(targets):
 
 
 def losses_of(model, x, labels, steps):
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-5, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     losses = []
     for _ in range(steps):
         optimizer.zero_grad()
@@ -64,6 +65,14 @@ def without_dropout(model):
     return model
 
 
+def keeping_statistics(model):
+    norms = {n for n, m in model.named_modules() if hasattr(m, "running_mean")}
+    for name, m in model.named_modules():
+        if name in norms:
+            m.eval()
+    return model
+
+
 def onnx_difference(module, path, x):
     try:
         import onnxruntime
@@ -82,13 +91,20 @@ def try_model(name, size, batch):
     model = getattr(torchvision.models, name)(weights=None, num_classes=10, **options)
     x, labels = torch.randn(batch, 3, size, size), torch.arange(batch) % 10
     row = {"model": name}
+    with torch.no_grad():
+        for i in range(8):
+            model(torch.randn(8, 3, size, size))
     reference = without_dropout(copy.deepcopy(model))
     begin = time.perf_counter()
-    in_float = steelyard.torch.Module(copy.deepcopy(model), x, leave_out=drawing(model)).train()
+    in_float = steelyard.torch.Module(copy.deepcopy(reference), x, leave_out=drawing(model)).train()
     row["wrap_s"] = round(time.perf_counter() - begin, 1)
-    in_double = losses_of(copy.deepcopy(reference).double(), x.double(), labels, 10)
-    theirs = losses_of(reference, x, labels, 10)
-    row["float_off"] = largest_difference(theirs, losses_of(in_float, x, labels, 10))
+    theirs = losses_of(keeping_statistics(reference), x, labels, 10)
+    row["float_off"] = largest_difference(theirs, losses_of(keeping_statistics(in_float), x, labels, 10))
+    without_dropout(reference), in_float.train()
+    in_float.load_state_dict(reference.state_dict())
+    in_double = losses_of(copy.deepcopy(reference).double(), x.double(), labels, 2)
+    theirs = losses_of(reference, x, labels, 2)
+    row["batch_statistics_off"] = largest_difference(theirs, losses_of(in_float, x, labels, 2))
     row["torch_double_off"] = largest_difference(theirs, in_double)
     row["notes"] = in_float.notes()[-1][:100] if in_float.notes() else ""
     del in_float
@@ -108,7 +124,7 @@ def try_model(name, size, batch):
         module.export(path)
         row["bytes"] = path.stat().st_size
         row["onnx_off"] = onnx_difference(module, path, seen)
-    row["ok"] = row["float_off"] <= max(BOUND, row["torch_double_off"]) and row["differing"] == 0
+    row["ok"] = row["float_off"] <= BOUND and row["differing"] == 0
     return row
 
 
