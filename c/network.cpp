@@ -50,6 +50,8 @@ const std::string& name_of(const steelyard_network& network, std::int32_t kind, 
       return network.hosted->parameters().at(index).name;
     case STEELYARD_BUFFERS:
       return network.buffer_names.at(index);
+    case STEELYARD_OUTPUTS:
+      return network.hosted->ports().outputs().at(index).name;
     default:
       return network.hosted->ports().inputs().at(index).name;
   }
@@ -63,8 +65,10 @@ std::size_t count_of(const steelyard_network& network, std::int32_t kind) {
       return network.buffer_names.size();
     case STEELYARD_INPUTS:
       return network.hosted->ports().inputs().size();
+    case STEELYARD_OUTPUTS:
+      return network.hosted->ports().outputs().size();
     default:
-      throw std::invalid_argument("expected a kind from 0 to " + std::to_string(STEELYARD_INPUTS) +
+      throw std::invalid_argument("expected a kind from 0 to " + std::to_string(STEELYARD_OUTPUTS) +
                                   ", got " + std::to_string(kind));
   }
 }

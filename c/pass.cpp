@@ -1,4 +1,5 @@
 // Networks: forward and backward passes, ranges from data, files.
+#include <algorithm>
 #include <stdexcept>
 
 #include "steelyard/c/context.h"
@@ -14,6 +15,25 @@ void in_network(const steelyard_context& context, const HostedNetwork& network, 
   require_precision(context, network);
   in_order_of(network.device(), stream, work);
 }
+
+PassOptions pass_options(std::int32_t input_gradients, steelyard_pass** pass) {
+  return {.records = pass != nullptr, .input_gradients = flag(input_gradients, "input_gradients")};
+}
+
+std::unique_ptr<steelyard_pass> run_forward(const steelyard_network& network, std::size_t count,
+                                            const DLTensor* const* inputs,
+                                            const PassOptions& options) {
+  auto made = std::make_unique<steelyard_pass>();
+  made->hosted = network.hosted;
+  made->pass = network.hosted->forward(copied_inputs(*network.hosted, count, inputs), options);
+  return made;
+}
+
+// A tensor that no caller owns yet.
+struct EndTensor {
+  void operator()(DLManagedTensor* tensor) const { tensor->deleter(tensor); }
+};
+using OwnedTensor = std::unique_ptr<DLManagedTensor, EndTensor>;
 
 steelyard_verification verification_from(const deploy::Verification& result) {
   steelyard_verification verdict{};
@@ -43,13 +63,37 @@ steelyard_status steelyard_network_forward(steelyard_context* context, steelyard
     HostedNetwork& hosted = *c::required(network, "network").hosted;
     c::required(output, "output") = nullptr;
     if (pass != nullptr) *pass = nullptr;
-    const PassOptions options{.records = pass != nullptr,
-                              .input_gradients = c::flag(input_gradients, "input_gradients")};
+    const PassOptions options = c::pass_options(input_gradients, pass);
     c::in_network(*context, hosted, stream, [&] {
-      auto made = std::make_unique<steelyard_pass>();
-      made->hosted = network->hosted;
-      made->pass = hosted.forward(c::copied_inputs(hosted, input_count, inputs), options);
+      auto made = c::run_forward(*network, input_count, inputs, options);
       *output = c::managed(made->pass.output.value());
+      if (pass != nullptr) *pass = made.release();
+    });
+  });
+}
+
+steelyard_status steelyard_network_forward_outputs(
+    steelyard_context* context, steelyard_network* network, void* stream, size_t input_count,
+    const DLTensor* const* inputs, int32_t input_gradients, size_t output_count,
+    DLManagedTensor** outputs, steelyard_pass** pass) {
+  return c::call(context, __func__, [&] {
+    HostedNetwork& hosted = *c::required(network, "network").hosted;
+    c::required(outputs, "outputs");
+    const size_t count = hosted.ports().outputs().size();
+    if (output_count != count) {
+      throw std::invalid_argument("expected room for " + std::to_string(count) + " outputs, got " +
+                                  std::to_string(output_count));
+    }
+    std::fill_n(outputs, count, nullptr);
+    if (pass != nullptr) *pass = nullptr;
+    const PassOptions options = c::pass_options(input_gradients, pass);
+    c::in_network(*context, hosted, stream, [&] {
+      auto made = c::run_forward(*network, input_count, inputs, options);
+      std::vector<c::OwnedTensor> parts;
+      for (const Tensor& part : hosted.ports().parts(made->pass.output.value())) {
+        parts.emplace_back(c::managed(part));
+      }
+      for (size_t i = 0; i < count; ++i) outputs[i] = parts[i].release();
       if (pass != nullptr) *pass = made.release();
     });
   });
@@ -65,6 +109,35 @@ steelyard_status steelyard_pass_backward(steelyard_context* context, steelyard_p
     c::require_on(gradient, "grad_output", hosted.device());
     c::in_network(*context, hosted, stream,
                   [&] { pass->pass.output.backward(c::copied(gradient, "grad_output")); });
+  });
+}
+
+steelyard_status steelyard_pass_backward_outputs(steelyard_context* context, steelyard_pass* pass,
+                                                 void* stream, size_t output_count,
+                                                 const DLTensor* const* gradients) {
+  return c::call(context, __func__, [&] {
+    const HostedNetwork& hosted = *c::required(pass, "pass").hosted;
+    if (output_count > 0) c::required(gradients, "gradients");
+    c::in_network(*context, hosted, stream, [&] {
+      std::vector<Tensor> own(output_count);
+      for (size_t i = 0; i < output_count; ++i) {
+        if (gradients[i] == nullptr) continue;
+        const std::string name = "gradient " + std::to_string(i);
+        const c::View view = c::view_of(gradients[i], name.c_str());
+        c::require_on(view, name.c_str(), hosted.device());
+        own[i] = c::copied(view, name.c_str());
+      }
+      const Variable& output = pass->pass.output;
+      output.backward(hosted.ports().joined_gradients(own, output.value()));
+    });
+  });
+}
+
+steelyard_status steelyard_pass_zero_gradients(steelyard_context* context, steelyard_pass* pass) {
+  return c::call(context, __func__, [&] {
+    for (Variable& input : c::required(pass, "pass").pass.inputs) {
+      if (input.requires_grad()) input.clear_grad();
+    }
   });
 }
 

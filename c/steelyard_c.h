@@ -73,7 +73,12 @@ STEELYARD_API steelyard_status steelyard_network_notes(steelyard_context* contex
  * A parameter of a quantizer with learned scales is one too. Buffers are statistics of batch norms
  * and states of quantizers. */
 
-enum { STEELYARD_PARAMETERS = 0, STEELYARD_BUFFERS = 1, STEELYARD_INPUTS = 2 };
+enum {
+  STEELYARD_PARAMETERS = 0,
+  STEELYARD_BUFFERS = 1,
+  STEELYARD_INPUTS = 2,
+  STEELYARD_OUTPUTS = 3
+};
 
 /* How many there are, and the name of one; it lives as long as the network. */
 STEELYARD_API steelyard_status steelyard_network_count(steelyard_context* context,
@@ -133,11 +138,28 @@ steelyard_network_forward(steelyard_context* context, steelyard_network* network
                           size_t input_count, const DLTensor* const* inputs,
                           int32_t input_gradients, DLManagedTensor** output, steelyard_pass** pass);
 
+/* The same, and each of several outputs by itself, as the file has it: `outputs` gets
+ * `output_count` tensors, which is steelyard_network_count() of STEELYARD_OUTPUTS. */
+STEELYARD_API steelyard_status steelyard_network_forward_outputs(
+    steelyard_context* context, steelyard_network* network, void* stream, size_t input_count,
+    const DLTensor* const* inputs, int32_t input_gradients, size_t output_count,
+    DLManagedTensor** outputs, steelyard_pass** pass);
+
 /* Adds the gradients of parameters and inputs, from that of the pass's output: f32, of its shape,
  * any strides. Several passes may wait for it at once, and a pass may be run back again. */
 STEELYARD_API steelyard_status steelyard_pass_backward(steelyard_context* context,
                                                        steelyard_pass* pass, void* stream,
                                                        const DLTensor* grad_output);
+/* The same from the gradient by each output, as steelyard_network_forward_outputs() gave it: f32,
+ * any strides; NULL for zeros, but not for all of them. */
+STEELYARD_API steelyard_status steelyard_pass_backward_outputs(steelyard_context* context,
+                                                               steelyard_pass* pass, void* stream,
+                                                               size_t output_count,
+                                                               const DLTensor* const* gradients);
+/* Forgets the gradients of the pass's inputs, which otherwise add up where a pass is run back
+ * again. */
+STEELYARD_API steelyard_status steelyard_pass_zero_gradients(steelyard_context* context,
+                                                             steelyard_pass* pass);
 /* A view of an input's gradient; NULL before the backward pass. */
 STEELYARD_API steelyard_status steelyard_pass_input_gradient(steelyard_context* context,
                                                              const steelyard_pass* pass,

@@ -23,6 +23,7 @@
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/run_folder.h"
 #include "steelyard/recipes/searches/quantization_search.h"
 
 namespace steelyard::cli {
@@ -72,17 +73,22 @@ std::string fidelity_text(double sqnr_db, const std::optional<double>& agreement
   return text;
 }
 
-// Removes what an earlier search left, or says that it is there.
-void prepare_output(const QuantizeArguments& options, const std::filesystem::path& file) {
+// Refuses what would be lost.
+void require_free(const QuantizeArguments& options, const std::filesystem::path& file) {
   require_writable("--out", file);
-  if (options.overwrite && path_exists(options.search.folder / "search.json")) {
-    std::filesystem::remove_all(options.search.folder / "steps");
-    std::filesystem::remove(options.search.folder / "search.json");
-    return;
+  if (!path_exists(file)) return;
+  if (path_exists(options.given.model) && std::filesystem::equivalent(file, options.given.model)) {
+    throw InputError("--out: " + shown(file) + " is the float model");
   }
-  if (options.overwrite || !path_exists(file)) return;
+  if (options.overwrite) return;
   throw InputError(shown(file) +
                    ": is there already: --overwrite replaces it, --out names another");
+}
+
+void remove_search(const std::filesystem::path& folder) {
+  if (!path_exists(folder / "search.json")) return;
+  std::filesystem::remove_all(folder / "steps");
+  std::filesystem::remove(folder / "search.json");
 }
 
 std::string score_text(const std::optional<double>& score) {
@@ -196,8 +202,11 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   const std::string name = run_name(options.given.model) + "-" + options.bits;
   options.search.folder = options.run_dir.empty() ? "runs/" + name : options.run_dir;
   const std::filesystem::path file = options.out.empty() ? name + ".onnx" : options.out;
-  prepare_output(options, file);
+  require_free(options, file);
   const FoundRecipe found = found_recipe(options.given, registries);
+  std::filesystem::create_directories(options.search.folder);
+  const RunLock alone(options.search.folder);
+  if (options.overwrite) remove_search(options.search.folder);
   for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
   if (!options.score.empty()) {
     options.search.score = {.name = options.score + " " + fmt::format("{}", options.score_loss),
@@ -237,6 +246,11 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                                  registries);
   print_steps(result);
   for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
+  if (!result.enough) {
+    fmt::print(
+        "not good enough yet, by {}: more --minutes, --bits mixed or --most-float may help\n",
+        result.float_score ? "--score-loss" : "--sqnr, --agreement and --boxes");
+  }
   if (result.float_score) {
     fmt::print("score {}, of the float model {}\n", score_text(chosen.score),
                score_text(result.float_score));

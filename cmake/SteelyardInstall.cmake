@@ -86,5 +86,13 @@ install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
         DESTINATION ${steelyard_package_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+# What a wheel has of the build (pyproject.toml), and no other installation.
+if(TARGET steelyard_c)
+  install(FILES $<TARGET_FILE:steelyard_c> DESTINATION steelyard/lib RENAME libsteelyard_c.so
+          PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
+          COMPONENT python EXCLUDE_FROM_ALL)
+  install(PROGRAMS $<TARGET_FILE:steelyard> DESTINATION steelyard/bin COMPONENT python EXCLUDE_FROM_ALL)
+endif()
+
 steelyard_keep_runpath(steelyard)
 install(TARGETS steelyard RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

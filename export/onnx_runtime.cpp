@@ -321,7 +321,7 @@ ScratchFile output_of_script(const OnnxRuntime& runtime,
   if (run_program(command, input, output, errors)) return output;
   constexpr std::size_t kMaxTextBytes = 600;
   const std::string text = exception_text(errors.message());
-  const std::string name = printable(models.back().string());
+  const std::string name = printable(models.front().string());
   if (text.starts_with(kCannotLoad)) {
     throw OnnxFileError(name + ": ONNX Runtime " + runtime.version + " cannot load it: " +
                         printable(text.substr(kCannotLoad.size()), kMaxTextBytes));

@@ -34,9 +34,20 @@ class Rest {
     return values;
   }
   std::size_t nodes() const { return nodes_.size(); }
-  double weights() const {
+  std::set<std::string> read() const {
     std::set<std::string> read;
     for (const OnnxNode* node : nodes_) read.insert(node->inputs.begin(), node->inputs.end());
+    return read;
+  }
+  std::vector<std::string> constants() const {
+    std::vector<std::string> constants;
+    for (const std::string& name : read()) {
+      if (model_.initializers.contains(name)) constants.push_back(name);
+    }
+    return constants;
+  }
+  double weights() const {
+    const std::set<std::string> read = this->read();
     double own = 0, all = 0;
     for (const auto& [name, constant] : model_.initializers) {
       const auto size = static_cast<double>(constant.size());
@@ -77,7 +88,8 @@ std::optional<Cut> cut_of(const OnnxModel& model, const SampleSpec& sample) {
   Reached reached = reach(model, sample);
   const Rest rest(model, reached.values);
   if (rest.nodes() == 0) return std::nullopt;
-  Cut cut{rest.values(), rest.nodes(), rest.weights(), std::move(reached.unsupported)};
+  Cut cut{rest.values(), rest.nodes(), rest.weights(), std::move(reached.unsupported),
+          rest.constants()};
   if (cut.values.empty()) throw UnsupportedGraph(model.source, std::move(cut.reasons));
   return cut;
 }

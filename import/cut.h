@@ -18,6 +18,7 @@ struct Cut {
   std::size_t nodes = 0;            // that stay
   double weights = 0;               // their part of the file's weights, from 0 to 1
   std::vector<UnsupportedNode> reasons;
+  std::vector<std::string> constants;  // of the file, and frozen inputs, that the rest reads
 };
 
 // Nothing where a graph can be imported as a whole. The imported part is as large as it can be

@@ -60,6 +60,7 @@ bool does_nothing(const EditableGraph& graph, const OnnxNode& node) {
   if (!node.domain.empty() || node.inputs.empty() || node.outputs[0].empty()) return false;
   if (node.op == "Identity") return true;
   if (node.op == "Dropout") {
+    if (!node.input(2).empty()) return false;  // it may say that training is meant
     return std::all_of(node.outputs.begin() + 1, node.outputs.end(),
                        [&](const std::string& o) { return !graph.is_read(o); });
   }

@@ -11,6 +11,7 @@
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/dropout.h"
 #include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/input_part.h"
@@ -291,6 +292,9 @@ std::vector<LayerType> rows() {
           "CatAxis",
           [](const JoinedAxis& o, Rng&) -> Made { return std::make_shared<CatAxis>(o.axis); }),
       plain<OutputParts>("OutputParts"),
+      row<DropoutOptions>(
+          "Dropout",
+          [](const DropoutOptions& o, Rng&) -> Made { return std::make_shared<Dropout>(o.p); }),
   };
 }
 

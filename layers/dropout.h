@@ -2,8 +2,14 @@
 #pragma once
 
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
+
+struct DropoutOptions {
+  double p = 0.5;
+  static constexpr auto fields() { return std::tuple(field("p", &DropoutOptions::p)); }
+};
 
 // Dropout with probability p in training; the identity in evaluation.
 class Dropout : public Module {

@@ -10,6 +10,7 @@
 #include "steelyard/import/onnx/element_types.h"
 #include "steelyard/import/translator.h"
 #include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/dropout.h"
 
 namespace steelyard::imports {
 namespace {
@@ -113,6 +114,20 @@ void cast(Translator& t) {
 }
 
 void identity(Translator& t) { t.give(t.input(0)); }
+
+// What a file says is active in training becomes a module; inference has none.
+void dropout(Translator& t) {
+  const Constant* ratio = t.optional_constant(1, "ratio");
+  const Constant* training = t.optional_constant(2, "training_mode");
+  const bool active =
+      training != nullptr && !training->integers.empty() && training->integers[0].value != 0;
+  const std::optional<double> p = ratio == nullptr ? 0.5 : scalar_of(*ratio);
+  if (!p) refuse("ratio: expected one number");
+  if (!active || *p == 0) return identity(t);
+  if (!(*p > 0 && *p < 1))
+    refuse("ratio: expected a number of at least 0 and below 1, got " + std::to_string(*p));
+  unary(t, "Dropout", stored_options(DropoutOptions{*p}));
+}
 
 // Over all dimensions from the axis on, as operation sets before 13 have it.
 void over_all_from(Translator& t, const char* type, std::size_t axis) {
@@ -355,7 +370,7 @@ std::vector<OperationRow> elementwise_operations() {
       {"Cast", cast, "computed floats to other types than bool, int32 and int64", "",
        WholeNumbers::kRead},
       {"Identity", identity, "", "", kMoved},
-      {"Dropout", identity, "left out, as in inference; the mask"},
+      {"Dropout", dropout, "the mask; left out without training_mode, as in inference"},
   };
 }
 

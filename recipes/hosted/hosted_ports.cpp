@@ -5,6 +5,7 @@
 
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/tensor/file_order.h"
 #include "steelyard/framework/tensor/printable.h"
 
@@ -31,6 +32,15 @@ Order engine_order(const HostedPort& port) { return file_order(port.order.size()
 
 Variable turned(const Variable& x, const Order& before, const Order& after) {
   return before == after ? x : permute(x, order_between(before, after));
+}
+
+// The shape that the engine has of it.
+Shape engine_shape(const HostedPort& port, std::int64_t batch) {
+  Shape held(port.order.size());
+  for (std::size_t i = 0; i < port.order.size(); ++i) {
+    held[static_cast<std::size_t>(port.order[i])] = port.shape[i] < 0 ? batch : port.shape[i];
+  }
+  return held;
 }
 
 std::int64_t batch_of(const HostedPort& port, const Variable& x) {
@@ -66,6 +76,11 @@ HostedPorts::HostedPorts(const imports::GraphSpec& network)
     inputs_.push_back(port_from(part.port, part.shape, part.first));
   }
   if (!reads_parts_) inputs_.push_back(port_from(network.input, network.sample, 0));
+  for (const imports::PartSpec& part : network.output_parts) {
+    outputs_.push_back(port_from(part.port, part.shape, part.first));
+  }
+  joins_outputs_ = !outputs_.empty();
+  if (!joins_outputs_) outputs_.push_back(output_);
 }
 
 void HostedPorts::require_fit(const std::vector<Variable>& inputs) const {
@@ -110,6 +125,56 @@ Variable HostedPorts::joined(const std::vector<Variable>& inputs) const {
 
 Variable HostedPorts::given(const Variable& output) const {
   return turned(output, engine_order(output_), output_.order);
+}
+
+std::vector<Tensor> HostedPorts::parts(const Tensor& given) const {
+  if (!joins_outputs_) return {given};
+  const NoGradGuard no_grad;
+  std::vector<Tensor> parts;
+  for (const HostedPort& port : outputs_) {
+    const Shape held = engine_shape(port, given.dim(0));
+    const std::int64_t values = shape_size(held) / given.dim(0);
+    const Variable part = slice(Variable(given), {{0, given.dim(0)}, {port.first, values}});
+    parts.push_back(turned(reshape(part, held), engine_order(port), port.order).value());
+  }
+  return parts;
+}
+
+Tensor HostedPorts::joined_gradients(const std::vector<Tensor>& gradients,
+                                     const Tensor& like) const {
+  const std::vector<Tensor> outputs = parts(like);
+  if (gradients.size() != outputs.size()) {
+    throw std::invalid_argument("expected " + std::to_string(outputs.size()) + " gradients, got " +
+                                std::to_string(gradients.size()));
+  }
+  const NoGradGuard no_grad;
+  const std::int64_t batch = like.dim(0);
+  std::vector<Variable> rows;
+  bool any = false;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    Tensor gradient = gradients[i];
+    any = any || gradient.defined();
+    if (!gradient.defined()) {
+      gradient = Tensor::zeros(outputs[i].shape(), like.dtype(), like.device());
+    }
+    if (gradient.shape() != outputs[i].shape() || gradient.dtype() != like.dtype() ||
+        gradient.device() != like.device()) {
+      throw std::invalid_argument(
+          "the gradient of the output '" + printable(outputs_[i].name) + "': expected " +
+          std::string(dtype_name(like.dtype())) + " " + shape_string(outputs[i].shape()) + " on " +
+          device_name(like.device()) + ", got " + std::string(dtype_name(gradient.dtype())) + " " +
+          shape_string(gradient.shape()) + " on " + device_name(gradient.device()));
+    }
+    if (!joins_outputs_) {
+      rows.emplace_back(gradient);
+      continue;
+    }
+    const HostedPort& port = outputs_[i];
+    const Variable held = turned(Variable(gradient), port.order, engine_order(port));
+    rows.push_back(reshape(held, {batch, shape_size(held.shape()) / batch}));
+  }
+  if (!any) throw std::invalid_argument("expected the gradient of an output, got none");
+  return rows.size() == 1 ? rows[0].value() : concat(rows).value();
 }
 
 }  // namespace steelyard

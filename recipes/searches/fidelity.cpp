@@ -70,6 +70,21 @@ std::int64_t same_decisions(Values in_float, Values quantized, std::int64_t clas
   return same;
 }
 
+// Whether the largest is not always the same: one of several numbers of a regression may be.
+bool chooses(const Tensor& in_float, const OutputSpan& output) {
+  std::int64_t first = -1;
+  for (std::int64_t i = 0; i < in_float.dim(0); ++i) {
+    const Values values = values_of(in_float, i, output);
+    for (std::int64_t row = 0; row < output.size; row += output.classes) {
+      const auto begin = values.begin() + row;
+      const std::int64_t largest = std::max_element(begin, begin + output.classes) - begin;
+      if (first < 0) first = largest;
+      if (largest != first) return true;
+    }
+  }
+  return false;
+}
+
 // Of the whole output, a sample after the other.
 void count_decisions(OutputFidelity& result, const Tensor& in_float, const Tensor& quantized,
                      const OutputSpan& output) {
@@ -87,7 +102,7 @@ void count_decisions(OutputFidelity& result, const Tensor& in_float, const Tenso
     result.boxes = true;
     result.decisions = all.in_float;
     result.agreement = all.percent();
-  } else if (output.classes > 0) {
+  } else if (output.classes > 0 && chooses(in_float, output)) {
     std::int64_t same = 0;
     for (std::int64_t i = 0; i < samples; ++i) {
       same += same_decisions(values_of(in_float, i, output), values_of(quantized, i, output),

@@ -36,7 +36,8 @@ struct OutputFidelity {
   double sqnr_db = 0;
   // The same if the differences had a standard error more of power: a few samples may be lucky.
   double sure_db = 0;
-  std::optional<double> agreement = {};  // percent of the decisions that are the same
+  // Percent of the decisions that are the same; none where float always decides for one class.
+  std::optional<double> agreement = {};
   std::int64_t decisions = 0;
   bool boxes = false;             // they are the float model's boxes
   std::int64_t worst_sample = 0;  // with the least SQNR of its own

@@ -177,6 +177,27 @@ Dataset all_samples(const YamlNode& document, const Registries& registries) {
   return splits.train;
 }
 
+// Refuses, before the search, a cut whose two parts would not fit together.
+void require_joinable(const imports::Cut& cut, const imports::OnnxModel& model,
+                      const FileAndData& given) {
+  const std::string where =
+      printable(given.model.string()) + ": cut " + imports::to_string(cut, model);
+  for (const auto* ports : {&model.inputs, &model.outputs}) {
+    for (const imports::OnnxPort& port : *ports) {
+      if (port.type != "float16" && port.type != "double" && port.type != "bfloat16") continue;
+      throw InputError(where + "; they read float32 then, and '" + printable(port.name) + "' is " +
+                       port.type + ": --output leaves them out, or give a float32 file");
+    }
+  }
+  for (const std::string& text : given.choices.freeze) {
+    const std::string name = text.substr(0, text.find('='));
+    if (std::find(cut.constants.begin(), cut.constants.end(), name) == cut.constants.end())
+      continue;
+    throw InputError(where + "; they read the frozen input '" + printable(name) +
+                     "', which would stay an input: --output leaves them out");
+  }
+}
+
 YamlNode export_of(const FileAndData& given) {
   YamlNode exports = yaml_table({{"formats", yaml_list({"safetensors", "onnx"})},
                                  {"profile", yaml_scalar(word_of(given.profile))}});
@@ -241,6 +262,7 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
   }
   const imports::SampleSpec sample(samples.sample_shape(), samples.names.inputs);
   if (const auto cut = imports::cut_of(model, sample); cut && given.choices.outputs.empty()) {
+    require_joinable(*cut, model, given);
     found.cut = cut->values;
     OnnxChoices choices = given.choices;
     choices.outputs = cut->values;

@@ -148,7 +148,13 @@ class Search {
   template <typename Change>
   void improve(StepForm& best, const std::string& name, const std::string& what,
                const Change& change) {
-    if (stopped() || !has_time_for(name, tried_.back())) return;
+    if (stopped()) return;
+    if (!has_time_for(name, tried_.back())) {
+      reasons_.push_back("no " + name + ": the step before took " +
+                         seconds_text(tried_.back().seconds) + ", and " +
+                         seconds_text(seconds_left()) + " are left (--minutes)");
+      return;
+    }
     StepForm other = best;
     change(other);
     try_out(name, what, other);
@@ -363,6 +369,7 @@ class Search {
     SearchResult result{.interrupted = stopped(), .steps = tried_, .reasons = reasons_};
     if (result.interrupted) return result;
     result.chosen = best_index();
+    result.enough = reached();
     if (how_.score) result.float_score = float_score_;
     const SearchStep& chosen = result.steps[result.chosen];
     result.run = step_folder(chosen.name);

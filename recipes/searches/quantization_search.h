@@ -62,6 +62,7 @@ struct SearchResult {
   bool interrupted = false;
   std::vector<SearchStep> steps = {};
   std::size_t chosen = 0;
+  bool enough = false;                     // whether it is good enough
   std::optional<double> float_score = {};  // of OwnScore
   std::vector<std::string> reasons = {};   // why no further step was tried, a line each
   Fidelity test = {};                      // of the chosen one, on samples that chose nothing

@@ -101,10 +101,15 @@ SearchState::SearchState(std::filesystem::path folder, const std::string& key)
   Json json;
   try {
     json = Json::parse(read_file(file, kMostStateBytes));
+    if (json.at("key") != key_ && json.at("steps").empty()) {  // it ended before it had done a step
+      std::filesystem::remove_all(folder_ / "steps");
+      write();
+      return;
+    }
     if (json.at("key") != key_) {
       throw InputError(name +
                        ": the folder holds a search with other options, data or another model: "
-                       "--overwrite begins again, --out names another folder");
+                       "--overwrite begins again, --run-dir names another folder");
     }
     for (const Json& step : json.at("steps")) steps_.push_back(step_from(step));
     json.at("numbers").get_to(numbers_);

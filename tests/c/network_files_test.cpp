@@ -248,7 +248,7 @@ TEST(CNetworkFiles, NamesParametersAndGradientsAreChecked) {
   EXPECT_THAT(refused(steelyard_network_gradient, "fc1.bias", nullptr),
               HasSubstr("expected a pointer for view, got NULL"));
   std::size_t count = 0;
-  EXPECT_THAT(refused(steelyard_network_count, 3, &count), HasSubstr("a kind from 0 to 2, got 3"));
+  EXPECT_THAT(refused(steelyard_network_count, 4, &count), HasSubstr("a kind from 0 to 3, got 4"));
   const char* text = nullptr;
   EXPECT_THAT(refused(steelyard_network_name, STEELYARD_PARAMETERS, std::size_t{4}, &text),
               HasSubstr("expected an index below 4, got 4"));

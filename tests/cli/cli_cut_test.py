@@ -174,6 +174,13 @@ class Cut(Case):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("NonMaxSuppression", refused.stderr)
 
+    def test_parts_that_would_not_fit_are_refused_at_once(self):
+        raw = detector(11)
+        with open(self.path("net.onnx"), "wb") as file:
+            file.write(raw.replace(port("shares", [1, "found"]), port("shares", [1, "found"], 10)))  # float16
+        self.fail_with(2, "net.onnx: cut behind boxes, scores", "they read float32 then, and 'shares' is float16",
+                       arguments=("quantize", "net.onnx", "--data", "inputs.npy"))
+
     def test_nothing_before_the_first_strange_node_is_told(self):
         with open(self.path("net.onnx"), "wb") as file:
             file.write(model([node("Strange", ["image"], "y", domain="com.example"), node("Relu", ["y"], "z")], [],

@@ -113,6 +113,24 @@ class Quantize(Case):
             self.assertEqual(self.table_of(self.succeed(*self.quantize(*options))), table)
             self.assertEqual(self.sha("net-w4a8.onnx"), file)
 
+    def test_nothing_is_lost_by_a_mistake(self):
+        float_file = self.read_bytes("net.onnx")
+        self.fail_with(2, "--out: net.onnx is the float model", arguments=self.quantize("--out", "net.onnx", "--overwrite"))
+        self.assertEqual(self.read_bytes("net.onnx"), float_file)
+        self.fail_with(2, "--score: false: ended with 1", arguments=self.quantize("--score", "false"))
+        self.succeed(*self.quantize())  # what ended before its first step is no other search
+        before = self.state(os.path.join("runs", "net-w8a8"))
+        self.fail_with(2, "there is no tpyo.npy", arguments=("quantize", "net.onnx", "--data", "tpyo.npy", "--overwrite"))
+        self.assertEqual(self.state(os.path.join("runs", "net-w8a8")), before)
+
+    def test_says_that_it_is_not_good_enough(self):
+        self.assertIn("\nnot good enough yet, by --sqnr, --agreement and --boxes: ",
+                      self.succeed(*self.quantize("--sqnr", "150", "--most-float", "0", "--minutes", "0.1")))
+
+    def read_bytes(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
     def test_a_recipe_that_only_calibrates_says_nothing_of_training(self):
         with open(self.path("r.yaml"), "w") as file:
             file.write("version: 1\nname: r\nmodel: {onnx: net.onnx}\nquantize: {groups: [{targets: [Linear, Conv2d], "

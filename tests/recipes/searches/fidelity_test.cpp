@@ -34,6 +34,14 @@ TEST(Fidelity, IsThatOfEachOutput) {
   EXPECT_EQ(found.agreement(), 50.0);
 }
 
+// Such as numbers of a regression, of which one is always the largest.
+TEST(Fidelity, OneClassForAllSamplesIsNoDecision) {
+  const Tensor in_float = Tensor::from<float>({40, 1, 2, 0, 0, 50, 2, 1, 0, 0}, {2, 5});
+  const Fidelity found = fidelity(in_float, in_float, kTwo);
+  EXPECT_EQ(found.outputs[0].agreement, std::nullopt);
+  EXPECT_EQ(found.outputs[0].decisions, 0);
+}
+
 TEST(Fidelity, HasLimits) {
   const Tensor x = Tensor::from<float>({1, 2, 3, 4, 5}, {1, 5});
   EXPECT_EQ(fidelity(x, x, kTwo).sqnr_db(), kMostDecibels);

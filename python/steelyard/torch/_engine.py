@@ -1,0 +1,384 @@
+"""The network behind a Module, and which of its parameters is which of torch's."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from typing import Any, Optional, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from .._error import Error
+from .._recipe import uses
+from .._tensor import array
+from ..network import Network
+from ._export import Marks, onnx_of, with_values
+from ._function import torch_tensor, torch_view
+from ._nested import flatten
+from ._random import random_modules, set_dropout
+
+_COUNTER = "num_batches_tracked"
+_ALIGNMENT = 64  # bytes, of memory that the library takes
+
+
+@dataclasses.dataclass
+class Source:
+    """Where a parameter of the network has its elements: ``count`` of the torch parameter ``name`` from ``first`` on;
+    or, where they are in another order or of several, ``names`` one after another at ``indices``."""
+
+    name: str
+    shape: tuple[int, ...]
+    first: int = 0
+    count: int = 0
+    names: tuple[str, ...] = ()
+    indices: Optional[torch.Tensor] = None
+
+
+@dataclasses.dataclass
+class Wrapped:
+    """What a Module keeps of the model that it was made of, and what it is made of again when it is copied."""
+
+    packed: bytes  # the ONNX file with marks in place of weights
+    recipe: str
+    device: str
+    sources: dict[str, Source]  # by the network's names
+    statistics: dict[str, str]  # torch's names of buffers by the network's
+    constants: dict[str, torch.Tensor]  # other buffers, which the file has as they were
+    outputs: Any  # spec of the outputs
+    model_name: str
+    shared: dict[str, str]  # other names of a parameter, and its first one
+    dropouts: dict[str, float]
+    constant_parameters: set[str]  # of the network in float: numbers of the file that are nobody's weights
+    constant_buffers: set[str]
+    folded: dict[str, str]  # torch's names for the network's of what the import computed from several parameters
+    lost: list[str]  # torch's names of the parameters that went into those
+
+    def network(self, onnx: Optional[bytes] = None) -> Network:
+        return Network(zlib.decompress(self.packed) if onnx is None else onnx, self.recipe, device=self.device)
+
+
+def _norms(model: nn.Module) -> dict[str, nn.Module]:
+    return {n: m for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
+
+
+def _require_wrappable(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        what = f"{name or 'the model'} ({type(module).__name__})"
+        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+            if getattr(module, kind, None):
+                raise Error(f"{what} has hooks ({kind[1:]}), which would not run: expected a model without hooks; "
+                            "the Module itself may have some")
+        if isinstance(module, nn.SyncBatchNorm):
+            raise Error(f"{what}: statistics over several processes are not supported, expected BatchNorm2d")
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            raise Error(f"{what}: expected the model itself; wrap it first, then give the Module to "
+                        "DistributedDataParallel")
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise Error(f"the parameter {name}: expected float32, got {parameter.dtype}")
+
+
+def _source_of(marks: Marks, marked: np.ndarray, real: np.ndarray, values: np.ndarray) -> Optional[Source]:
+    """What the marks in a parameter of the network say; None where it is no selection of the model's ``values``, which
+    its ``real`` ones tell."""
+    try:
+        indices = marks.read(marked)
+    except ValueError:
+        return None
+    if indices is None or not np.array_equal(values[indices], real.reshape(-1), equal_nan=True):
+        return None
+    shape = tuple(marked.shape)
+    k = marks.tensor_at(indices[0])
+    first = int(indices[0] - marks.offsets[k])
+    if indices[-1] < marks.offsets[k + 1] and (np.diff(indices) == 1).all():
+        return Source(marks.names[k], shape, first, len(indices))
+    used = sorted({marks.tensor_at(i) for i in np.unique(indices)} if indices.size < 4096 else
+                  set(np.searchsorted(marks.offsets, indices, side="right") - 1))
+    places = np.zeros_like(indices)
+    begin = 0
+    for k in used:
+        inside = (indices >= marks.offsets[k]) & (indices < marks.offsets[k + 1])
+        places[inside] = indices[inside] - marks.offsets[k] + begin
+        begin += int(marks.offsets[k + 1] - marks.offsets[k])
+    return Source("", shape, names=tuple(marks.names[int(k)] for k in used), indices=torch.from_numpy(places))
+
+
+def _used_elsewhere(model: nn.Module, inputs: Sequence[torch.Tensor], sources: dict[str, Source]) -> list[str]:
+    """Parameters that the outputs depend on, and that are none of the network's as they are."""
+    known = {n for s in sources.values() for n in (s.names or (s.name,))}
+    parameters = {n: p for n, p in model.named_parameters() if n not in known}
+    if not parameters:
+        return []
+    for p in parameters.values():
+        p.requires_grad_(True)
+    with torch.enable_grad():
+        outputs, _ = flatten(model(*inputs), "the output")
+        total = sum(o.sum() for o in outputs if o.requires_grad)
+    if not isinstance(total, torch.Tensor):
+        return []
+    gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+    return [n for n, g in zip(parameters, gradients) if g is not None]
+
+
+def _folded(tracer: Network, real: Network, without: set[str], model: nn.Module) -> dict[str, str]:
+    """The parameters that the import has computed from the model's, with torch's names for them: those that other
+    weights change."""
+    marked, values = tracer.parameters(), real.parameters()
+    paths = {path.replace(".", "_"): path for path, _ in model.named_modules()}
+    folded = {}
+    for name in sorted(without):
+        if name in values and np.array_equal(marked[name], values[name], equal_nan=True):
+            continue
+        path, _, key = name.rpartition(".")
+        folded[name] = f"{paths.get(path, path)}.{key}"
+    return folded
+
+
+def _largest(values: Sequence[torch.Tensor]) -> float:
+    return max((float(v.abs().max()) for v in values if v.numel()), default=0.0)
+
+
+def _require_same(network: Network, inputs: Sequence[torch.Tensor], expected: list[torch.Tensor],
+                  tolerance: float) -> None:
+    outputs = network.eval().forward(*(x.detach().cpu() for x in inputs))
+    given = [torch.from_numpy(np.asarray(o)) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    for i, (ours, theirs) in enumerate(zip(given, expected)):
+        if ours.shape != theirs.shape:
+            raise Error(f"output {i}: torch gives {list(theirs.shape)}, the exported network {list(ours.shape)}")
+        if not torch.isfinite(theirs).all():
+            raise Error(f"output {i} of the model is not finite on the example inputs")
+        off, most = _largest([ours - theirs]), _largest([theirs])
+        if off > tolerance * max(most, 1e-30):
+            raise Error(f"output {i}: the exported network gives other numbers than the model on the example inputs, by "
+                        f"up to {off:.3g} of {most:.3g}: does its forward() depend on values or on sizes?")
+
+
+def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: int, leave_out: Sequence[str],
+         tolerance: Optional[float]) -> tuple[Wrapped, Network]:
+    """Exports and imports a model, and finds its weights in the network. The model stays as it is."""
+    import copy
+
+    _require_wrappable(model)
+    devices = {p.device for p in [*model.parameters(), *model.buffers()]}
+    if len(devices) > 1:
+        raise Error(f"expected the model on one device, got {', '.join(sorted(map(str, devices)))}")
+    device = next(iter(devices), torch.device("cpu"))
+    twin = copy.deepcopy(model).cpu()
+    inputs = [x.detach().cpu() for x in inputs]
+    buffers = {n: b.detach().clone() for n, b in twin.named_buffers()}
+    dropouts = set_dropout(twin, random_modules(twin, inputs), leave_out)
+    with torch.no_grad():
+        for n, b in twin.named_buffers():  # the pass of random_modules() was a training one
+            b.copy_(buffers[n])
+    trained = [m for m in twin.modules() if m.training]
+    for m in trained:
+        m.eval()
+    with torch.no_grad():
+        expected, outputs = flatten(twin(*inputs), "the output")
+    for m in trained:
+        m.train()
+
+    norms = _norms(twin)
+    parameters = dict(twin.named_parameters())
+    marked: dict[str, torch.Tensor] = dict(parameters)
+    for path, norm in norms.items():
+        for key in ("running_mean", "running_var"):
+            if getattr(norm, key) is not None:
+                marked[f"{path}.{key}" if path else key] = getattr(norm, key)
+    marks = Marks(marked)
+    values = np.concatenate([np.zeros(0, np.float32),
+                             *(t.detach().contiguous().numpy().reshape(-1) for t in marked.values())])
+    marks.write(marked)
+    with_marks = onnx_of(twin, inputs, opset)
+
+    real = with_values(with_marks, marks, values)
+    tracer, in_float = Network(with_marks), Network(real, threads=torch.get_num_threads())
+    if tracer._names != in_float._names:
+        raise Error("the imported network depends on values of the weights, such as zeros and ones that are left out: "
+                    "expected a trained model")
+    sources: dict[str, Source] = {}
+    in_real = in_float.parameters()
+    for name, held in tracer.parameters().items():
+        source = _source_of(marks, held, in_real[name], values)
+        if source is not None:
+            sources[name] = source
+    statistics: dict[str, str] = {}
+    in_real = in_float.buffers()
+    for name, held in tracer.buffers().items():
+        source = _source_of(marks, held, in_real[name], values) if held.dtype == np.float32 else None
+        if source is None:
+            continue
+        if source.name in parameters or source.indices is not None:
+            raise Error(f"the parameter {source.name or source.names[0]} is a constant of the imported network "
+                        f"({name}), which cannot be trained")
+        statistics[name] = source.name
+    for name, place in list(statistics.items()):  # the count of batches beside each mean
+        path, _, key = name.rpartition(".")
+        counter = place[:-len("running_mean")] + _COUNTER
+        if key == "running_mean" and counter in buffers:
+            statistics[f"{path}.{_COUNTER}"] = counter
+    without = {n for n in tracer._names[0] if n not in sources}
+    folded = _folded(tracer, in_float, without, twin)
+    for m in trained:
+        m.eval()
+    lost = _used_elsewhere(twin, inputs, sources)
+    if lost and not folded:
+        raise Error(f"the parameter {lost[0]} is computed with before a layer uses it, and an imported network has the "
+                    "result as a constant: expected parameters that layers use as they are")
+    constant_buffers = {n for n in tracer._names[1] if n not in statistics}
+    tracer.close()
+    wrapped = Wrapped(
+        packed=zlib.compress(with_marks, 1), recipe=recipe, device=str(device), sources=sources, statistics=statistics,
+        constants={n: b for n, b in buffers.items() if n not in marked and not _is_counter(n, norms)},
+        outputs=outputs, model_name=type(model).__name__, shared=_shared(model), dropouts=dropouts,
+        constant_parameters=without - set(folded), constant_buffers=constant_buffers, folded=folded, lost=lost)
+    if tolerance is not None:
+        _require_same(in_float, inputs, expected, tolerance)
+    return wrapped, wrapped.network(real)
+
+
+def _is_counter(name: str, norms: dict[str, nn.Module]) -> bool:
+    path, _, last = name.rpartition(".")
+    return last == _COUNTER and path in norms
+
+
+def _shared(model: nn.Module) -> dict[str, str]:
+    first: dict[int, str] = {}
+    shared = {}
+    for path, module in model.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            name = f"{path}.{key}" if path else key
+            known = first.setdefault(id(parameter), name)
+            if known != name:
+                shared[name] = known
+    return shared
+
+
+class Engine:
+    """A network whose parameters are torch's tensors.
+
+    ``leaves``: the tensors of the parameters by torch's names, in the order in which Call takes them; ``made``: those
+    that are computed from them before each pass, because the network has their elements in another order.
+    """
+
+    def __init__(self, network: Network, wrapped: Wrapped, device: torch.device) -> None:
+        self.network = network
+        self.wrapped = wrapped
+        self.device = device
+        self._bound: dict[str, int] = {}  # addresses by the network's names
+        self._trainable: dict[str, bool] = {}
+        self._threads = -1
+        self.names: list[str] = []  # of parameters in the network
+        self._slots: list[list[tuple[str, Source]]] = []
+        for name in network._names[0]:
+            self.names.append(name)
+
+    def values(self, name: str) -> torch.Tensor:
+        """A view of a parameter of the network."""
+        return torch_tensor(self.network.pointer("steelyard_network_parameter", name))
+
+    def buffer(self, name: str) -> torch.Tensor:
+        """A view of a buffer of the network."""
+        return torch_tensor(self.network.pointer("steelyard_network_buffer", name))
+
+    def set_threads(self) -> None:
+        threads = torch.get_num_threads()
+        if threads != self._threads:
+            self.network.context.set_threads(threads)
+            self._threads = threads
+
+    def bind(self, name: str, tensor: torch.Tensor) -> None:
+        """The parameter is that memory from now on."""
+        address = tensor.data_ptr()
+        if self._bound.get(name) != address:
+            self.network.set_parameter_view(name, torch_view(tensor, name))
+            self._bound[name] = address
+
+    def set_trainable(self, name: str, trainable: bool) -> None:
+        if self._trainable.get(name, True) != trainable:
+            self.network.set_trainable(name, trainable)
+            self._trainable[name] = trainable
+
+    def arguments(self, owned: dict[str, torch.Tensor], named: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Binds all parameters, and returns the tensors that Call takes.
+
+        ``owned``: parameters by the network's names; ``named``: those by torch's, of which sources tell.
+        """
+        arguments: list[torch.Tensor] = []
+        slots: list[list[tuple[str, Source]]] = []
+        of_leaf: dict[str, int] = {}
+        for name in self.names:
+            source = None if name in owned else self.wrapped.sources.get(name)
+            if name in owned:
+                self.bind(name, owned[name])
+                arguments.append(owned[name])
+                slots.append([(name, Source(name, tuple(owned[name].shape), 0, owned[name].numel()))])
+                self.set_trainable(name, owned[name].requires_grad)
+            elif source is None:
+                self.set_trainable(name, False)  # a constant of the model
+            else:
+                leaf = named[source.name] if source.indices is None else None
+                usable = leaf is not None and leaf.is_contiguous() and \
+                    (leaf.data_ptr() + 4 * source.first) % _ALIGNMENT == 0
+                if usable:
+                    if self._bound.get(name) != leaf.data_ptr() + 4 * source.first:
+                        flat = leaf.detach().reshape(-1)
+                        self.bind(name, flat[source.first:source.first + source.count].reshape(source.shape))
+                    if source.name not in of_leaf:
+                        of_leaf[source.name] = len(arguments)
+                        arguments.append(leaf)
+                        slots.append([])
+                    slots[of_leaf[source.name]].append((name, source))
+                    self.set_trainable(name, leaf.requires_grad)
+                else:
+                    made = _made(source, named)
+                    self.bind(name, made)
+                    arguments.append(made)
+                    slots.append([(name, Source(name, source.shape, 0, made.numel()))])
+                    self.set_trainable(name, made.requires_grad)
+        self._slots = slots
+        self._shapes = [a.shape for a in arguments]
+        return arguments
+
+    def plan_of(self) -> Any:
+        """What gradients() needs to know of the last arguments()."""
+        return self._slots, self._shapes
+
+    def gradients(self, plan: Any, needed: Sequence[bool]) -> list[Optional[torch.Tensor]]:
+        """The gradients of the tensors that arguments() gave at that time, where they are needed."""
+        slots, shapes = plan
+        result: list[Optional[torch.Tensor]] = []
+        for parts, shape, wanted in zip(slots, shapes, needed):
+            result.append(self._gradient(parts, shape) if wanted else None)
+        return result
+
+    def _gradient(self, parts: list[tuple[str, Source]], shape: torch.Size) -> Optional[torch.Tensor]:
+        whole = None
+        for name, source in parts:
+            managed = self.network.pointer("steelyard_network_gradient", name)
+            if not managed:
+                continue
+            part = torch_tensor(managed)
+            if len(parts) == 1 and source.count == shape.numel():
+                return part.reshape(shape)
+            if whole is None:
+                whole = torch.zeros(shape, dtype=part.dtype, device=part.device)
+            whole.reshape(-1)[source.first:source.first + source.count] += part.reshape(-1)
+        return whole
+
+
+def _made(source: Source, named: dict[str, torch.Tensor]) -> torch.Tensor:
+    """A parameter of the network as torch computes it, in memory of its own."""
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        if source.indices is None:
+            flat = named[source.name].reshape(-1)[source.first:source.first + source.count]
+            return flat.clone().reshape(source.shape)
+        flat = torch.cat([named[n].reshape(-1) for n in source.names])
+        return flat[source.indices.to(flat.device)].reshape(source.shape)
+
+
+__all__ = ["Engine", "Source", "Wrapped", "array", "uses", "wrap"]

@@ -1,0 +1,176 @@
+"""What steelyard.torch refuses, in one line that names it; dropout."""
+import os
+import copy
+import unittest
+
+from torch_case import Convolutions, Layers, TorchCase, images, nn, quantized, steelyard, torch
+
+LINEAR = quantized(["Linear"])
+
+
+class Refusals(TorchCase):
+    def setUp(self):
+        super().setUp()
+        self.module = steelyard.torch.Module(Layers(), torch.randn(2, 6), LINEAR)
+
+    def test_inputs(self):
+        self.assert_refused("expected [N, 6], got [3, 5]", self.module, torch.randn(3, 5))
+        self.assert_refused("expected f32, got f64", self.module, torch.randn(3, 6).double())
+        self.assert_refused("expected f32, got i64", self.module, torch.ones(3, 6, dtype=torch.int64))
+        self.assert_refused("expected 1 inputs, got 2", self.module, torch.randn(3, 6), torch.randn(3, 6))
+        self.assert_refused("expected a tensor, got list", self.module, [1.0])
+        self.assert_refused("expected a dense tensor", self.module, torch.randn(3, 6).to_sparse())
+
+    def test_values_that_are_not_finite(self):
+        module = self.module.calibrate([torch.randn(8, 6)])
+        bad = torch.randn(3, 6)
+        bad[1, 2] = float("nan")
+        with self.assertRaises(steelyard.Error) as caught:
+            module.eval()(bad)
+        self.assertEqual(caught.exception.status, 5)
+        with self.assertRaises(steelyard.Error):
+            module.train()(bad).sum().backward()
+
+    def test_recipes(self):
+        make = lambda recipe: steelyard.torch.Module(Layers(), torch.randn(2, 6), recipe)  # noqa: E731
+        self.assert_refused("did you mean 'quantize'", make, {"version": 1, "name": "x", "quantise": {}})
+        self.assert_refused("matches no module: the model has Linear (2)", make, quantized(["Conv2d"]))
+        self.assert_refused("no-such-file.yaml", make, "no-such-file.yaml")
+        self.assert_refused("expected texts, numbers, lists and dicts", make, {"version": object()})
+
+    def test_models(self):
+        make = steelyard.torch.Module
+        x = torch.randn(2, 6)
+        self.assert_refused("expected a float nn.Module, got int", make, 3, x)
+        self.assert_refused("the parameter first.weight: expected float32, got torch.float16", make, Layers().half(), x)
+        hooked = Layers()
+        hooked.first.register_forward_hook(lambda *a: None)
+        self.assert_refused("first (Linear) has hooks", make, hooked, x)
+        self.assert_refused("expected a float nn.Module, got Module", make, self.module, x)
+
+        class Unknown(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(6, 6)
+
+            def forward(self, x):
+                return torch.linalg.inv(torch.eye(6) + self.fc(x).T @ self.fc(x))
+
+        self.assert_refused("cannot export Unknown to ONNX", make, Unknown(), x)
+
+        class Sorted(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(6, 6)
+
+            def forward(self, x):
+                return torch.sort(self.fc(x))[0]
+
+        self.assert_refused("(TopK)", make, Sorted(), x)
+
+        class Depends(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(6, 6)
+                self.calls = 0
+
+            def forward(self, x):
+                self.calls += 1
+                return self.fc(x) * self.calls
+
+        self.assert_refused("the exported network gives other numbers than the model", make, Depends(), x)
+
+    def test_a_model_changed_after_wrapping(self):
+        model = Layers()
+        module = steelyard.torch.Module(model, torch.randn(2, 6))
+        model.second = nn.Linear(16, 4)
+        self.assert_refused("the model (Layers) was changed after it was wrapped", module, torch.randn(2, 6))
+
+    def test_moves_and_copies(self):
+        self.assert_refused("float32 on cpu, got torch.float16", self.module.half)
+        self.assert_refused("float32 on cpu, got torch.float64", self.module.double)
+        self.assertIs(self.module.to("cpu"), self.module)
+        self.assert_refused("expected DistributedDataParallel", self.module._replicate_for_data_parallel)
+        self.assert_refused("computes as a whole", self.module.first, torch.randn(2, 6))
+
+    def test_files(self):
+        self.assert_refused("expected a name that ends in", self.module.export, "model.txt")
+        self.assert_refused("expected at least one batch", self.module.verify, [])
+
+    def test_forked_processes(self):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self.module(torch.randn(2, 6))
+            except steelyard.Error as error:
+                os._exit(0 if "fork" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+
+    def test_constants_of_the_network(self):
+        class Positions(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("position", torch.randn(6))
+                self.fc = nn.Linear(6, 4)
+
+            def forward(self, x):
+                return self.fc(torch.relu(x + self.position))
+
+        module = steelyard.torch.Module(Positions(), torch.randn(2, 6))
+        module.load_state_dict(copy.deepcopy(module.state_dict()))
+        module(torch.randn(2, 6))
+        module.position += 1
+        self.assert_refused("the buffer position was changed", module, torch.randn(2, 6))
+        self.assert_refused("the buffer position was changed", copy.deepcopy(module), torch.randn(2, 6))
+
+
+class Dropout(TorchCase):
+    def test_follows_train_and_eval(self):
+        for recipe in (None, quantized()):
+            model = Convolutions(dropout=0.5)
+            module = steelyard.torch.Module(model, images(), recipe)
+            if recipe:
+                module.calibrate([images()])
+            x = images()
+            module.eval()
+            with torch.no_grad():
+                self.assertTrue(torch.equal(module(x), module(x)))
+                module.train()
+                self.assertFalse(torch.equal(module(x), module(x)))
+            self.assertTrue(module.eval().verify(x))
+
+    def test_drops_its_part(self):
+        module = steelyard.torch.Module(nn.Sequential(nn.ReLU(), nn.Dropout(0.25)), torch.ones(2, 400)).train()
+        out = module(torch.ones(50, 400))
+        self.assertAlmostEqual(float((out == 0).float().mean()), 0.25, delta=0.01)
+        self.assertAlmostEqual(float(out.max()), 1 / 0.75, delta=1e-6)
+
+    def test_of_none_is_none(self):
+        module = steelyard.torch.Module(Convolutions(dropout=0.0), images()).train()
+        self.assertTrue(torch.equal(module(images()), module(images())))
+
+    def test_other_randomness_is_named(self):
+        class Functional(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.1))
+
+            def forward(self, x):
+                return nn.functional.dropout(self.inner(x), 0.3, self.training)
+
+        x = torch.randn(2, 6)
+        make = steelyard.torch.Module
+        self.assert_refused("the model (Functional) draws random numbers in training", make, Functional(), x)
+        self.assert_refused("1 (Dropout2d) draws random numbers", make,
+                            nn.Sequential(nn.Conv2d(3, 3, 1), nn.Dropout2d(0.2)), images())
+        self.assert_refused("0 (AlphaDropout)", make, nn.Sequential(nn.AlphaDropout(0.2), nn.Linear(6, 6)), x)
+        self.assert_refused("leave_out: no module 'Dropuot'", make, Functional(), x, leave_out=["Dropuot"])
+        module = make(Functional(), x, leave_out=["Functional", "inner.1"]).train()
+        self.assertTrue(torch.equal(module(x), module(x)))
+        module = make(Functional(), x, leave_out=["Functional"]).train()
+        self.assertFalse(torch.equal(module(x), module(x)))
+
+
+if __name__ == "__main__":
+    unittest.main()
