@@ -5,7 +5,7 @@
 #include <set>
 
 #include "steelyard/framework/autograd/module.h"
-#include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/activations.h"  // IWYU pragma: keep
 #include "steelyard/framework/tensor/tensor.h"
 #include "steelyard/kernels/activation/activation.h"
 #include "steelyard/layers/stored_options.h"
