@@ -31,8 +31,9 @@ Experiment make_experiment(const Preset& c) {
   std::vector<std::string> overrides = c.overrides;
   overrides.emplace_back("data.batch_size=64");
   const Registries registries;
-  return Experiment(load_recipe(c.preset, overrides, registries), registries,
-                    InitialWeights::kLater);
+  Recipe recipe = load_recipe(c.preset, overrides, registries);
+  recipe.init_checkpoint.reset();
+  return Experiment(std::move(recipe), registries, InitialWeights::kRecipe);
 }
 
 // Lets observers see data, as training would; the weights stay random.

@@ -54,7 +54,8 @@ struct TrainedRun {
     recipe.train.trainer.epochs = 1;
     recipe.schedule.freeze_observers.reset();
     recipe.schedule.stages.clear();
-    experiment = std::make_unique<Experiment>(std::move(recipe), all, InitialWeights::kLater);
+    recipe.init_checkpoint.reset();  // random weights do
+    experiment = std::make_unique<Experiment>(std::move(recipe), all, InitialWeights::kRecipe);
     experiment->move_to(device);
     const auto optimizer = experiment->make_optimizer();
     const auto schedule = experiment->make_schedule();
@@ -130,7 +131,8 @@ std::vector<std::string> float_preset_names() {
 std::vector<NamedTensor> first_gradients(const std::string& preset, Device device, DType dtype) {
   const Registries all = registries();
   Recipe recipe = load_recipe(preset, {"data.batch_size=6", "data.validation=4"}, all);
-  Experiment experiment(std::move(recipe), all, InitialWeights::kLater);
+  recipe.init_checkpoint.reset();
+  Experiment experiment(std::move(recipe), all, InitialWeights::kRecipe);
   Module& model = experiment.model();
   for (NamedParameter& p : model.named_parameters()) {
     p.variable.set_value(p.variable.value().to(dtype));
