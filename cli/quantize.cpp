@@ -23,7 +23,6 @@
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
-#include "steelyard/recipes/runs/run_folder.h"
 #include "steelyard/recipes/searches/quantization_search.h"
 
 namespace steelyard::cli {
@@ -83,12 +82,6 @@ void require_free(const QuantizeArguments& options, const std::filesystem::path&
   if (options.overwrite) return;
   throw InputError(shown(file) +
                    ": is there already: --overwrite replaces it, --out names another");
-}
-
-void remove_search(const std::filesystem::path& folder) {
-  if (!path_exists(folder / "search.json")) return;
-  std::filesystem::remove_all(folder / "steps");
-  std::filesystem::remove(folder / "search.json");
 }
 
 std::string score_text(const std::optional<double>& score) {
@@ -204,9 +197,6 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   const std::filesystem::path file = options.out.empty() ? name + ".onnx" : options.out;
   require_free(options, file);
   const FoundRecipe found = found_recipe(options.given, registries);
-  std::filesystem::create_directories(options.search.folder);
-  const RunLock alone(options.search.folder);
-  if (options.overwrite) remove_search(options.search.folder);
   for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
   if (!options.score.empty()) {
     options.search.score = {.name = options.score + " " + fmt::format("{}", options.score_loss),
@@ -223,6 +213,7 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                                 },
                             .most_loss = options.score_loss};
   }
+  options.search.overwrites = options.overwrite;
   options.search.stop = &stop_on_signals();
   options.search.note = print_note;
   options.search.begins = [](const std::string& what) { show(what + " ...\n"); };

@@ -70,7 +70,7 @@ std::int64_t same_decisions(Values in_float, Values quantized, std::int64_t clas
   return same;
 }
 
-// Whether the largest is not always the same: one of several numbers of a regression may be.
+// Whether the largest is not always the same.
 bool chooses(const Tensor& in_float, const OutputSpan& output) {
   std::int64_t first = -1;
   for (std::int64_t i = 0; i < in_float.dim(0); ++i) {
@@ -102,7 +102,7 @@ void count_decisions(OutputFidelity& result, const Tensor& in_float, const Tenso
     result.boxes = true;
     result.decisions = all.in_float;
     result.agreement = all.percent();
-  } else if (output.classes > 0 && chooses(in_float, output)) {
+  } else if (output.classes > 0 && (!output.may_be_numbers || chooses(in_float, output))) {
     std::int64_t same = 0;
     for (std::int64_t i = 0; i < samples; ++i) {
       same += same_decisions(values_of(in_float, i, output), values_of(quantized, i, output),
@@ -144,6 +144,7 @@ OutputSpan span_of(const std::string& name, std::int64_t first, const Shape& sha
   const std::int64_t classes = shape.empty() ? 1 : shape.back();
   OutputSpan span{name, first, shape_size(shape),
                   gives_scores(type, shape) && classes > 1 ? classes : 0};
+  span.may_be_numbers = type == "Linear";
   const auto begin = sources.of_values.begin() + first;
   span.sources = {begin, begin + span.size};
   span.head = detection_head(shape, span.sources, sources.types);

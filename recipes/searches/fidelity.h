@@ -20,6 +20,8 @@ struct OutputSpan {
   // Each so many values in turn are the scores of classes, of which the largest decides; 0: none
   // decides.
   std::int64_t classes = 0;
+  // A linear layer gives them: numbers of a regression, where one of them is always the largest.
+  bool may_be_numbers = false;
   // Of each value, which of the modules that the output is joined of gives it; empty: there is one.
   // They differ in size: boxes in pixels beside scores below 1.
   std::vector<std::int32_t> sources = {};
@@ -36,7 +38,7 @@ struct OutputFidelity {
   double sqnr_db = 0;
   // The same if the differences had a standard error more of power: a few samples may be lucky.
   double sure_db = 0;
-  // Percent of the decisions that are the same; none where float always decides for one class.
+  // Percent of the decisions that are the same; none of numbers (OutputSpan::may_be_numbers).
   std::optional<double> agreement = {};
   std::int64_t decisions = 0;
   bool boxes = false;             // they are the float model's boxes

@@ -57,7 +57,7 @@ class Search {
         registries_(registries),
         float_(read_recipe(without_export(found.document), registries), registries,
                InitialWeights::kRecipe),
-        state_(how.folder, key_of(float_.record())) {
+        state_(how.folder, key_of(float_.record()), how.overwrites) {
     common_.weight_bits = how.weight_bits;
     common_.activation_bits = how.activation_bits;
     common_.symmetric_activations =

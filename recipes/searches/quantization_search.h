@@ -40,6 +40,7 @@ struct SearchStep {
 
 struct QuantizationSearch {
   std::filesystem::path folder;
+  bool overwrites = false;  // begins again in a folder that holds a search
   int weight_bits = 8, activation_bits = 8;
   // The most sensitive modules get activations of 16 bits, instead of staying in float.
   bool widens = false;

@@ -77,6 +77,11 @@ SearchStep step_from(const Json& json) {
   return step;
 }
 
+const std::filesystem::path& made(const std::filesystem::path& folder) {
+  create_folders(folder);
+  return folder;
+}
+
 std::string digest_of_text(const std::string& text) {
   Sha256 hash;
   hash.update(text);
@@ -85,9 +90,13 @@ std::string digest_of_text(const std::string& text) {
 
 }  // namespace
 
-SearchState::SearchState(std::filesystem::path folder, const std::string& key)
-    : folder_(std::move(folder)), key_(digest_of_text(key)) {
+SearchState::SearchState(std::filesystem::path folder, const std::string& key, bool overwrites)
+    : folder_(std::move(folder)), alone_(made(folder_)), key_(digest_of_text(key)) {
   const std::filesystem::path file = folder_ / kFile;
+  if (overwrites && path_exists(file)) {
+    std::filesystem::remove_all(folder_ / "steps");
+    std::filesystem::remove(file);
+  }
   if (!path_exists(file)) {
     const std::filesystem::path steps = folder_ / "steps";
     if (path_exists(steps)) {
@@ -150,7 +159,6 @@ void SearchState::set_number(const std::string& name, double value) {
 void SearchState::write() const {
   Json json{{"key", key_}, {"steps", Json::array()}, {"numbers", numbers_}};
   for (const SearchStep& step : steps_) json["steps"].push_back(json_of(step));
-  create_folders(folder_);
   write_file_atomic(folder_ / kFile, json.dump(2) + "\n");
 }
 

@@ -8,15 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/recipes/runs/run_folder.h"
 #include "steelyard/recipes/searches/quantization_search.h"
 
 namespace steelyard {
 
 class SearchState {
  public:
-  // Reads the file, or begins one. `key`: what the search depends on. Throws InputError for a file
-  // of another search, one that is damaged, and steps that no search made.
-  SearchState(std::filesystem::path folder, const std::string& key);
+  // Reads the file, or begins one, also where `overwrites`; no other process gets the folder while
+  // the object exists. `key`: what the search depends on. Throws InputError for a file of another
+  // search that has done a step, one that is damaged, and steps that no search made.
+  SearchState(std::filesystem::path folder, const std::string& key, bool overwrites);
 
   // Null where it has not been done.
   const SearchStep* step(const std::string& name) const;
@@ -32,6 +34,7 @@ class SearchState {
   void write() const;
 
   std::filesystem::path folder_;
+  RunLock alone_;
   std::string key_;  // its digest
   std::vector<SearchStep> steps_;
   std::map<std::string, double> numbers_;

@@ -92,7 +92,8 @@ TEST(CompareBoxes, ReadsCornersAndRowsWithObjectness) {
 
 // Scores are small beside boxes in pixels: their own noise counts.
 TEST(Fidelity, OfAnOutputThatIsJoinedIsThatOfItsWorstPart) {
-  OutputSpan output{"boxes", 0, 18, 0, of_rows({0, 0, 0, 0, 1, 1}, 3)};
+  OutputSpan output{"boxes", 0, 18};
+  output.sources = of_rows({0, 0, 0, 0, 1, 1}, 3);
   output.head = kHead;
   std::vector<float> worse = kBoxes;
   worse[12] = 0.5F;

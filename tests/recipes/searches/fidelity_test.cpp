@@ -37,9 +37,10 @@ TEST(Fidelity, IsThatOfEachOutput) {
 // Such as numbers of a regression, of which one is always the largest.
 TEST(Fidelity, OneClassForAllSamplesIsNoDecision) {
   const Tensor in_float = Tensor::from<float>({40, 1, 2, 0, 0, 50, 2, 1, 0, 0}, {2, 5});
-  const Fidelity found = fidelity(in_float, in_float, kTwo);
-  EXPECT_EQ(found.outputs[0].agreement, std::nullopt);
-  EXPECT_EQ(found.outputs[0].decisions, 0);
+  std::vector<OutputSpan> outputs = kTwo;
+  EXPECT_EQ(fidelity(in_float, in_float, outputs).outputs[0].agreement, 100.0) << "of a Softmax";
+  outputs[0].may_be_numbers = true;
+  EXPECT_EQ(fidelity(in_float, in_float, outputs).outputs[0].agreement, std::nullopt);
 }
 
 TEST(Fidelity, HasLimits) {
