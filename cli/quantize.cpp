@@ -124,6 +124,15 @@ std::filesystem::path rest_path(const std::filesystem::path& folder) {
   return folder / "rest.onnx";
 }
 
+// What the user's score is of: where the graph was cut, a step's file with the rest behind it.
+std::filesystem::path whole_file(const QuantizeArguments& options, const FoundRecipe& found,
+                                 const std::filesystem::path& onnx) {
+  if (found.cut.empty() || onnx == options.given.model) return onnx;
+  const std::filesystem::path folder = onnx.parent_path(), whole = folder / "whole.onnx";
+  imports::join_files(options.given.model, onnx, rest_path(folder), whole);
+  return whole;
+}
+
 // Writes the chosen step's exports, and the ONNX file where the user wants it.
 void write_result(const QuantizeArguments& options, const FoundRecipe& found,
                   const SearchResult& result, const std::filesystem::path& file,
@@ -199,18 +208,11 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   const FoundRecipe found = found_recipe(options.given, registries);
   for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
   if (!options.score.empty()) {
+    const auto score = [&](const std::filesystem::path& onnx) {
+      return score_of(options.score, whole_file(options, found, onnx));
+    };
     options.search.score = {.name = options.score + " " + fmt::format("{}", options.score_loss),
-                            .of =
-                                [&](const std::filesystem::path& onnx) {
-                                  if (found.cut.empty() || onnx == options.given.model) {
-                                    return score_of(options.score, onnx);
-                                  }
-                                  const std::filesystem::path folder = onnx.parent_path(),
-                                                              whole = folder / "whole.onnx";
-                                  imports::join_files(options.given.model, onnx, rest_path(folder),
-                                                      whole);
-                                  return score_of(options.score, whole);
-                                },
+                            .of = score,
                             .most_loss = options.score_loss};
   }
   options.search.overwrites = options.overwrite;

@@ -35,11 +35,6 @@ class Rewriting {
     list.erase(found);
     return attribute;
   }
-  std::vector<std::int64_t> take_integers(const std::string& name) {
-    const auto attribute = take(name);
-    if (!attribute) return {};
-    return {attribute->ints().begin(), attribute->ints().end()};
-  }
   // The attribute as input `at`; what is between is absent.
   void move_integers(const std::string& name, int at) {
     const auto attribute = take(name);
@@ -133,7 +128,8 @@ struct Change {
   void (*rewrite)(Rewriting& to);
 };
 
-// Nothing else that has another form before it.
+// By operation, each with its changes in order. Nodes of other operations read the same in newer
+// sets.
 const std::multimap<std::string, Change>& changes() {
   static const std::multimap<std::string, Change> kChanges = [] {
     std::multimap<std::string, Change> list{

@@ -198,6 +198,19 @@ void require_joinable(const imports::Cut& cut, const imports::OnnxModel& model,
   }
 }
 
+// Makes the values behind which the graph is cut the run's outputs, where it must be.
+void cut_graph(FoundRecipe& found, const imports::OnnxModel& model,
+               const imports::SampleSpec& sample, const FileAndData& given) {
+  const auto cut = imports::cut_of(model, sample);
+  if (!cut) return;
+  require_joinable(*cut, model, given);
+  found.cut = cut->values;
+  OnnxChoices choices = given.choices;
+  choices.outputs = cut->values;
+  add_choices(*found.document.find("model"), choices);
+  found.lines.push_back("cut " + imports::to_string(*cut, model));
+}
+
 YamlNode export_of(const FileAndData& given) {
   YamlNode exports = yaml_table({{"formats", yaml_list({"safetensors", "onnx"})},
                                  {"profile", yaml_scalar(word_of(given.profile))}});
@@ -260,14 +273,8 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
                      std::to_string(kFewestSamples) + " samples, got " +
                      std::to_string(found.samples));
   }
-  const imports::SampleSpec sample(samples.sample_shape(), samples.names.inputs);
-  if (const auto cut = imports::cut_of(model, sample); cut && given.choices.outputs.empty()) {
-    require_joinable(*cut, model, given);
-    found.cut = cut->values;
-    OnnxChoices choices = given.choices;
-    choices.outputs = cut->values;
-    add_choices(*found.document.find("model"), choices);
-    found.lines.push_back("cut " + imports::to_string(*cut, model));
+  if (given.choices.outputs.empty()) {
+    cut_graph(found, model, {samples.sample_shape(), samples.names.inputs}, given);
   }
   const std::int64_t held_out = std::clamp<std::int64_t>(found.samples / 5, 1, kMostHeldOut);
   const std::int64_t batch =

@@ -106,11 +106,12 @@ class Cut(Case):
         with open(self.path("net.onnx"), "wb") as file:
             file.write(detector(opset))
 
-    def found(self):
+    def compared(self, script):
+        """What the script says of the float file and the integer one."""
         python = os.environ.get("STEELYARD_PYTHON", "")
         if not os.path.exists(python):
             self.skipTest("no Python with onnxruntime")
-        printed = subprocess.run([python, "-c", FOUND, *map(self.path, ("inputs.npy", "net.onnx", "net-w8a8.onnx"))],
+        printed = subprocess.run([python, "-c", script, *map(self.path, ("inputs.npy", "net.onnx", "net-w8a8.onnx"))],
                                  capture_output=True, text=True)
         self.assertEqual(printed.returncode, 0, printed.stderr)
         return json.loads(printed.stdout)
@@ -124,7 +125,7 @@ class Cut(Case):
                 self.assertIn("(node of selected (NonMaxSuppression): the operation is not supported)", printed)
                 self.assertRegex(printed, r"\n0 of \d+ codes differ")
                 self.assertRegex(printed, r"net-w8a8.onnx: 0 of \d+ outputs of 12 samples differ from what the rest gives")
-                in_float, quantized = self.found()
+                in_float, quantized = self.compared(FOUND)
                 self.assertEqual(in_float["ports"], quantized["ports"])
                 same = all_of = 0
                 for x, y in zip(in_float["boxes"], quantized["boxes"]):
@@ -143,13 +144,7 @@ class Cut(Case):
                 printed = self.succeed("quantize", "net.onnx", "--data", "inputs.npy", "--threads", "1", "--overwrite")
                 self.assertIn("cut behind scores: ", printed)
                 self.assertRegex(printed, r"net-w8a8.onnx: 0 of \d+ outputs of 12 samples differ from what the rest gives")
-                python = os.environ.get("STEELYARD_PYTHON", "")
-                if not os.path.exists(python):
-                    self.skipTest("no Python with onnxruntime")
-                compared = subprocess.run([python, "-c", CLOSE, *map(self.path, ("inputs.npy", "net.onnx", "net-w8a8.onnx"))],
-                                          capture_output=True, text=True)
-                self.assertEqual(compared.returncode, 0, compared.stderr)
-                opset, near = json.loads(compared.stdout)
+                opset, near = self.compared(CLOSE)
                 self.assertEqual(opset, 18 if extreme else 13)
                 self.assertGreater(near, 0.9)  # a class that flips moves all
 
