@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """PyTorch's twin of training_step_benchmark: the same models, batches and protocol."""
 import argparse
+import inspect
 import json
 import resource
 import sys
@@ -72,6 +73,32 @@ def fake_quantized(model, example):
     return prepare_qat_fx(model.train(), get_default_qat_qconfig_mapping("x86"), (example,))
 
 
+def in_steelyard(model, inputs, quantized):
+    """The model through the Python package, with 8 bits as `quantize` of the presets has them."""
+    import steelyard.torch
+    recipe = {"version": 1, "name": "step", "quantize": {"groups": [{
+        "targets": ["re:.*"], "weights": {"num_bits": 8}, "activations": {"num_bits": 8}}]}}
+    module = steelyard.torch.Module(model, inputs[:2], recipe if quantized else None)
+    return (module.calibrate([inputs]) if quantized else module).train()
+
+
+def saved_bytes(loss_of, parameters):
+    """What a forward pass keeps for its backward pass, without parameters; each memory once."""
+    known = {p.untyped_storage().data_ptr() for p in parameters}
+    sizes = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor  # which keeps the memory until all are counted
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = loss_of()
+    del loss
+    return sum(sizes.values())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=MODELS)
@@ -83,6 +110,7 @@ def main():
     parser.add_argument("--batch", type=int, help="default: the model's own")
     parser.add_argument("--amp", action="store_true", help="torch.autocast in bf16; --precision is for the rest")
     parser.add_argument("--qat", action="store_true", help="as torch.ao's quantization-aware training")
+    parser.add_argument("--steelyard", choices=("float", "w8a8"), help="the model through the Python package steelyard")
     parser.add_argument("--compile", choices=("default", "reduce-overhead"),
                         help="torch.compile's mode; reduce-overhead: CUDA graphs, on a GPU")
     args = parser.parse_args()
@@ -98,19 +126,24 @@ def main():
     if args.layout == "channels_last":
         model = model.to(memory_format=torch.channels_last)
         inputs = inputs.to(memory_format=torch.channels_last)
+    if args.steelyard:
+        model = in_steelyard(model, inputs, args.steelyard == "w8a8")
     targets = torch.randint(10, (batch,), device=args.device)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9, weight_decay=5e-4)
+    fused = {"fused": True} if "fused" in inspect.signature(torch.optim.SGD).parameters else {}  # the fastest, since 2.4
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9, weight_decay=5e-4, **fused)
     criterion = nn.CrossEntropyLoss()
     on_gpu = args.device.startswith("cuda")
     # "max-autotune" would also time every convolution's kernels, for minutes.
     forward = torch.compile(model, mode=args.compile) if args.compile else model
     mixed = torch.autocast(args.device.partition(":")[0], torch.bfloat16, enabled=args.amp)
 
+    def loss_of():
+        with mixed:
+            return criterion(forward(inputs), targets)
+
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with mixed:
-            loss = criterion(forward(inputs), targets)
-        loss.backward()
+        loss_of().backward()
         optimizer.step()
 
     def device_peak_bytes():
@@ -138,8 +171,11 @@ def main():
     settings = [line.strip() for line in torch.__config__.show().split("\n")]
     blas = [line for line in settings if ("BLAS" in line or "LAPACK" in line) and "Build settings" not in line]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    print(json.dumps({"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2],
-                      "peak_bytes": peak, "device_peak_bytes": device_peak_bytes()}), flush=True)
+    info = {"torch": torch.__version__, "threads": torch.get_num_threads(), "blas": blas[:2], "peak_bytes": peak,
+            "device_peak_bytes": device_peak_bytes()}
+    if not args.steelyard and not args.compile:
+        info["saved_activation_bytes"] = saved_bytes(loss_of, model.parameters())
+    print(json.dumps(info), flush=True)
     for number, _ in enumerate(sys.stdin):
         if number == 0 and on_gpu:  # this process has the GPU alone now: cuDNN may time its algorithms
             torch.backends.cudnn.benchmark = True

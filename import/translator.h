@@ -240,6 +240,8 @@ std::vector<OperationRow> block_operations();
 
 // The domain of ONNX Runtime's own operations.
 inline constexpr const char* kContribDomain = "com.microsoft";
+// That of what only training does and ONNX has no operation for; the Python package writes it.
+inline constexpr const char* kTrainingDomain = "steelyard.training";
 
 // A constant operand for values that are held in that order, with as many dimensions or more.
 Constant laid_out(const Constant& value, const Order& order);

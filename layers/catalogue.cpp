@@ -294,7 +294,7 @@ std::vector<LayerType> rows() {
       plain<OutputParts>("OutputParts"),
       row<DropoutOptions>(
           "Dropout",
-          [](const DropoutOptions& o, Rng&) -> Made { return std::make_shared<Dropout>(o.p); }),
+          [](const DropoutOptions& o, Rng&) -> Made { return std::make_shared<Dropout>(o); }),
   };
 }
 

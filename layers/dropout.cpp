@@ -2,14 +2,13 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/op_support.h"
 
 namespace steelyard {
 
-Dropout::Dropout(double p) : p_(p) {
-  if (!(p >= 0.0 && p < 1.0)) {
-    throw std::invalid_argument("[Dropout] expected p in [0, 1), got " + std::to_string(p));
+Dropout::Dropout(const DropoutOptions& options) : options_(options) {
+  if (!(options.p >= 0.0 && options.p < 1.0)) {
+    throw std::invalid_argument("[Dropout] expected p in [0, 1), got " + std::to_string(options.p));
   }
 }
 
@@ -18,9 +17,13 @@ Variable Dropout::forward(const Variable& x, ForwardContext& context) {
   if (context.rng == nullptr) {
     throw std::invalid_argument("[Dropout] expected a random generator in training, got none");
   }
-  return dropout(x, p_, *context.rng);
+  return dropout(x, options_, *context.rng);
 }
 
-std::string Dropout::description() const { return "Dropout(" + ops::number_text(p_) + ")"; }
+std::string Dropout::description() const {
+  const std::string unit =
+      options_.unit == DropoutUnit::kElement ? "" : ", " + word_of(options_.unit);
+  return "Dropout(" + ops::number_text(options_.p) + unit + ")";
+}
 
 }  // namespace steelyard

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/tensor/words.h"
 
 namespace steelyard {
 
@@ -22,10 +23,14 @@ using StoredOptions = std::map<std::string, OptionValue>;
 namespace stored {
 
 // How a member of a struct of options is stored: an array as a list, an optional only if it is
-// there, others as they are.
+// there, an enumeration as its word, others as they are.
 template <typename T>
 void put(StoredOptions& to, const char* name, const T& value) {
-  to[name] = value;
+  if constexpr (std::is_enum_v<T>) {
+    to[name] = word_of(value);
+  } else {
+    to[name] = value;
+  }
 }
 template <std::size_t count>
 void put(StoredOptions& to, const char* name, const std::array<std::int64_t, count>& value) {
@@ -43,7 +48,11 @@ const T& held(const OptionValue& value, const std::string& name) {
 }
 template <typename T>
 void take(const OptionValue& from, const std::string& name, T& value) {
-  value = held<T>(from, name);
+  if constexpr (std::is_enum_v<T>) {
+    value = value_of<T>(held<std::string>(from, name));
+  } else {
+    value = held<T>(from, name);
+  }
 }
 template <std::size_t count>
 void take(const OptionValue& from, const std::string& name,

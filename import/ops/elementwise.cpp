@@ -115,6 +115,15 @@ void cast(Translator& t) {
 
 void identity(Translator& t) { t.give(t.input(0)); }
 
+void active_dropout(Translator& t, double p, DropoutUnit unit) {
+  if (!(p > 0 && p < 1))
+    refuse("ratio: expected a number of at least 0 and below 1, got " + std::to_string(p));
+  const StoredOptions options = stored_options(DropoutOptions{p, unit});
+  const ExtentShape shape = t.input(0).shape;
+  if (unit != DropoutUnit::kChannel || shape.size() < 3) return unary(t, "Dropout", options);
+  t.give(t.add("Dropout", {t.image(0)}, options), shape, true);
+}
+
 // What a file says is active in training becomes a module; inference has none.
 void dropout(Translator& t) {
   const Constant* ratio = t.optional_constant(1, "ratio");
@@ -124,9 +133,17 @@ void dropout(Translator& t) {
   const std::optional<double> p = ratio == nullptr ? 0.5 : scalar_of(*ratio);
   if (!p) refuse("ratio: expected one number");
   if (!active || *p == 0) return identity(t);
-  if (!(*p > 0 && *p < 1))
-    refuse("ratio: expected a number of at least 0 and below 1, got " + std::to_string(*p));
-  unary(t, "Dropout", stored_options(DropoutOptions{*p}));
+  active_dropout(t, *p, DropoutUnit::kElement);
+}
+
+// Of whole channels or samples, which ONNX does not have; active in training.
+void dropout_of_units(Translator& t) {
+  if (t.input(0).shape.size() < 2) refuse("expected two dimensions or more");
+  const std::string unit = t.node().text("unit", "");
+  for (const Word<DropoutUnit>& row : words_of(DropoutUnit{})) {
+    if (row.word == unit) return active_dropout(t, t.node().real("ratio", 0), row.value);
+  }
+  refuse("unit: expected element, channel or sample, got '" + unit + "'");
 }
 
 // Over all dimensions from the axis on, as operation sets before 13 have it.
@@ -371,6 +388,7 @@ std::vector<OperationRow> elementwise_operations() {
        WholeNumbers::kRead},
       {"Identity", identity, "", "", kMoved},
       {"Dropout", dropout, "the mask; left out without training_mode, as in inference"},
+      {"Dropout", dropout_of_units, "", kTrainingDomain},
   };
 }
 

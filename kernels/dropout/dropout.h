@@ -38,6 +38,25 @@ struct DropoutMask {
   }
 };
 
+// A mask of elements in which those of one unit share the unit's bit: unit i / block * channels +
+// i % channels of element i. Bits behind the last element are zero.
+struct SpreadMask {
+  static constexpr std::int64_t kGrain = 512;
+  std::int64_t n;  // bytes of mask
+  std::int64_t elements, block, channels;
+  const std::uint8_t* units;
+  std::uint8_t* mask;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t byte) const {
+    unsigned bits = 0;
+    for (std::int64_t i = 8 * byte; i < 8 * byte + 8 && i < elements; ++i) {
+      const std::int64_t unit = i / block * channels + i % channels;
+      bits |= static_cast<unsigned>(units[unit / 8] >> (unit % 8) & 1) << (i % 8);
+    }
+    mask[byte] = static_cast<std::uint8_t>(bits);
+  }
+};
+
 // y = x * factor where the bit is set, else 0.
 template <typename T>
 struct ApplyDropout {
@@ -52,6 +71,6 @@ struct ApplyDropout {
   }
 };
 
-using DropoutKernels = JoinedKernels<KernelList<DropoutMask>, ForFloats<ApplyDropout>>;
+using DropoutKernels = JoinedKernels<KernelList<DropoutMask, SpreadMask>, ForFloats<ApplyDropout>>;
 
 }  // namespace steelyard::kernels

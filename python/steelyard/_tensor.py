@@ -80,6 +80,11 @@ def pointers(views: list[View | None]):
     return array
 
 
+def capsule_of(managed: "ctypes._Pointer[DLManagedTensor]") -> Any:
+    """The library's memory as DLPack's capsule, whose receiver ends it."""
+    return _new_capsule(cast(managed, c_void_p), _DLTENSOR, None)
+
+
 class Tensor:
     """An array of the library's memory, which it keeps: ``numpy.asarray()`` and DLPack give it without a copy.
 
@@ -116,9 +121,8 @@ class Tensor:
     def __dlpack__(self, **_: Any):
         if not self._managed:
             raise BufferError("the tensor was given away")
-        capsule = _new_capsule(cast(self._managed, c_void_p), _DLTENSOR, None)
-        self._managed = None  # the receiver ends it
-        return capsule
+        given, self._managed = self._managed, None  # the receiver ends it
+        return capsule_of(given)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         if not self._managed:

@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
-#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/moves/strided.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -293,11 +292,12 @@ Variable activation_codes(const Variable& x, kernels::Activation activation) {
       {x});
 }
 
-Variable dropout_codes(const Variable& x, double p, Rng& rng) {
+Variable dropout_codes(const Variable& x, const DropoutOptions& options, Rng& rng) {
+  const double p = options.p;
   if (p == 0) return x;
   const auto codes = quantized(x);
   const Device device = codes->codes.device();
-  const Tensor mask = dropout_mask(codes->codes.size(), p, rng, device);
+  const Tensor mask = dropout_mask(x.shape(), options, rng, device);
   Tensor kept = Tensor::empty(x.shape(), codes->codes.dtype(), device);
   visit_all_codes(kept.dtype(), [&](auto* tag) {
     using Code = CodeOf<decltype(tag)>;

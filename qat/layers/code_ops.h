@@ -4,6 +4,7 @@
 // second has a quantizer of its own for its output.
 #pragma once
 
+#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/tensor/rng.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
@@ -17,7 +18,7 @@ Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry);
 Variable flatten_codes(const Variable& x);
 Variable activation_codes(const Variable& x, kernels::Activation activation);
 // Dropped elements take the code of 0; the others are scaled by 1 / (1 - p) through the scale.
-Variable dropout_codes(const Variable& x, double p, Rng& rng);
+Variable dropout_codes(const Variable& x, const DropoutOptions& options, Rng& rng);
 
 // activation(a + b) of shapes that broadcast, quantized by `output` (docs/numerics.md: what ONNX
 // Runtime computes, QLinearAdd).

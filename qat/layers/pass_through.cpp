@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/moves/flatten.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/dropout.h"
@@ -44,7 +43,8 @@ Variable QatDropout::forward(const Variable& x, ForwardContext& context) {
   if (context.rng == nullptr) {
     throw std::invalid_argument("[QatDropout] expected a random generator in training");
   }
-  return quantized(x) ? dropout_codes(x, p_, *context.rng) : dropout(x, p_, *context.rng);
+  return quantized(x) ? dropout_codes(x, options_, *context.rng)
+                      : dropout(x, options_, *context.rng);
 }
 
 QuantizedForm max_pool2d_form() {
@@ -65,7 +65,7 @@ QuantizedForm flatten_form() {
 QuantizedForm dropout_form() {
   return form_of<Dropout>("Dropout", FormKind::kPassesThrough,
                           [](const Dropout& layer, const FormRequest&) -> std::shared_ptr<Module> {
-                            return std::make_shared<QatDropout>(layer.p());
+                            return std::make_shared<QatDropout>(layer.options());
                           });
 }
 

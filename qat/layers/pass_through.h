@@ -2,6 +2,7 @@
 // and share their input's quantizer. A float input is passed to the float operation.
 #pragma once
 
+#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
@@ -38,12 +39,12 @@ class QatActivation : public Module {
 // Inverted dropout: in training the kept values grow through the scale, codes stay.
 class QatDropout : public Module {
  public:
-  explicit QatDropout(double p) : p_(p) {}
+  explicit QatDropout(const DropoutOptions& options) : options_(options) {}
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "QatDropout"; }
 
  private:
-  double p_;
+  DropoutOptions options_;
 };
 
 QuantizedForm max_pool2d_form();

@@ -164,10 +164,6 @@ struct LeakyReluSpec {
   double slope = 0.01;
 };
 
-struct DropoutSpec {
-  double probability = 0.5;
-};
-
 template <typename T>
 std::shared_ptr<Module> make_plain(const LayerSpec&, Rng&) {
   return std::make_shared<T>();
@@ -429,13 +425,14 @@ void add_layers(ModelRegistry& registry) {
   add_pools(registry);
   registry.add_layer("Flatten", "an image becomes flat features, channel by channel", {},
                      make_plain<Flatten>);
-  registry.add_layer<DropoutSpec>(
+  registry.add_layer<DropoutOptions>(
       "Dropout", "drops values in training",
-      {key("p", "probability of dropping a value in training", &DropoutSpec::probability)
+      {key("p", "probability of dropping a value in training", &DropoutOptions::p)
            .by_default()
-           .within(0, 0.99)},
-      [](DropoutSpec options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
-        return std::make_shared<Dropout>(options.probability);
+           .within(0, 0.99),
+       key("unit", "what is dropped together", &DropoutOptions::unit).by_default()},
+      [](DropoutOptions options, const LayerSpec&, Rng&) -> std::shared_ptr<Module> {
+        return std::make_shared<Dropout>(options);
       });
   add_containers(registry);
   add_function_layers(registry);

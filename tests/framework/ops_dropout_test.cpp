@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <vector>
 
 #include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/kernels/backend.h"
@@ -80,14 +82,47 @@ TEST(Dropout, KeepsOneBitPerElement) {
   EXPECT_EQ(saved_bytes(dropout(leaf(Tensor::zeros({100})), 0.5, rng), {}), 13);
 }
 
+// The shares of units that fall, and whether each falls as a whole.
+TEST(Dropout, WholeChannelsOrSamplesFallTogether) {
+  const Shape shape{40, 3, 5, 24};
+  for (const DropoutUnit unit : {DropoutUnit::kChannel, DropoutUnit::kSample}) {
+    Rng rng(4);
+    const auto y = values(dropout(Variable(Tensor::full(shape, 1.0)), {0.25, unit}, rng).value());
+    const bool of_channels = unit == DropoutUnit::kChannel;
+    std::vector<double> units(of_channels ? 40 * 24 : 40, -1);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      double& of_unit = units[of_channels ? i / 360 * 24 + i % 24 : i / 360];
+      if (of_unit < 0) of_unit = y[i];
+      ASSERT_EQ(of_unit, y[i]) << i;
+    }
+    const auto n = static_cast<double>(units.size());
+    const auto fallen = static_cast<double>(std::count(units.begin(), units.end(), 0.0));
+    EXPECT_NEAR(fallen / n, 0.25, 3 * std::sqrt(0.25 * 0.75 / n)) << word_of(unit);
+    EXPECT_GT(fallen, 0);
+  }
+}
+
+TEST(Dropout, GradientsFollowTheMaskOfUnits) {
+  const Variable x = random_leaf({3, 7, 5}, 1);
+  for (const DropoutUnit unit : {DropoutUnit::kChannel, DropoutUnit::kSample}) {
+    EXPECT_TRUE(gradcheck(
+        [&] {
+          Rng rng(5);
+          return dropout(x, {0.4, unit}, rng);
+        },
+        {x}));
+  }
+}
+
 TEST(Dropout, Errors) {
   Rng rng(1);
   const Variable x = random_leaf({4}, 1);
   EXPECT_THROW(dropout(x, 1.0, rng), std::invalid_argument);
+  EXPECT_THROW(dropout(x, {0.5, DropoutUnit::kChannel}, rng), std::invalid_argument);
   EXPECT_THROW(dropout(x, -0.1, rng), std::invalid_argument);
   EXPECT_THROW(dropout(x, std::nan(""), rng), std::invalid_argument);
-  EXPECT_THROW(dropout_mask(-3, 0.5, rng), std::invalid_argument);
-  const Tensor mask = dropout_mask(100, 0.5, rng);
+  EXPECT_THROW(dropout_mask({-3}, {0.5}, rng), std::invalid_argument);
+  const Tensor mask = dropout_mask({100}, {0.5}, rng);
   EXPECT_THROW(apply_dropout(Tensor::zeros({105}), mask, 0.5), std::invalid_argument);
   EXPECT_THROW(apply_dropout(Tensor::zeros({100}), mask, 1), std::invalid_argument);
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "steelyard/layers/dropout.h"
 #include "tests/import/onnx_support.h"
 #include "tests/support/gradcheck.h"
@@ -58,6 +60,41 @@ TEST(ImportedDropout, HasAHalfWithoutARatio) {
     return std::vector{std::string(), m.number_of(1)};
   });
   EXPECT_EQ(std::get<double>(imported.graph.nodes.at(1).options.at("p")), 0.5);
+}
+
+Imported imported_units(const std::string& unit) {
+  ModelMaker m({{std::nullopt}, {3}, {4}, {4}});
+  const std::string y =
+      m.node("Dropout", {m.node("Relu", {"x"})}, {{"unit", unit}, {"ratio", 0.25F}});
+  m.model().nodes.back().domain = "steelyard.training";
+  return translate(m.ending_in(y), Shape{3, 4, 4});
+}
+
+TEST(ImportedDropout, OfWholeChannelsAndSamplesComesFromThePythonPackage) {
+  for (const std::string unit : {"channel", "sample"}) {
+    const Imported imported = imported_units(unit);
+    const auto& nodes = imported.graph.nodes;
+    const auto dropout = std::find_if(nodes.begin(), nodes.end(),
+                                      [](const auto& node) { return node.type == "Dropout"; });
+    ASSERT_NE(dropout, nodes.end());
+    EXPECT_EQ(std::get<std::string>(dropout->options.at("unit")), unit);
+    const auto module = module_of(imported);
+    Rng rng(1);
+    const NoGradGuard no_grad;
+    const Tensor y =
+        (*module)(Variable(Tensor::full({64, 3, 4, 4}, 1)), {.training = true, .rng = &rng})
+            .value();
+    ASSERT_EQ(y.shape(), unit == "channel" ? Shape({64, 4, 4, 3}) : Shape({64, 3, 4, 4}));
+    const auto values = y.span<float>();
+    const auto channels = static_cast<std::size_t>(unit == "channel" ? 3 : 1);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(values[i], values[i / 48 * 48 + i % channels]) << unit << i;
+    }
+    EXPECT_THAT(values, ::testing::Contains(0.0F));
+    EXPECT_THAT(values, ::testing::Contains(::testing::FloatEq(1 / 0.75F)));
+  }
+  EXPECT_THAT(message_of<InputError>([] { imported_units("row"); }),
+              HasSubstr("unit: expected element, channel or sample, got 'row'"));
 }
 
 TEST(ImportedDropout, OfEverythingIsRefused) {

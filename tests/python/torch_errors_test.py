@@ -146,6 +146,37 @@ class Dropout(TorchCase):
         self.assertAlmostEqual(float((out == 0).float().mean()), 0.25, delta=0.01)
         self.assertAlmostEqual(float(out.max()), 1 / 0.75, delta=1e-6)
 
+    def test_whole_channels_and_samples_fall_together(self):
+        class TwoPaths(nn.Module):
+            def __init__(self, drop):
+                super().__init__()
+                self.conv, self.drop = nn.Conv2d(3, 16, 1), drop
+
+            def forward(self, x):
+                return self.drop(torch.relu(self.conv(x)) + 1)
+
+        class DropPath(nn.Module):  # as timm has it
+            drop_prob, scale_by_keep = 0.25, True
+
+            def forward(self, x):
+                return x * (torch.rand(len(x), 1, 1, 1) >= 0.25) / 0.75 if self.training else x
+
+        x = torch.rand(64, 3, 5, 4)
+        for drop, units in ((nn.Dropout2d(0.25), (2, 3)), (DropPath(), (1, 2, 3))):
+            for recipe in (None, quantized(["Conv2d"])):
+                module = steelyard.torch.Module(TwoPaths(drop), x[:2], recipe)
+                if recipe:
+                    module.calibrate([x])
+                with torch.no_grad():
+                    whole, dropped = module.eval()(x), module.train()(x)
+                kept = (dropped != 0).float()
+                self.assertTrue(torch.equal(kept.amax(units), kept.amin(units)))
+                share = 1 - float(kept.mean())
+                self.assertAlmostEqual(share, 0.25, delta=0.06 if len(units) == 2 else 0.22)
+                self.assertGreater(share, 0)
+                self.assertLess(float((dropped * 0.75 - whole)[dropped != 0].abs().max()), 1e-5 if recipe is None else 0.02)
+                self.assertTrue(module.eval().verify(x))
+
     def test_of_none_is_none(self):
         module = steelyard.torch.Module(Convolutions(dropout=0.0), images()).train()
         self.assertTrue(torch.equal(module(images()), module(images())))
@@ -162,8 +193,14 @@ class Dropout(TorchCase):
         x = torch.randn(2, 6)
         make = steelyard.torch.Module
         self.assert_refused("the model (Functional) draws random numbers in training", make, Functional(), x)
-        self.assert_refused("1 (Dropout2d) draws random numbers", make,
-                            nn.Sequential(nn.Conv2d(3, 3, 1), nn.Dropout2d(0.2)), images())
+        class StochasticDepth(nn.Module):
+            p, mode = 0.2, "batch"
+
+            def forward(self, x):
+                return x * (torch.rand(()) >= self.p).float() if self.training else x
+
+        self.assert_refused("1 (StochasticDepth) draws random numbers", make,
+                            nn.Sequential(nn.Conv2d(3, 3, 1), StochasticDepth()), images())
         self.assert_refused("0 (AlphaDropout)", make, nn.Sequential(nn.AlphaDropout(0.2), nn.Linear(6, 6)), x)
         self.assert_refused("leave_out: no module 'Dropuot'", make, Functional(), x, leave_out=["Dropuot"])
         module = make(Functional(), x, leave_out=["Functional", "inner.1"]).train()

@@ -124,7 +124,7 @@ TEST(CodeOps, ActivationsClampTheCodes) {
 TEST(CodeOps, DropoutScalesWhatItKeeps) {
   const Quantized q({4000}, 5);
   Rng rng(9);
-  const Variable y = dropout_codes(q.x, 0.25, rng);
+  const Variable y = dropout_codes(q.x, {0.25}, rng);
   const auto x = values(q.x.value());
   const auto got = values(y.value());
   const auto grad = gradient(y, q.leaf, Tensor::full({4000}, 3.0));
@@ -140,9 +140,9 @@ TEST(CodeOps, DropoutScalesWhatItKeeps) {
   }
   EXPECT_NEAR(static_cast<double>(kept), 3000, 150);
   for (const double p : {1.0, -0.1, std::nan("")}) {
-    EXPECT_THROW(dropout_codes(q.x, p, rng), std::invalid_argument) << p;
+    EXPECT_THROW(dropout_codes(q.x, {p}, rng), std::invalid_argument) << p;
   }
-  QatDropout layer(0.25);
+  QatDropout layer({0.25});
   ForwardContext evaluation, no_rng{.training = true};
   EXPECT_EQ(layer.forward(q.x, evaluation).node(), q.x.node());
   EXPECT_THROW(layer.forward(q.x, no_rng), std::invalid_argument);

@@ -242,7 +242,7 @@ TEST_P(WideCodes, MovedCodesKeepTheirGrid) {
     ASSERT_EQ(flat.value().data<float>()[n * 48 + c * 16 + pixel], real.data<float>()[i]);
   }
   Rng rng(9);
-  const Variable dropped = dropout_codes(x, 0.5, rng);
+  const Variable dropped = dropout_codes(x, {0.5}, rng);
   for (std::int64_t i = 0; i < real.size(); ++i) {
     const float y = dropped.value().data<float>()[i];
     if (y == 0) continue;

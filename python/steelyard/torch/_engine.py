@@ -49,7 +49,6 @@ class Wrapped:
     outputs: Any  # spec of the outputs
     model_name: str
     shared: dict[str, str]  # other names of a parameter, and its first one
-    dropouts: dict[str, float]
     constant_parameters: set[str]  # of the network in float: numbers of the file that are nobody's weights
     constant_buffers: set[str]
     folded: dict[str, str]  # torch's names for the network's of what the import computed from several parameters
@@ -168,7 +167,7 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     twin = copy.deepcopy(model).cpu()
     inputs = [x.detach().cpu() for x in inputs]
     buffers = {n: b.detach().clone() for n, b in twin.named_buffers()}
-    dropouts = set_dropout(twin, random_modules(twin, inputs), leave_out)
+    set_dropout(twin, random_modules(twin, inputs), leave_out)
     with torch.no_grad():
         for n, b in twin.named_buffers():  # the pass of random_modules() was a training one
             b.copy_(buffers[n])
@@ -232,7 +231,7 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     wrapped = Wrapped(
         packed=zlib.compress(with_marks, 1), recipe=recipe, device=str(device), sources=sources, statistics=statistics,
         constants={n: b for n, b in buffers.items() if n not in marked and not _is_counter(n, norms)},
-        outputs=outputs, model_name=type(model).__name__, shared=_shared(model), dropouts=dropouts,
+        outputs=outputs, model_name=type(model).__name__, shared=_shared(model),
         constant_parameters=without - set(folded), constant_buffers=constant_buffers, folded=folded, lost=lost)
     if tolerance is not None:
         _require_same(in_float, inputs, expected, tolerance)

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from .. import _library as c
 from .._error import Error
-from .._tensor import Tensor, View
+from .._tensor import View, capsule_of
 from ..network import Pass
 
 _DTYPES = {
@@ -34,10 +34,7 @@ def torch_view(x: torch.Tensor, name: str) -> View:
 
 def torch_tensor(managed) -> torch.Tensor:
     """The library's memory as a tensor that keeps it."""
-    own = Tensor(managed)
-    if own.device == "cpu":
-        return torch.from_numpy(np.asarray(own))
-    return torch.utils.dlpack.from_dlpack(own.__dlpack__())
+    return torch.utils.dlpack.from_dlpack(capsule_of(managed))
 
 
 def current_stream(device: torch.device) -> int:

@@ -395,9 +395,9 @@ TEST_F(DropoutOnCuda, DrawsTheBitsOfTheCpu) {
   Rng here(3, 4);
   Rng there(3, 4);
   for (const double p : {0.0, 0.5, 0.9}) {
-    const Tensor mask = dropout_mask(5003, p, there, kCudaDevice);
+    const Tensor mask = dropout_mask({5003}, {p}, there, kCudaDevice);
     EXPECT_EQ(mask.device(), kCudaDevice);
-    EXPECT_EQ(values(mask.to(kCpuDevice)), values(dropout_mask(5003, p, here)));
+    EXPECT_EQ(values(mask.to(kCpuDevice)), values(dropout_mask({5003}, {p}, here)));
   }
   EXPECT_EQ(here.state(), there.state());
 }
