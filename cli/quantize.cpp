@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "steelyard/export/onnx_runtime.h"
 #include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/metrics.h"
@@ -24,6 +26,7 @@
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/searches/quantization_search.h"
+#include "steelyard/recipes/searches/search_state.h"
 
 namespace steelyard::cli {
 namespace {
@@ -72,14 +75,14 @@ std::string fidelity_text(double sqnr_db, const std::optional<double>& agreement
   return text;
 }
 
-// Refuses what would be lost.
+// Refuses what would be lost; where a search was begun, its end says whether the file is its own.
 void require_free(const QuantizeArguments& options, const std::filesystem::path& file) {
   require_writable("--out", file);
   if (!path_exists(file)) return;
   if (path_exists(options.given.model) && std::filesystem::equivalent(file, options.given.model)) {
     throw InputError("--out: " + shown(file) + " is the float model");
   }
-  if (options.overwrite) return;
+  if (options.overwrite || search_begun(options.search.folder)) return;
   throw InputError(shown(file) +
                    ": is there already: --overwrite replaces it, --out names another");
 }
@@ -133,6 +136,22 @@ std::filesystem::path whole_file(const QuantizeArguments& options, const FoundRe
   return whole;
 }
 
+// Writes the file, or finds that it is there already, of an earlier start of the same search.
+void write_once(const QuantizeArguments& options, const std::filesystem::path& file,
+                const std::filesystem::path& folder,
+                const std::function<void(const std::filesystem::path&)>& write) {
+  if (options.overwrite || !path_exists(file)) return write(file);
+  const std::filesystem::path again = folder / "again.onnx";
+  write(again);
+  const bool same = sha256_of_file(again) == sha256_of_file(file);
+  std::filesystem::remove(again);
+  if (!same) {
+    throw InputError(shown(file) +
+                     ": is there already, and is not what this search gives: --overwrite replaces "
+                     "it and begins again, --out names another");
+  }
+}
+
 // Writes the chosen step's exports, and the ONNX file where the user wants it.
 void write_result(const QuantizeArguments& options, const FoundRecipe& found,
                   const SearchResult& result, const std::filesystem::path& file,
@@ -141,13 +160,13 @@ void write_result(const QuantizeArguments& options, const FoundRecipe& found,
   const LoadedRun run = load_run(result.run, chosen.checkpoint, registries);
   const deploy::Graph graph = deployed_graph(run);
   const deploy::ExportOptions how{.onnx = {.profile = options.given.profile}};
-  write_exports(graph, run.experiment->recipe().exports.formats, result.run / "export", how);
-  if (!found.cut.empty()) {
-    const std::filesystem::path folder = result.run / "export";
-    imports::join_files(options.given.model, export_path(folder, "onnx"), rest_path(folder), file);
-    return;
-  }
-  deploy::export_format("onnx").write(file, graph, how);
+  const std::filesystem::path folder = result.run / "export";
+  write_exports(graph, run.experiment->recipe().exports.formats, folder, how);
+  write_once(options, file, folder, [&](const std::filesystem::path& to) {
+    if (found.cut.empty()) return deploy::export_format("onnx").write(to, graph, how);
+    imports::join_files(options.given.model, export_path(folder, "onnx"), rest_path(folder), to);
+  });
+  if (!found.cut.empty()) return;
   if (const auto note = note_of_fixed_sizes(graph, {"onnx"}, how.onnx)) print_note(*note);
 }
 

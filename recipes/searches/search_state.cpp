@@ -90,6 +90,8 @@ std::string digest_of_text(const std::string& text) {
 
 }  // namespace
 
+bool search_begun(const std::filesystem::path& folder) { return path_exists(folder / kFile); }
+
 SearchState::SearchState(std::filesystem::path folder, const std::string& key, bool overwrites)
     : folder_(std::move(folder)), alone_(made(folder_)), key_(digest_of_text(key)) {
   const std::filesystem::path file = folder_ / kFile;

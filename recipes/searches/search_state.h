@@ -13,6 +13,9 @@
 
 namespace steelyard {
 
+// Whether the folder has a search's search.json.
+bool search_begun(const std::filesystem::path& folder);
+
 class SearchState {
  public:
   // Reads the file, or begins one, also where `overwrites`; no other process gets the folder while

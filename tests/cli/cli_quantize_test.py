@@ -55,7 +55,19 @@ class Quantize(Case):
         figures = {name: re.findall(r">([\d.]+)<", cells) for name, cells in accuracies}
         self.assertEqual(len(figures), 3)
         self.assertEqual(figures["integer"], figures["quantized in training"])  # both of logits
-        self.fail_with(2, "net-w8a8.onnx: is there already", "--overwrite", arguments=self.quantize())
+
+        # The same command ends with the same file, wherever it was stopped; it replaces no other.
+        again = self.succeed(*self.quantize())
+        self.assertIn("written: net-w8a8.onnx\n", again)
+        with open(self.path("net-w8a8.onnx"), "rb") as file:
+            self.assertEqual(file.read(), exported)
+        with open(self.path("net-w8a8.onnx"), "ab") as file:
+            file.write(b"mine")
+        refused = self.run_program(*self.quantize())
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("\nerror: net-w8a8.onnx: is there already, and is not what this search gives: --overwrite ", refused.stderr)
+        with open(self.path("net-w8a8.onnx"), "rb") as file:
+            self.assertEqual(file.read(), exported + b"mine")
         os.remove(self.path("net-w8a8.onnx"))
         self.succeed(*self.quantize())
         with open(self.path("net-w8a8.onnx"), "rb") as file:

@@ -54,8 +54,7 @@ class _Watched:
 
     @staticmethod
     def _state(module: nn.Module) -> tuple:
-        return (tuple((k, id(m)) for k, m in module._modules.items()),
-                tuple((k, id(p)) for k, p in module._parameters.items()), getattr(module, "p", None))
+        return ([*map(id, module._modules.values())], [*map(id, module._parameters.values())], module.__dict__.get("p"))
 
     def require_unchanged(self) -> None:
         for name, reference, state in self._modules:
