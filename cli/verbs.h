@@ -57,6 +57,7 @@ Verb add_sensitivity(CLI::App& app);
 Verb add_validate(CLI::App& app);
 Verb add_data(CLI::App& app);
 Verb add_profile(CLI::App& app);
+Verb add_benchmark(CLI::App& app);
 Verb add_inspect(CLI::App& app);
 Verb add_recipes(CLI::App& app);
 Verb add_schema(CLI::App& app);

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "steelyard/export/op_info.h"
+#include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
@@ -42,6 +43,8 @@ Interpreter::Interpreter(Graph graph, Engine engine)
     for (const std::size_t input : graph_.nodes[i].inputs) last_reader_[input] = i;
   }
   last_reader_[graph_.output] = graph_.nodes.size();
+  if (engine_ == Engine::kReference) return;
+  for (const Node& node : graph_.nodes) prepared_.push_back(prepared_weights(graph_, node));
 }
 
 Tensor Interpreter::run(const Tensor& inputs) const {
@@ -102,6 +105,13 @@ void Interpreter::execute(std::vector<Tensor>& values, bool keep, bool fault_err
   }
 }
 
+const qat::WeightCodes* Interpreter::prepared(const Node& node) const {
+  for (std::size_t i = 0; i < prepared_.size(); ++i) {
+    if (&graph_.nodes[i] == &node) return prepared_[i].get();
+  }
+  return nullptr;
+}
+
 Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values) const {
   require_values(graph_, node, values);
   const Value& output = graph_.values[node.output];
@@ -109,7 +119,7 @@ Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values
   shape.insert(shape.begin(), values[node.inputs[0]].dim(0));
   Tensor result =
       Tensor::empty(shape, output.quantization ? output.quantization->dtype : DType::kF32);
-  const Operands operands{graph_, node, values, result};
+  const Operands operands{graph_, node, values, result, prepared(node)};
   if (result.size() == 0) return result;
   const OpInfo& info = op_info(node.op);
   const bool fast = engine_ == Engine::kFast && info.fast != nullptr && info.fast(operands);

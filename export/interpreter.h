@@ -1,9 +1,14 @@
 // Runs a graph on integers, without the training engine's operations.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "steelyard/export/graph.h"
+
+namespace steelyard::qat {
+struct WeightCodes;
+}
 
 namespace steelyard::deploy {
 
@@ -39,11 +44,15 @@ class Interpreter {
   void execute(std::vector<Tensor>& values, bool keep, bool fault_errors) const;
   // Throws std::invalid_argument for a NaN.
   void require_numbers(std::size_t value, const std::vector<Tensor>& values) const;
+  // Null for one that has nothing prepared, or is not the graph's own.
+  const qat::WeightCodes* prepared(const Node& node) const;
 
   Graph graph_;
   Engine engine_;
   bool fault_errors_ = true;
   std::vector<std::size_t> last_reader_;  // per value: index of the node after which it is done
+  // By node, for the fast engine; null where there is nothing to prepare.
+  std::vector<std::shared_ptr<const qat::WeightCodes>> prepared_;
 };
 
 // The f32 form of a value's tensor.

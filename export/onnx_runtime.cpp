@@ -31,13 +31,13 @@ constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
 // Arguments: the value of session.x64quantprecision, for each output the order of images and which
-// dimension is the batch ("NCHW@0,NHWC@1"), what is done ("run", "join", or "20" timed rounds), the
-// shape of the inputs, the number of models, these, and for each input the first of its values in a
-// sample, its shape with channels last and its order ("0:28,28,3:NCHW@0"). It reads inputs and
-// writes the outputs as raw f32; or the median milliseconds of each model; or as f64, of a joined
-// file, its first and its second part, how many numbers the outputs have, how many are others than
-// those that the parts give one after the other, and by how much. What a library prints goes to
-// standard error.
+// dimension is the batch ("NCHW@0,NHWC@1"), what is done ("run", "join", or "20@2": 20 timed rounds
+// on two threads, 0 for its own choice), the shape of the inputs, the number of models, these, and
+// for each input the first of its values in a sample, its shape with channels last and its order
+// ("0:28,28,3:NCHW@0"). It reads inputs and writes the outputs as raw f32; or the median
+// milliseconds of each model; or as f64, of a joined file, its first and its second part, how many
+// numbers the outputs have, how many are others than those that the parts give one after the other,
+// and by how much. What a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -51,6 +51,7 @@ models, parts = rest[:int(count)], rest[int(count):]
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 4
 options.add_session_config_entry("session.x64quantprecision", precision)
+options.intra_op_num_threads = int(task.split("@")[1]) if "@" in task else 0
 try:
     sessions = [onnxruntime.InferenceSession(m, options, providers=["CPUExecutionProvider"]) for m in models]
 except Exception as error:
@@ -95,7 +96,7 @@ if task == "join":
     outputs.close()
     sys.exit()
 if task != "run":
-    rounds = int(task)
+    rounds = int(task.split("@")[0])
     feeds = [fed(session, inputs) for session in sessions]
     times = []
     for _ in range(rounds + 1):
@@ -379,10 +380,9 @@ JoinedComparison compare_joined(const OnnxRuntime& runtime, const std::filesyste
 
 std::vector<float> time_onnx(const OnnxRuntime& runtime,
                              const std::vector<std::filesystem::path>& models, const Tensor& inputs,
-                             const OnnxPorts& ports) {
-  constexpr const char* kRounds = "20";
+                             const OnnxPorts& ports, Session session, int threads) {
   const ScratchFile output =
-      output_of_script(runtime, models, inputs, Session::kDefault, kRounds, ports);
+      output_of_script(runtime, models, inputs, session, "20@" + std::to_string(threads), ports);
   std::vector<float> milliseconds(models.size());
   output.read(milliseconds.data(), milliseconds.size() * sizeof(float));
   return milliseconds;

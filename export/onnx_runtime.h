@@ -73,10 +73,12 @@ JoinedComparison compare_joined(const OnnxRuntime& runtime, const std::filesyste
                                 const std::filesystem::path& rest, const Tensor& inputs,
                                 const OnnxPorts& ports);
 
-// Milliseconds that each of the models, of the same ports, takes for these inputs in its default
-// session: medians of 20 rounds in which the models run in turn. Throws as run_onnx().
+// Milliseconds that each of the models, of the same ports, takes for these inputs: medians of 20
+// rounds in which the models run in turn. `threads`: 0 leaves them to ONNX Runtime. Throws as
+// run_onnx().
 std::vector<float> time_onnx(const OnnxRuntime& runtime,
                              const std::vector<std::filesystem::path>& models, const Tensor& inputs,
-                             const OnnxPorts& ports = {});
+                             const OnnxPorts& ports = {}, Session session = Session::kDefault,
+                             int threads = 0);
 
 }  // namespace steelyard::deploy

@@ -12,16 +12,22 @@
 #include "steelyard/export/graph.h"
 #include "steelyard/framework/autograd/autograd.h"
 
+namespace steelyard::qat {
+struct WeightCodes;
+}
+
 namespace steelyard::deploy {
 
 class OnnxNodes;
 
 // A node with the tensors of a batch: inputs are among `values`, the result is to be filled.
+// `prepared`: prepared_weights() of the node, or null.
 struct Operands {
   const Graph& graph;
   const Node& node;
   const std::vector<Tensor>& values;
   const Tensor& result;
+  const qat::WeightCodes* prepared = nullptr;
 
   const Tensor& input(std::size_t i) const { return values[node.inputs[i]]; }
   const Value& input_value(std::size_t i) const { return graph.values[node.inputs[i]]; }

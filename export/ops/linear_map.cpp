@@ -260,20 +260,32 @@ void run_linear_map(const Operands& op, const Windows& windows) {
   }
 }
 
+std::shared_ptr<const qat::WeightCodes> prepared_weights(const Graph& graph, const Node& node) {
+  const bool product =
+      node.op == Op::kLinear || node.op == Op::kConv2d || node.op == Op::kConvTranspose2d;
+  if (!product || !node.weights->integer()) return nullptr;
+  const Weights& weights = *node.weights;
+  auto codes = std::make_shared<qat::WeightCodes>(training_codes(weights));
+  if (weights.has_groups()) return codes;
+  codes->bias = weights.bias;
+  codes->product_scale = Tensor::empty({weights.weight.dim(0)});
+  const float scale = graph.values[node.inputs[0]].quantization->scale;
+  for (std::int64_t o = 0; o < codes->product_scale.size(); ++o) {
+    codes->product_scale.data<float>()[o] = scale * weights.scales[static_cast<std::size_t>(o)];
+  }
+  return codes;
+}
+
 bool run_linear_map(const Operands& op, const qat::Product& product) {
   if (!op.node.weights->integer()) return false;
   const Weights& weights = *op.node.weights;
   const qat::QuantizedValue x = training_value(op);
+  std::shared_ptr<const qat::WeightCodes> made;  // for a node that is not the interpreter's
+  if (op.prepared == nullptr) made = prepared_weights(op.graph, op.node);
+  const qat::WeightCodes& codes = op.prepared != nullptr ? *op.prepared : *made;
   if (weights.has_groups()) {
-    product.grouped(x, training_codes(weights), weights.bias, op.output());
+    product.grouped(x, codes, weights.bias, op.output());
     return true;
-  }
-  qat::WeightCodes codes = training_codes(weights);
-  codes.bias = weights.bias;
-  codes.product_scale = Tensor::empty({weights.weight.dim(0)});
-  for (std::int64_t o = 0; o < codes.product_scale.size(); ++o) {
-    codes.product_scale.data<float>()[o] =
-        op.input_value(0).quantization->scale * weights.scales[static_cast<std::size_t>(o)];
   }
   const auto& q = op.output_value().quantization;
   if (x.wide()) {

@@ -2,6 +2,7 @@
 // integers or in float.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ void read_product(const Function& function, Node& node) {
 
 // The operation as plain loops over patches of the input.
 void run_linear_map(const Operands& op, const Windows& windows);
+
+// A node's integer weights as the kernels of training take them, with the scales of its products;
+// null where it has none that run_linear_map() below multiplies by.
+std::shared_ptr<const qat::WeightCodes> prepared_weights(const Graph& graph, const Node& node);
 
 // The integer product on the exact kernels that training runs; false for a float one.
 bool run_linear_map(const Operands& op, const qat::Product& product);

@@ -1,0 +1,258 @@
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/python.h"
+#include "cli/run_output.h"
+#include "cli/verbs.h"
+#include "steelyard/export/graph_file.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/export/onnx_runtime.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/rng.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/recipes/runs/deployment.h"
+
+namespace steelyard::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Ours and ONNX Runtime's take turns so often, so that a busy moment meets both.
+constexpr int kTurns = 3;
+
+struct BenchmarkArguments {
+  std::string model;
+  std::vector<std::string> beside;
+  std::int64_t batch = 1;
+  int rounds = 30;
+  bool layers = false;
+  bool json = false;
+  std::string python;
+};
+
+double milliseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+double quantile(std::vector<double> times, double share) {
+  std::sort(times.begin(), times.end());
+  const double place = share * static_cast<double>(times.size() - 1);
+  return times[static_cast<std::size_t>(std::lround(place))];
+}
+
+double median(std::vector<double> times) { return quantile(std::move(times), 0.5); }
+
+// The integer model's file that the argument names: it, or the one that a run has exported.
+std::filesystem::path model_file(const std::string& given) {
+  if (!is_folder(given)) return given;
+  const std::filesystem::path file =
+      export_path(std::filesystem::path(given) / "export", "safetensors");
+  if (path_exists(file)) return file;
+  throw InputError(shown(file) + ": is not there: `steelyard export " + shown(given) +
+                   "` writes it");
+}
+
+// Normal numbers, and zeros where the model takes whole numbers, such as the indices of a table.
+Tensor random_inputs(const deploy::Graph& graph, std::int64_t batch) {
+  Shape shape = graph.values[graph.input].shape;
+  const std::int64_t sample = shape_size(shape);
+  shape.insert(shape.begin(), batch);
+  Tensor inputs = Tensor::empty(shape);
+  Rng rng(1);
+  const auto values = inputs.span<float>();
+  for (float& value : values) value = static_cast<float>(rng.normal());
+  std::vector<deploy::PartPort> ports = graph.input_ports;
+  if (ports.empty()) ports.push_back({graph.input_port, 0, {sample}});
+  for (const deploy::PartPort& part : ports) {
+    if (part.port.dtype == DType::kF32) continue;
+    for (std::int64_t n = 0; n < batch; ++n) {
+      std::fill_n(values.begin() + n * sample + part.first, shape_size(part.shape), 0.0F);
+    }
+  }
+  return inputs;
+}
+
+// What the interpreter took: whole passes, and each node of further ones.
+struct Timing {
+  double load = 0, first = 0;
+  std::vector<double> passes;
+  std::vector<std::vector<double>> nodes;  // by node
+  std::int64_t peak_bytes = 0;
+};
+
+void time_nodes(const deploy::Interpreter& model, const Tensor& inputs, int rounds,
+                Timing& timing) {
+  const deploy::Graph& graph = model.graph();
+  timing.nodes.resize(graph.nodes.size());
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Tensor> values(graph.values.size());
+    values[graph.input] = inputs;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      const Clock::time_point begin = Clock::now();
+      values[graph.nodes[i].output] = model.run_node(graph.nodes[i], values);
+      timing.nodes[i].push_back(milliseconds_since(begin));
+    }
+  }
+}
+
+std::int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} << 10;
+}
+
+// A file and a session of ONNX Runtime.
+struct Peer {
+  std::string name;
+  std::filesystem::path file;
+  deploy::Session session = deploy::Session::kDefault;
+  std::vector<double> medians = {};  // of each turn
+};
+
+std::vector<Peer> peers_of(const BenchmarkArguments& options, const std::filesystem::path& file) {
+  std::vector<Peer> peers;
+  const std::filesystem::path exported = export_path(file.parent_path(), "onnx");
+  if (path_exists(exported)) {
+    peers.push_back({"exact products", exported, deploy::Session::kExact});
+    peers.push_back({"default session", exported, deploy::Session::kDefault});
+  }
+  for (const std::string& other : options.beside) peers.push_back({shown(other), other});
+  return peers;
+}
+
+void print_layers(const deploy::Graph& graph, const Timing& timing) {
+  std::size_t width = 4;
+  for (const deploy::Node& node : graph.nodes) width = std::max(width, shown(node.name).size());
+  fmt::print("\n{:<{}}  {:<18}  {:>9}\n", "node", width, "operation", "ms");
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    fmt::print("{:<{}}  {:<18}  {:>9.3f}\n", shown(graph.nodes[i].name), width,
+               deploy::op_name(graph.nodes[i].op), median(timing.nodes[i]));
+  }
+}
+
+nlohmann::ordered_json json_of(const BenchmarkArguments& options, const deploy::Graph& graph,
+                               const Timing& timing, const std::vector<Peer>& peers,
+                               const std::string& version) {
+  nlohmann::ordered_json json{{"model", graph.name},
+                              {"batch", options.batch},
+                              {"threads", kernels::num_threads()},
+                              {"load_ms", timing.load},
+                              {"first_ms", timing.first},
+                              {"median_ms", median(timing.passes)},
+                              {"p95_ms", quantile(timing.passes, 0.95)},
+                              {"peak_bytes", timing.peak_bytes}};
+  for (const Peer& peer : peers) {
+    json["onnxruntime"].push_back({{"name", peer.name},
+                                   {"file", peer.file.string()},
+                                   {"version", version},
+                                   {"median_ms", median(peer.medians)}});
+  }
+  for (std::size_t i = 0; i < timing.nodes.size(); ++i) {
+    json["nodes"].push_back({{"name", graph.nodes[i].name},
+                             {"operation", deploy::op_name(graph.nodes[i].op)},
+                             {"median_ms", median(timing.nodes[i])}});
+  }
+  return json;
+}
+
+void print_table(const BenchmarkArguments& options, const deploy::Graph& graph,
+                 const Timing& timing, const std::vector<Peer>& peers, const std::string& version) {
+  const double ours = median(timing.passes);
+  fmt::print("{}: a batch of {}, {} thread{}, {} runs\n", shown(graph.name), options.batch,
+             kernels::num_threads(), kernels::num_threads() == 1 ? "" : "s", timing.passes.size());
+  fmt::print("loaded in {:.1f} ms, first run {:.2f} ms, peak memory {:.1f} MiB\n\n", timing.load,
+             timing.first, static_cast<double>(timing.peak_bytes) / (1 << 20));
+  fmt::print("{:<40}  {:>9}  {:>9}\n", "", "ms", "p95");
+  fmt::print("{:<40}  {:>9.3f}  {:>9.3f}\n", "steelyard", ours, quantile(timing.passes, 0.95));
+  for (const Peer& peer : peers) {
+    fmt::print("{:<40}  {:>9.3f}  steelyard takes {:.2f} of it\n",
+               "ONNX Runtime " + version + ", " + peer.name, median(peer.medians),
+               ours / median(peer.medians));
+  }
+  if (options.layers) print_layers(graph, timing);
+}
+
+ExitCode benchmark(const BenchmarkArguments& options) {
+  const std::filesystem::path file = model_file(options.model);
+  std::vector<Peer> peers = peers_of(options, file);
+  for (const std::string& other : options.beside) const InputFile regular(other);
+  std::string version;
+  const auto runtime = peers.empty() ? std::nullopt : runtime_in(options.python);
+  if (!runtime && !peers.empty()) {
+    print_note(std::string("ONNX Runtime is not timed: ") + deploy::kNoOnnxRuntime);
+    peers.clear();
+  }
+  Timing timing;
+  Clock::time_point begin = Clock::now();
+  const deploy::Interpreter model(deploy::load_graph(file), deploy::Engine::kFast);
+  timing.load = milliseconds_since(begin);
+  const deploy::Graph& graph = model.graph();
+  const Tensor inputs = random_inputs(graph, options.batch);
+  begin = Clock::now();
+  model.run(inputs);
+  timing.first = milliseconds_since(begin);
+  const deploy::OnnxPorts ports{graph.input_port, graph.output_port, graph.input_ports,
+                                graph.output_ports};
+  for (int turn = 0; turn < kTurns; ++turn) {
+    model.run(inputs);
+    for (int round = 0; round < std::max(options.rounds / kTurns, 1); ++round) {
+      begin = Clock::now();
+      model.run(inputs);
+      timing.passes.push_back(milliseconds_since(begin));
+    }
+    for (Peer& peer : peers) {
+      peer.medians.push_back(deploy::time_onnx(*runtime, {peer.file}, inputs, ports, peer.session,
+                                               kernels::num_threads())[0]);
+    }
+  }
+  timing.peak_bytes = peak_bytes();
+  if (options.layers) time_nodes(model, inputs, kTurns, timing);
+  if (runtime) version = runtime->version;
+  if (options.json) {
+    fmt::print("{}\n", json_of(options, graph, timing, peers, version).dump(2));
+  } else {
+    print_table(options, graph, timing, peers, version);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Verb add_benchmark(CLI::App& app) {
+  auto options = std::make_shared<BenchmarkArguments>();
+  CLI::App* verb = app.add_subcommand(
+      "benchmark", "Time an exported integer model, beside ONNX Runtime where a Python has it");
+  verb->footer(
+      "The interpreter of exact integer kernels runs model.safetensors, ONNX Runtime the "
+      "model.onnx "
+      "beside it, in turn, with as many threads. Inputs are normal numbers; times do not depend on "
+      "them.");
+  verb->add_option("model", options->model,
+                   "A run's folder, whose export it takes, or a model.safetensors")
+      ->required();
+  verb->add_option(
+      "--beside", options->beside,
+      "An ONNX file with the same inputs, such as the float model, to time as well; may "
+      "be given several times");
+  verb->add_option("--batch", options->batch, "Samples in a run (default: 1)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65536}));
+  verb->add_option("--rounds", options->rounds, "Runs to take the median of (default: 30)")
+      ->check(CLI::Range(1, 1'000'000));
+  verb->add_flag("--layers", options->layers, "Each node's time, too");
+  verb->add_flag("--json", options->json, "Print JSON instead of a table");
+  add_python(*verb, options->python);
+  add_threads(*verb);
+  return [options](const Registries&) { return benchmark(*options); };
+}
+
+}  // namespace steelyard::cli
