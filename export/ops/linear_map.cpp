@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
 #include "steelyard/qat/forms/integer_product.h"
@@ -267,11 +268,13 @@ std::shared_ptr<const qat::WeightCodes> prepared_weights(const Graph& graph, con
   const Weights& weights = *node.weights;
   auto codes = std::make_shared<qat::WeightCodes>(training_codes(weights));
   if (weights.has_groups()) return codes;
+  const Quantization& input = *graph.values[node.inputs[0]].quantization;
+  if (!input.wide()) codes->kept = std::make_shared<kernels::KeptWeights>();
   codes->bias = weights.bias;
   codes->product_scale = Tensor::empty({weights.weight.dim(0)});
-  const float scale = graph.values[node.inputs[0]].quantization->scale;
   for (std::int64_t o = 0; o < codes->product_scale.size(); ++o) {
-    codes->product_scale.data<float>()[o] = scale * weights.scales[static_cast<std::size_t>(o)];
+    codes->product_scale.data<float>()[o] =
+        input.scale * weights.scales[static_cast<std::size_t>(o)];
   }
   return codes;
 }

@@ -5,8 +5,11 @@
 // pointers to one value, where the codes are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <mutex>
+#include <vector>
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/backend.h"
@@ -33,6 +36,14 @@ constexpr std::int64_t most_terms(std::int64_t largest) {
   return std::numeric_limits<std::int32_t>::max() / largest;
 }
 
+// Weights in the order in which the CPU's products read them, for products whose weights and zero
+// point stay: the first one that is given the memory fills it, later ones read it. Several threads
+// may give it to products at once.
+struct KeptWeights {
+  std::once_flag once;
+  std::vector<std::byte> memory;
+};
+
 // acc[m, n] = sum_k (x[m, k] - zero_point) * w[n, k]. No product is larger than `largest`: small
 // ones let more of them be added at a time. Throws std::invalid_argument when k of the largest
 // could overflow int32. `backend` is the CPU's.
@@ -44,6 +55,7 @@ struct IntegerMatmul {
   const std::int8_t *w;
   std::int32_t *acc;
   std::int64_t largest = kLargestProduct;
+  KeptWeights *kept = nullptr;  // used on the CPU alone
   Backend backend = default_backend();
   ProductWork work() const { return {.multiply_adds = m * n * k, .in_integers = true}; }
 };
@@ -57,6 +69,7 @@ struct IntegerConv2d {
   const std::int8_t *w;
   std::int32_t *acc;
   std::int64_t largest = kLargestProduct;
+  KeptWeights *kept = nullptr;  // used on the CPU alone
   Backend backend = default_backend();
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .in_integers = true}; }
 };

@@ -26,6 +26,7 @@ IntegerConv2d<Code> as_conv(const IntegerMatmul<Code>& k) {
           .w = k.w,
           .acc = k.acc,
           .largest = k.largest,
+          .kept = k.kept,
           .backend = k.backend};
 }
 

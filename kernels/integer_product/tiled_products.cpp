@@ -151,12 +151,36 @@ class Windows {
 template <class Sums>
 class PackedWeights {
  public:
-  explicit PackedWeights(const Windows<Sums>& windows)
+  // `zero` is the operand of the value 0.
+  PackedWeights(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
+                KeptWeights* kept)
       : outputs_(windows.shape().out_channels_per_group()),
         tiles_((outputs_ + kColumns<Sums> - 1) / kColumns<Sums>),
-        size_(std::ssize(windows.weights()) * kColumns<Sums>),
-        weights_(line_buffer<typename Sums::Weight, 1>(windows.shape().groups * tiles_ * size_)),
-        first_(line_buffer<std::int32_t, 2>(windows.shape().groups * tiles_ * kColumns<Sums>)) {}
+        size_(std::ssize(windows.weights()) * kColumns<Sums>) {
+    const std::int64_t weights = windows.shape().groups * tiles_ * size_;
+    constexpr std::int64_t kLine = kCacheLine / sizeof(std::int32_t);
+    const std::int64_t sums =
+        (windows.shape().groups * tiles_ * kColumns<Sums> + kLine - 1) / kLine * kLine;
+    if (kept == nullptr) {
+      weights_ = line_buffer<typename Sums::Weight, 1>(weights);
+      first_ = line_buffer<std::int32_t, 2>(sums);
+      fill(windows, w, zero);
+      return;
+    }
+    const auto place = [&] {
+      auto* const memory = kept->memory.data() + elements_before_line(kept->memory.data());
+      first_ = reinterpret_cast<std::int32_t*>(memory);
+      weights_ = reinterpret_cast<typename Sums::Weight*>(first_ + sums);
+    };
+    std::call_once(kept->once, [&] {
+      kept->memory.resize(static_cast<std::size_t>(sums) * sizeof(std::int32_t) +
+                          static_cast<std::size_t>(weights) * sizeof(typename Sums::Weight) +
+                          kCacheLine);
+      place();
+      fill(windows, w, zero);
+    });
+    place();
+  }
 
   std::int64_t outputs() const { return outputs_; }  // of a group
   std::int64_t tiles() const { return tiles_; }
@@ -171,7 +195,7 @@ class PackedWeights {
     return first_ + (group * tiles_ + tile) * kColumns<Sums>;
   }
 
-  // `zero` is the operand of the value 0.
+ private:
   void fill(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero) {
     const Conv2dShape& s = windows.shape();
     parallel_for(s.groups * tiles_, 16384 / size_ + 1, [&](std::int64_t begin, std::int64_t end) {
@@ -182,7 +206,6 @@ class PackedWeights {
     });
   }
 
- private:
   void fill_tile(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
                  std::int64_t group, std::int64_t tile, std::vector<std::int8_t>& line) {
     constexpr std::int64_t kTogether = Sums::kTogether;
@@ -232,8 +255,8 @@ class PackedWeights {
   }
 
   std::int64_t outputs_, tiles_, size_;
-  typename Sums::Weight* weights_;
-  std::int32_t* first_;
+  typename Sums::Weight* weights_ = nullptr;
+  std::int32_t* first_ = nullptr;
 };
 
 // Some columns of one tile for some pixels, whose windows begin at `starts`.
@@ -292,8 +315,7 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
     fill_bordered(s, images, k.x, shift, copy);
     x = copy;
   }
-  PackedWeights<Sums> weights(windows);
-  weights.fill(windows, k.w, shift.zero);
+  const PackedWeights<Sums> weights(windows, k.w, shift.zero, k.kept);
   for_each_block(s, [&](std::int64_t first, std::int64_t pixels) {
     static_assert(kPixelBlock % kTileRows<Sums, 1> == 0 && kPixelBlock % kTileRows<Sums, 2> == 0);
     std::array<const Operand*, kPixelBlock> starts;

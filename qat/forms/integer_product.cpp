@@ -64,7 +64,7 @@ std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
 // weights of code 1, of one more output for each group of channels.
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
                     kernels::CodeRange weight_range, const Tensor& acc) {
-  product.integer(x, weight.codes, weight_range, acc);
+  product.integer(x, weight.codes, weight_range, acc, weight.kept.get());
   const Tensor& zero_point = weight.qparams.zero_point;
   if (!zero_point.defined() || acc.size() == 0) return;
   Shape shape = weight.codes.shape();

@@ -155,8 +155,8 @@ class LinearProduct : public Product {
   }
 
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc,
-                const Requantization* to) const override {
+                kernels::CodeRange weight_range, const Tensor& acc, const Requantization* to,
+                kernels::KeptWeights* kept) const override {
     const std::int64_t out = weight_codes.dim(0);
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
@@ -169,7 +169,8 @@ class LinearProduct : public Product {
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)},
+                                       .largest = kernels::largest_product(x.range, weight_range),
+                                       .kept = kept},
           acc, to);
     });
   }
@@ -266,8 +267,8 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
 
  private:
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc,
-                const Requantization* to) const override {
+                kernels::CodeRange weight_range, const Tensor& acc, const Requantization* to,
+                kernels::KeptWeights* kept) const override {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -277,7 +278,8 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)},
+                                       .largest = kernels::largest_product(x.range, weight_range),
+                                       .kept = kept},
           acc, to);
     });
   }

@@ -102,8 +102,8 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
 
  private:
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc,
-                const Requantization* to) const override {
+                kernels::CodeRange weight_range, const Tensor& acc, const Requantization* to,
+                kernels::KeptWeights* kept) const override {
     const auto conv = transposed_conv(x.codes.shape(), weight_codes.shape(), geometry_);
     const kernels::Conv2dShape shape = conv.convolution();
     const Tensor weight = Tensor::empty({shape.weight_size()}, DType::kI8, acc.device());
@@ -123,7 +123,8 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight.data<std::int8_t>(),
                                        .acc = phases.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)});
+                                       .largest = kernels::largest_product(x.range, weight_range),
+                                       .kept = kept});
     });
     run(acc.device(), kernels::PixelsOfPhases<std::int32_t>{.n = acc.size(),
                                                             .channels = conv.out_channels,

@@ -2,11 +2,16 @@
 #pragma once
 
 #include <array>
+#include <memory>
 
 #include "steelyard/framework/autograd/autograd.h"
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/block_scales/blocks.h"
 #include "steelyard/observers/qparam_tensors.h"
+
+namespace steelyard::kernels {
+struct KeptWeights;
+}
 
 namespace steelyard::qat {
 
@@ -44,6 +49,8 @@ struct WeightCodes {
   // What an integer product with these weights takes, [outputs] each; else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
+  // Of weights that stay, for products with inputs of one zero point; null for others.
+  std::shared_ptr<kernels::KeptWeights> kept = {};
 };
 
 // The companion of a variable that carries codes.
