@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, TypeVar
 
 import torch
@@ -179,6 +180,19 @@ def plan(model: nn.Module) -> str:
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in table)
 
 
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation without gradients; afterwards each module is in its mode again."""
+    modes = [(m, m.training) for m in model.modules()]
+    try:
+        with torch.no_grad():
+            model.eval()
+            yield
+    finally:
+        for m, training in modes:
+            m.training = training
+
+
 def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
               call: Optional[Callable[[Model, Any], Any]] = None) -> Model:
     """First ranges of activations, and where learned scales begin, from up to ``count`` batches, in evaluation and float.
@@ -191,15 +205,13 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
     observed = [q for _, q in quantizers(model) if isinstance(q, ActivationQuantizer)]
     weights = [q for _, q in quantizers(model) if isinstance(q, WeightQuantizer)]
     switches = [(q, q.quantizing) for q in weights]
-    modes = [(m, m.training) for m in model.modules()]
     seen = 0
     try:
-        model.eval()
         for q in observed:
             q.calibrating = True
         for q in weights:
             q.quantizing = False
-        with torch.no_grad():
+        with evaluating(model):
             for batch in batches:
                 if seen == count:
                     break
@@ -215,8 +227,6 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
             q.calibrating = False
         for q, quantizing in switches:
             q.quantizing = quantizing
-        for m, training in modes:
-            m.training = training
     if seen == 0:
         raise Error("batches: expected at least one, got none")
     for q in observed:
