@@ -243,16 +243,15 @@ class Context:
         if library.steelyard_context_create(byref(self._handle)):
             raise Error("no memory for a context", 3)
 
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle:
-            library.steelyard_context_destroy(handle)
+    def __del__(self, destroy=library.steelyard_context_destroy) -> None:  # as Python ends, modules are gone
+        if self._handle:
+            destroy(self._handle)
 
     def call(self, function: str, *arguments) -> None:
         """Raises Error with the library's message."""
         if os.getpid() != self._process:
             raise Error(
-                f"expected calls in the process {self._process} that made the network, got one in its fork "
+                f"expected calls in the process {self._process} that loaded the library, got one in its fork "
                 f"{os.getpid()}: threads of the library do not survive a fork; start processes by 'spawn'", FAILED
             )
         with self.lock:

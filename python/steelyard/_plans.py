@@ -96,10 +96,9 @@ class Plan:
         self.workspace_bytes = int(info.workspace_bytes)
         self.on_cpu = device[0] == c.CPU
 
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle:
-            c.library.steelyard_plan_destroy(handle)
+    def __del__(self, destroy=c.library.steelyard_plan_destroy) -> None:  # as Python ends, modules are gone
+        if self._handle:
+            destroy(self._handle)
 
     def run(self, arrays: dict[str, View], workspace: int = 0, stream: int = 0, checks_scales: bool = False) -> None:
         """Computes on the arrays by the names of the C face. ``workspace``: the address of as many bytes as it says.
