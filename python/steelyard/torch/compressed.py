@@ -223,8 +223,8 @@ def _export_onnx(model: nn.Module, path: Path, example_inputs: Any) -> None:
          "weights": {"num_bits": s.num_bits, "symmetric": s.symmetric, "strategy": s.strategy,
                      "narrow_range": s.narrow_range, **({"group_size": s.sizes[0]} if s.sizes else {})}}
         for s, paths in groups.items()]}}
-    module = Module(twin, example_inputs, recipe).eval()
     inputs: Sequence[torch.Tensor] = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
+    module = Module(twin, example_inputs, recipe).calibrate([tuple(inputs)]).eval()  # which looks at the weights
     with evaluating(model):
         ours, theirs = module(*inputs), model(*inputs)
     if isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor):
