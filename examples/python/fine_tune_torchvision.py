@@ -5,7 +5,7 @@ usage: fine_tune_torchvision.py [MODEL [STEPS]], by default mobilenet_v2 and 12 
 import sys
 import tempfile
 
-from made_up_data import W8A8, needs, squares
+from made_up_data import needs, squares, w8a8
 
 needs("torchvision")
 import torch
@@ -30,12 +30,12 @@ def train(network, count, lr):
         loss = torch.nn.functional.cross_entropy(network.train()(images[batch]), colours[batch])
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses
 
 
 in_float = train(model, int(steps), 0.02)
-module = steelyard.torch.Module(model.eval(), images[:2], W8A8)  # the model as it is
+module = steelyard.torch.Module(model.eval(), images[:2], w8a8("Conv2d", "Linear"))  # the model as it is
 module.calibrate(images.split(16))
 in_integers = train(module, int(steps), 0.01)
 module.eval()
@@ -44,4 +44,4 @@ with tempfile.TemporaryDirectory() as folder:
 result = steelyard.verify(module, images[:8])
 print(f"{name}: loss {in_float[0]:.3f} to {in_float[-1]:.3f} in float, {in_integers[0]:.3f} to {in_integers[-1]:.3f} in "
       f"8 bits; {result.differing} of {result.codes} codes differ")
-sys.exit(not (min(in_integers[-4:]) < in_float[0] and result.differing == 0 and result.same))
+sys.exit(not (min(in_integers[-4:]) < 0.5 * in_float[0] and result.differing == 0 and result.same))

@@ -45,8 +45,8 @@ config = transformers.BertConfig(vocab_size=20, hidden_size=64, num_hidden_layer
 model = transformers.BertForSequenceClassification(config)
 print(steelyard.torch.quantize_(model, RECIPE))  # <--
 with tempfile.TemporaryDirectory() as folder:
-    arguments = transformers.TrainingArguments(folder, num_train_epochs=4, per_device_train_batch_size=32,
-                                               learning_rate=2e-3, warmup_steps=10, logging_steps=5, save_strategy="no",
+    arguments = transformers.TrainingArguments(folder, num_train_epochs=2, per_device_train_batch_size=32,
+                                               learning_rate=2e-3, warmup_steps=10, logging_steps=16, save_strategy="no",
                                                use_cpu=True, report_to=[], disable_tqdm=True)
     trainer = transformers.Trainer(model, arguments, train_dataset=Sentences(1024, 1), eval_dataset=Sentences(256, 2))
     before = trainer.evaluate()["eval_loss"]

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import warnings
 
-from made_up_data import W8A8, needs, squares
+from made_up_data import needs, squares, w8a8
 
 needs("lightning")
 import lightning
@@ -30,7 +30,7 @@ class Classifier(lightning.LightningModule):
     def training_step(self, batch, _):
         x, y = batch
         loss = nn.functional.cross_entropy(self.model(x), y)
-        self.losses.append(float(loss))
+        self.losses.append(loss.item())
         return loss
 
     def configure_optimizers(self):
@@ -40,7 +40,7 @@ class Classifier(lightning.LightningModule):
 lightning.seed_everything(0)
 model = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3),
                       nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
-model = steelyard.torch.Module(model.eval(), images[:2], W8A8).calibrate(loader)  # <--
+model = steelyard.torch.Module(model.eval(), images[:2], w8a8("Conv2d", "Linear")).calibrate(loader)  # <--
 classifier = Classifier(model)
 classifier.train()
 with tempfile.TemporaryDirectory() as folder:

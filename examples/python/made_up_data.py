@@ -44,12 +44,10 @@ def sentences(count, length=12, seed=0):
     return tokens, labels
 
 
-W8A8 = {
-    "version": 1, "name": "example",
-    "quantize": {
-        "bn_fold": "none",
-        "groups": [{"targets": ["Conv2d", "Linear"],
-                    "weights": {"num_bits": 8, "strategy": "channel"},
-                    "activations": {"num_bits": 8}}],
-    },
-}
+def w8a8(*targets):
+    """A recipe of 8-bit weights and activations for these types of layers."""
+    return {"version": 1, "name": "example",
+            "quantize": {"bn_fold": "none",
+                         "groups": [{"targets": list(targets),
+                                     "weights": {"num_bits": 8, "strategy": "channel"},
+                                     "activations": {"num_bits": 8}}]}}

@@ -5,7 +5,7 @@ usage: two_processes.py
 import sys
 import tempfile
 
-from made_up_data import W8A8, squares
+from made_up_data import squares, w8a8
 
 import torch
 import torch.distributed
@@ -23,7 +23,7 @@ def process(rank, world, folder):
     images, _, colours = squares(256, size=24, seed=rank)  # each has data of its own
     model = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
                           nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3))
-    module = steelyard.torch.Module(model.eval(), images[:2], W8A8)
+    module = steelyard.torch.Module(model.eval(), images[:2], w8a8("Conv2d", "Linear"))
     module.calibrate(images.split(64)).train()
     parallel = nn.parallel.DistributedDataParallel(module)  # the first process's ranges from here on
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1, momentum=0.9)
@@ -34,7 +34,7 @@ def process(rank, world, folder):
             loss = nn.functional.cross_entropy(parallel(x), y)
             loss.backward()
             optimizer.step()
-            losses.append(float(loss))
+            losses.append(loss.item())
     steelyard.torch.agree_on_ranges(parallel)
     result = steelyard.verify(module.eval(), images[:32])
     torch.save({"state": module.state_dict(), "losses": losses, "differing": result.differing}, f"{folder}/{rank}.pt")

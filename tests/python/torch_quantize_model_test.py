@@ -207,7 +207,7 @@ class Habits(TorchCase):
                     loss = nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
                     loss.backward()
                     optimizer.step()
-                    losses.append(float(loss))
+                    losses.append(loss.item())
                 self.assertLess(losses[-1], 0.85 * losses[0])
                 learned = [n for n, _ in model.named_parameters() if "learned" in n]
                 self.assertEqual(bool(learned), name.startswith("lsq"))
