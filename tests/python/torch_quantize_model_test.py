@@ -318,7 +318,7 @@ def run_rank(rank, world, file, folder, kind):
     dist.destroy_process_group()
 
 
-class Processes(TorchCase):
+class Ranks(TorchCase):
     def run_ranks(self, kind):
         import torch.multiprocessing as multiprocessing
         with tempfile.TemporaryDirectory() as folder:
@@ -347,9 +347,11 @@ class Processes(TorchCase):
             self.assert_near(sharded[name].float(), value.float(), 1e-5, name)
 
 
-class Memory(TorchCase):
+class Steps(TorchCase):
     def test_stays_constant(self):
         """10,000 steps; a leak of 400 bytes in each would be found."""
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
         model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
         quantize_(model, recipe({"num_bits": 4, "strategy": "group", "group_size": 8}, {"num_bits": 8}, ["Linear"]))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
