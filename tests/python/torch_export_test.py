@@ -124,8 +124,12 @@ class Compressed(TorchCase):
         self.assert_refused("expected a folder, or a name that ends in .onnx", export, model, "model.bin")
         self.assert_refused("needs example_inputs", export, model, "model.onnx")
         self.assert_refused("no activations in blocks", export, quantized("w3 affine, a4 block"), "folder")
-        self.assert_refused("its input is quantized", export, quantized("w2 tensor, a8"), "model.onnx", tokens())
-        self.assert_refused("have no form in the ONNX file", export, quantized("mxfp4"), "model.onnx", tokens())
+        self.assert_refused("embedding (Embedding): the ONNX file has tables in float", export, model, "model.onnx", tokens())
+        for words, weights, activations in (("its input is quantized", {}, {"num_bits": 8}),
+                                            ("have no form in the ONNX file", {"type": "float"}, None)):
+            linear = nn.Sequential(nn.Linear(32, 4))
+            quantize_(linear, recipe(weights, activations, ["Linear"]))
+            self.assert_refused(words, export, linear, "model.onnx", torch.randn(2, 32))
         inputs = Words()
         quantize_(inputs, recipe(None, {"num_bits": 8}, ["Linear"]))
         self.assert_refused("its weights are float", export, inputs, "folder")
@@ -153,6 +157,13 @@ class Onnx(TorchCase):
                 session = onnxruntime.InferenceSession(f"{folder}/model.onnx")
                 out, = session.run(None, {session.get_inputs()[0].name: x.numpy()})
                 self.assert_near(torch.from_numpy(out), expected, 1e-5)
+
+    def test_layers_of_sequences(self):
+        model = Words(tied=False)
+        quantize_(model, recipe({"num_bits": 8}, targets=["Linear"]))
+        with tempfile.TemporaryDirectory() as folder:
+            export(model, f"{folder}/model.onnx", tokens())
+            self.assertGreater(os.path.getsize(f"{folder}/model.onnx"), 500)
 
 
 if __name__ == "__main__":

@@ -206,6 +206,8 @@ def _export_onnx(model: nn.Module, path: Path, example_inputs: Any) -> None:
         raise Error("an ONNX file needs example_inputs: a tensor [N, ...], or a tuple of them")
     groups: dict[Scheme, list[str]] = {}
     for name, layer in _layers(model):
+        if isinstance(layer, nn.Embedding):
+            raise Error(f"{name} (Embedding): the ONNX file has tables in float, expected linear layers alone")
         if layer.input_quantizer is not None:
             raise Error(f"{name}: its input is quantized, which the ONNX file would do at other places: train a "
                         "steelyard.torch.Module for that")
@@ -218,13 +220,17 @@ def _export_onnx(model: nn.Module, path: Path, example_inputs: Any) -> None:
     for _, layer in list(_layers(twin)):
         layer.__class__ = nn.Linear if isinstance(layer, nn.Linear) else nn.Embedding
         del layer.weight_quantizer, layer.input_quantizer
+    inputs: Sequence[torch.Tensor] = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
+    names = {theirs: imported for imported, theirs in Module(twin, inputs).names().items()}
+    lost = [p for paths in groups.values() for p in paths if p not in names]
+    if lost:
+        raise Error(f"{lost[0]}: the imported network has no such layer, or has joined it with another")
     recipe = {"version": 1, "name": type(model).__name__, "quantize": {"bn_fold": "none", "groups": [
-        {"targets": [p.replace(".", "_") for p in paths],
+        {"targets": [names[p] for p in paths],
          "weights": {"num_bits": s.num_bits, "symmetric": s.symmetric, "strategy": s.strategy,
                      "narrow_range": s.narrow_range, **({"group_size": s.sizes[0]} if s.sizes else {})}}
         for s, paths in groups.items()]}}
-    inputs: Sequence[torch.Tensor] = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
-    module = Module(twin, example_inputs, recipe).calibrate([tuple(inputs)]).eval()  # which looks at the weights
+    module = Module(twin, inputs, recipe).calibrate([tuple(inputs)]).eval()  # which looks at the weights
     with evaluating(model):
         ours, theirs = module(*inputs), model(*inputs)
     if isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor):
