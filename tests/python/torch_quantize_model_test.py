@@ -352,7 +352,7 @@ class Steps(TorchCase):
         """10,000 steps; a leak of 400 bytes in each would be found."""
         self.addCleanup(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+        model = nn.Sequential(nn.Linear(16, 4))
         quantize_(model, recipe({"num_bits": 4, "strategy": "group", "group_size": 8}, {"num_bits": 8}, ["Linear"]))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         x = torch.randn(8, 16)
