@@ -2,6 +2,7 @@
 
 usage: two_processes.py
 """
+import gc
 import sys
 import tempfile
 
@@ -38,6 +39,8 @@ def process(rank, world, folder):
     steelyard.torch.agree_on_ranges(parallel)
     result = steelyard.verify(module.eval(), images[:32])
     torch.save({"state": module.state_dict(), "losses": losses, "differing": result.differing}, f"{folder}/{rank}.pt")
+    del parallel  # before its group, and while the module's tensors live: older torch may wait for ever otherwise
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from network_test import resident_bytes
-from torch_case import TorchCase, nn, steelyard, torch
+from torch_case import TorchCase, end_processes, nn, steelyard, torch
 import quantize_reference as reference
 from steelyard.torch import QuantizedEmbedding, QuantizedLinear, calibrate, quantize_
 
@@ -315,7 +315,8 @@ def run_rank(rank, world, file, folder, kind):
     state = {n: (p.full_tensor() if hasattr(p, "full_tensor") else p).detach().clone()
              for n, p in model.state_dict().items()}
     torch.save(state, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    del parallel
+    end_processes(model)
 
 
 class Ranks(TorchCase):
