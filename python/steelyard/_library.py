@@ -7,7 +7,7 @@ import ctypes.util
 import os
 import pathlib
 import threading
-from ctypes import POINTER, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 
 from ._error import FAILED, Error
 
@@ -86,6 +86,58 @@ class RawVerification(ctypes.Structure):
     ]
 
 
+MAX_RANK = 8
+GRANULARITIES = ("tensor", "channel", "token", "group", "block")
+PLAN_ARRAYS = (
+    "x", "grad_y", "y", "grad_x", "codes", "mask", "scale", "zero_point", "grad_scale", "grad_zero_point",
+    "non_finite_count", "range_lo", "range_hi", "initialized", "observing", "quantizing",
+)
+
+
+class PlanDescriptor(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("operation", c_int32),
+        ("direction", c_int32),
+        ("value_type", c_int32),
+        ("code_type", c_int32),
+        ("qmin", c_int32),
+        ("qmax", c_int32),
+        ("statistics", c_int32),
+        ("symmetric", c_int32),
+        ("averaging_constant", c_double),
+        ("parameter_gradients", c_int32),
+        ("granularity", c_int32),
+        ("gradient_factor", c_double),
+        ("axis", c_int32),
+        ("rank", c_int32),
+        ("group_size", c_int64),
+        ("block_rows", c_int64),
+        ("block_columns", c_int64),
+        ("shape", c_int64 * MAX_RANK),
+        ("strided", c_int32),
+        ("device", DLDevice),
+        ("strides", c_int64 * MAX_RANK),
+        ("workspace_limit_bytes", c_size_t),
+    ]
+
+
+class PlanInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("elements", c_int64),
+        ("sets", c_int64),
+        ("code_bytes", c_int64),
+        ("mask_bytes", c_int64),
+        ("workspace_bytes", c_size_t),
+        ("identity", c_char_p),
+    ]
+
+
+class PlanArrays(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), *((name, TensorPointer) for name in PLAN_ARRAYS)]
+
+
 _C = c_void_p  # a context
 _N = c_void_p  # a network
 _P = c_void_p  # a pass
@@ -122,6 +174,11 @@ _CALLS = {
     "steelyard_network_verify": [
         _N, c_void_p, c_size_t, POINTER(TensorPointer), c_char_p, POINTER(RawVerification), POINTER(c_char_p),
     ],
+    "steelyard_plan_create": [POINTER(PlanDescriptor), POINTER(c_void_p)],
+    "steelyard_plan_get_info": [c_void_p, POINTER(PlanInfo)],
+    "steelyard_plan_check": [c_void_p, POINTER(PlanArrays), c_int32],
+    "steelyard_plan_run": [c_void_p, c_void_p, c_void_p, c_size_t, POINTER(PlanArrays)],
+    "steelyard_lsq_gradient_factor": [c_int64, c_int32, c_int32, c_int32, POINTER(c_double)],
 }
 # Others: what they return and take.
 _OTHERS = {
@@ -132,6 +189,10 @@ _OTHERS = {
     "steelyard_network_descriptor_init": (None, [POINTER(NetworkDescriptor), c_size_t]),
     "steelyard_network_destroy": (None, [_N]),
     "steelyard_pass_destroy": (None, [_P]),
+    "steelyard_plan_descriptor_init": (None, [POINTER(PlanDescriptor), c_size_t]),
+    "steelyard_plan_destroy": (None, [c_void_p]),
+    "steelyard_plan_info_init": (None, [POINTER(PlanInfo), c_size_t]),
+    "steelyard_plan_arrays_init": (None, [POINTER(PlanArrays), c_size_t]),
     "steelyard_verification_init": (None, [POINTER(RawVerification), c_size_t]),
 }
 
@@ -182,16 +243,15 @@ class Context:
         if library.steelyard_context_create(byref(self._handle)):
             raise Error("no memory for a context", 3)
 
-    def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle:
-            library.steelyard_context_destroy(handle)
+    def __del__(self, destroy=library.steelyard_context_destroy) -> None:  # as Python ends, modules are gone
+        if self._handle:
+            destroy(self._handle)
 
     def call(self, function: str, *arguments) -> None:
         """Raises Error with the library's message."""
         if os.getpid() != self._process:
             raise Error(
-                f"expected calls in the process {self._process} that made the network, got one in its fork "
+                f"expected calls in the process {self._process} that loaded the library, got one in its fork "
                 f"{os.getpid()}: threads of the library do not survive a fork; start processes by 'spawn'", FAILED
             )
         with self.lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int64, c_void_p, cast, py_object, pythonapi
+from ctypes import c_char_p, c_int64, c_void_p, cast, py_object, pythonapi
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,7 @@ class View:
         rank = len(shape)
         sizes = (c_int64 * max(rank, 1))(*shape)
         steps = (c_int64 * max(rank, 1))(*strides)
-        tensor = DLTensor(data, device, rank, DLDataType(code, bits, 1), cast(sizes, POINTER(c_int64)),
-                          cast(steps, POINTER(c_int64)), 0)
+        tensor = DLTensor(data, device, rank, DLDataType(code, bits, 1), sizes, steps, 0)
         return cls(tensor, sizes, steps, *kept)
 
 

@@ -1,4 +1,5 @@
 """What the tests of steelyard.torch share. Without torch they are skipped, with a word."""
+import gc
 import unittest
 
 try:
@@ -88,6 +89,14 @@ def images(count=4, size=12, seed=0):
 def far_off(ours, theirs):
     """The largest difference as a part of the largest value."""
     return float((ours.detach() - theirs.detach()).abs().max() / theirs.detach().abs().max().clamp_min(1e-30))
+
+
+def end_processes(kept):
+    """Ends the process group, after DistributedDataParallel and while its tensors live, which ``kept`` has: older torch
+    waits for ever where the group's own thread is the last to let go of one."""
+    gc.collect()
+    torch.distributed.destroy_process_group()
+    del kept
 
 
 class TorchCase(unittest.TestCase):

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 from network_test import resident_bytes
-from torch_case import Convolutions, Layers, TorchCase, images, nn, quantized, steelyard, torch
+from torch_case import Convolutions, Layers, TorchCase, end_processes, images, nn, quantized, steelyard, torch
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "pytorch.md"
 
@@ -90,7 +90,8 @@ def run_rank(rank, world, file, folder, seeds):
     schedule.step()
     steelyard.torch.agree_on_ranges(module)
     torch.save({"state": module.state_dict(), "out": module.eval()(images(4)).detach()}, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    del parallel
+    end_processes(module)
 
 
 class Processes(TorchCase):

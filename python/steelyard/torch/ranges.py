@@ -7,17 +7,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from .schedule import _module_of
+from .._error import Error
+from .module import Module
+from .quantizers import Quantizer
 
 
 def agree_on_ranges(module: nn.Module, group: Any = None) -> None:
     """Gives all processes the buffers of the first one: ranges of quantizers, statistics of batch norms.
 
     DistributedDataParallel does so before each pass, so that all train with one set of ranges, which follows the first
-    one's data; call this after the last step, before evaluation, export or saving. ``group``: of processes; None: all.
+    one's data; call this after the last step, before evaluation, export or saving. ``module``: a Module or a model that
+    quantize_() has changed, also inside of DistributedDataParallel. ``group``: of processes; None: all.
     """
     import torch.distributed as dist
 
+    if not any(isinstance(m, (Module, Quantizer)) for m in module.modules()):
+        raise Error(f"expected a steelyard.torch.Module or a model that quantize_() has changed, got "
+                    f"{type(module).__name__}")
     with torch.no_grad():
-        for buffer in _module_of(module).buffers():
+        for buffer in module.buffers():
             dist.broadcast(buffer, 0, group)
