@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <thread>
+#include <vector>
 
 #include "steelyard/export/verify.h"
 #include "steelyard/framework/train/divergence.h"
@@ -114,6 +116,27 @@ TEST(Interpreter, RunsWhatTheModelComputes) {
   ForwardContext context;
   const Tensor expected = model->forward(Variable(inputs), context).value();
   EXPECT_TRUE(testing::all_close(interpreter.run(inputs), expected, 0, 0));
+}
+
+// The first run packs the weights, for all.
+TEST(Interpreter, SeveralThreadsMayRunItFirst) {
+  Rng rng(2);
+  const auto model = quantized_model(testing::residual_net(rng), w8a8());
+  const Tensor inputs = images(5, 9);
+  const Graph graph = trace(*model, inputs, "test").graph;
+  const Tensor expected = Interpreter(graph).run(inputs);
+  for (int turn = 0; turn < 20; ++turn) {
+    const Interpreter interpreter(graph, Engine::kFast);
+    std::array<Tensor, 4> outputs;
+    std::vector<std::thread> threads;
+    for (Tensor& output : outputs) {
+      threads.emplace_back([&] { output = interpreter.run(inputs); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Tensor& output : outputs) {
+      EXPECT_TRUE(testing::all_close(output, expected, 0, 0)) << turn;
+    }
+  }
 }
 
 TEST(Interpreter, FloatPartsAgreeUpToRounding) {
