@@ -4,6 +4,7 @@ import gc
 import io
 import os
 import pickle
+import shutil
 import tempfile
 import unittest
 
@@ -280,6 +281,8 @@ class Habits(TorchCase):
     def test_inductor(self):
         if not NEW:
             self.skipTest(f"torch {torch.__version__} has no torch.library.custom_op")
+        if not (os.environ.get("CXX") or shutil.which("g++")):
+            self.skipTest("inductor needs a C++ compiler")
         torch._dynamo.reset()
         eager = quantized("w2 tensor, a8").train()
         compiled = torch.compile(copy.deepcopy(eager), fullgraph=True)
@@ -337,6 +340,8 @@ class Ranks(TorchCase):
     def test_sharded_parameters_train_as_whole_ones(self):
         if not NEW:
             self.skipTest(f"torch {torch.__version__} has no fully_shard")
+        if not hasattr(torch.cpu.Stream, "record_event"):
+            self.skipTest(f"fully_shard of torch {torch.__version__} needs a GPU")
         sharded = self.run_ranks("fsdp")
         model = quantized("lsq", tied=False).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -33,8 +33,8 @@ class Scheme:
     def codes(self) -> tuple[int, int, int]:
         """qmin, qmax, whether symmetric."""
         if not self.signed:
-            return 0, (1 << self.num_bits) - 1, int(self.symmetric)
-        half = 1 << (self.num_bits - 1)
+            return 0, 2 ** self.num_bits - 1, int(self.symmetric)  # torch 2.6 traces no shifts
+        half = 2 ** (self.num_bits - 1)
         return -half + int(self.narrow_range), half - 1, int(self.symmetric)
 
     @property
