@@ -8,7 +8,8 @@
 namespace steelyard::deploy {
 
 enum class Engine {
-  kReference,  // plain loops over kernels/affine.h: the reference for everything else
+  kReference,  // plain loops over kernels/affine.h or fixed_point.h: the reference for everything
+               // else
   kFast        // the exact integer kernels
 };
 
