@@ -48,10 +48,12 @@ std::string tflite_refusal(const Graph& graph) {
       });
   for (const Node& node : graph.nodes) {
     const auto& q = graph.values[node.output].quantization;
-    const std::string layer = "layer '" + printable(node.name) + "': ";
-    if (!q || !q->fixed_point()) {
-      return layer + "a TFLite file has codes in fixed point alone: train with export.profile tflm";
+    if (q && !q->fixed_point()) {
+      return "its codes are rounded as floats: a TFLite file needs a model trained with "
+             "export.profile tflm";
     }
+    const std::string layer = "layer '" + printable(node.name) + "': ";
+    if (!q) return layer + "a TFLite file has no floats";
     if (makes_input_codes(graph, node) && input_readers == 1) continue;
     if (op_info(node.op).tflite == nullptr) {
       return layer + "the TFLite file has no form of " + op_name(node.op);

@@ -63,7 +63,7 @@ TEST(Tflite, RefusesWhatItHasNoFormOf) {
       trace(*quantized_model(testing::fixed_point_net(rng), testing::w8a8()), images(2, 8), "net")
           .graph;
   EXPECT_EQ(tflite_refusal(floats),
-            "layer 'conv1': a TFLite file has codes in fixed point alone: train with "
+            "its codes are rounded as floats: a TFLite file needs a model trained with "
             "export.profile tflm");
   EXPECT_EQ(tflite_refusal(fixed_point_graph()), "");
   Graph relu6 = fixed_point_graph();
