@@ -70,10 +70,18 @@ void write_network(const std::filesystem::path& folder, const std::string& name,
   write_case(folder, name, trace(*model, images(2, 8), name).graph, images(40, 7));
 }
 
-// A preset's experiment in fixed point, its observers having seen two batches.
-Experiment observed_preset(const std::string& preset) {
+Tensor normalized_images(const Graph& graph, const Dataset& data, int images) {
+  const Tensor inputs = load_samples(spread_samples(data, images)).inputs;
+  return normalized(inputs, graph.preprocessing.normalization);
+}
+
+// The network of a preset in fixed point, its observers having seen two batches, and with the cnn
+// the models that were trained.
+void write_preset(const std::filesystem::path& folder, const std::string& name, int images,
+                  const std::vector<std::string>& models) {
   const Registries registries;
-  Recipe recipe = load_recipe(preset, {"data.batch_size=64", "export.profile=tflm"}, registries);
+  Recipe recipe = load_recipe("fashion-mnist-" + name + "-w8a8",
+                              {"data.batch_size=64", "export.profile=tflm"}, registries);
   recipe.init_checkpoint.reset();
   Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
   const NoGradGuard no_grad;
@@ -83,27 +91,21 @@ Experiment observed_preset(const std::string& preset) {
     const Batch batch = make_batch(experiment.train(), experiment.loader_options(), 0, i);
     experiment.model().forward(Variable(batch.inputs), training);
   }
-  return experiment;
-}
-
-Tensor normalized_images(const Graph& graph, const Dataset& data, int images) {
-  return normalized(spread_samples(data, images).inputs, graph.preprocessing.normalization);
+  const Graph graph = deployed_graph(experiment);
+  write_case(folder, "preset_" + name, graph, normalized_images(graph, experiment.test(), images));
+  if (name != "cnn") return;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const Graph trained = load_graph(models[i]);
+    write_case(folder, "trained" + std::to_string(i), trained,
+               normalized_images(trained, experiment.test(), images));
+  }
 }
 
 void write_all(const std::filesystem::path& folder, int random_graphs, int images,
                const std::vector<std::string>& models) {
   std::filesystem::create_directories(folder);
   for (const char* name : {"mlp", "cnn", "resnet", "mobilenet"}) {
-    Experiment experiment = observed_preset("fashion-mnist-" + std::string(name) + "-w8a8");
-    const Graph graph = deployed_graph(experiment);
-    write_case(folder, "preset_" + std::string(name), graph,
-               normalized_images(graph, experiment.test(), images));
-    if (std::string(name) != "cnn") continue;
-    for (std::size_t i = 0; i < models.size(); ++i) {
-      const Graph trained = load_graph(models[i]);
-      write_case(folder, "trained" + std::to_string(i), trained,
-                 normalized_images(trained, experiment.test(), images));
-    }
+    write_preset(folder, name, images, models);
   }
   write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8));
   write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4));
