@@ -31,15 +31,17 @@ ExitCode export_run(const ExportArguments& options, const Registries& registries
                      ", not " + options.profile +
                      ": export.profile places the quantizers before training");
   }
+  const std::vector<std::string> formats =
+      options.formats.empty() ? deploy::default_format_names(trained_for) : options.formats;
   const deploy::Graph graph = deployed_graph(run);
   const std::filesystem::path folder = options.out.empty()
                                            ? std::filesystem::path(options.run) / "export"
                                            : std::filesystem::path(options.out);
   const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4}};
-  for (const auto& path : write_exports(graph, options.formats, folder, how)) {
+  for (const auto& path : write_exports(graph, formats, folder, how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
-  if (const auto note = note_of_fixed_sizes(graph, options.formats, how.onnx)) print_note(*note);
+  if (const auto note = note_of_fixed_sizes(graph, formats, how.onnx)) print_note(*note);
   return kDone;
 }
 
@@ -49,11 +51,13 @@ Verb add_export(CLI::App& app) {
   auto options = std::make_shared<ExportArguments>();
   const std::vector<std::string> formats = deploy::format_names();
   const std::vector<std::string> profiles = all_words<qat::Profile>();
-  CLI::App* verb = app.add_subcommand("export", "Export a run as safetensors, ONNX or a C header");
+  CLI::App* verb =
+      app.add_subcommand("export", "Export a run as safetensors, ONNX, a C header or TFLite");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
                    join(formats) + "; may be repeated (default: " +
-                       join(deploy::default_format_names(), " and ") + ")")
+                       join(deploy::default_format_names(), " and ") + "; of the profile tflm " +
+                       join(deploy::default_format_names(qat::Profile::kTflm), " and ") + ")")
       ->check(CLI::IsMember(formats))
       ->allow_extra_args(false);
   verb->add_flag("--no-int4", options->no_int4,
@@ -66,10 +70,7 @@ Verb add_export(CLI::App& app) {
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
   add_threads(*verb);
-  return [options](const Registries& registries) {
-    if (options->formats.empty()) options->formats = deploy::default_format_names();
-    return export_run(*options, registries);
-  };
+  return [options](const Registries& registries) { return export_run(*options, registries); };
 }
 
 }  // namespace steelyard::cli

@@ -52,6 +52,15 @@ struct Widths {
 constexpr Widths kWidths[] = {
     {"w8a8", 8, 8}, {"w4a8", 4, 8}, {"w8a16", 8, 16}, {"mixed", 8, 8, true}};
 
+// The profiles whose models have an ONNX file.
+std::vector<std::string> onnx_profiles() {
+  std::vector<std::string> words;
+  for (const Word<qat::Profile>& word : qat::words_of(qat::Profile{})) {
+    if (!qat::is_fixed_point(word.value)) words.emplace_back(word.word);
+  }
+  return words;
+}
+
 std::vector<std::string> words_of_widths() {
   std::vector<std::string> words;
   for (const Widths& widths : kWidths) words.emplace_back(widths.word);
@@ -329,7 +338,7 @@ Verb add_quantize(CLI::App& app) {
             options->given.profile = value_of<qat::Profile>(word);
           },
           "The runtime that the ONNX file is for: ort, tensorrt (default: ort)")
-      ->check(CLI::IsMember(all_words<qat::Profile>()));
+      ->check(CLI::IsMember(onnx_profiles()));
   verb->add_flag("--portable", given.portable,
                  "Weights of 7 bits, which every x86 processor multiplies without saturation");
   verb->add_option("--minutes", search.minutes, "Time for the search (default: 30)")

@@ -21,6 +21,7 @@ struct ExportFormat {
   std::string_view title;   // in messages
   std::string_view suffix;  // of the file: ".onnx"
   bool by_default;          // written if no format is chosen
+  bool fixed_by_default;    // the same for models in fixed point
   bool (*can_write)();      // in this build
   // Why a graph of such operations and codes has no such form, whatever its parameters are; ""
   // where it has: what is known before training.
@@ -37,7 +38,7 @@ const std::vector<ExportFormat>& export_formats();
 const ExportFormat& export_format(std::string_view name);
 
 std::vector<std::string> format_names();
-// The formats that this build writes if none are given.
-std::vector<std::string> default_format_names();
+// The formats that this build writes of a profile's models if none are given.
+std::vector<std::string> default_format_names(qat::Profile profile = qat::Profile::kOrt);
 
 }  // namespace steelyard::deploy

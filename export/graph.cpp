@@ -76,12 +76,30 @@ void validate(const Node& node, const Quantization& q) {
                      q.range.qmax, dtype_name(q.dtype)));
 }
 
+// Of a node whose output has codes in fixed point: so has its input, if it has any.
+void validate_fixed_point(const Graph& graph, const Node& node) {
+  const Quantization& q = *graph.values[node.output].quantization;
+  expect(q.dtype == DType::kI8 && q.range == q.whole_range(), node,
+         fmt::format("expected the codes -128..127 as i8 in fixed point, got {}..{} as {}",
+                     q.range.qmin, q.range.qmax, dtype_name(q.dtype)));
+  const OpInfo& info = op_info(node.op);
+  expect(info.fixed_point || info.keeps_codes || node.op == Op::kQuantize, node,
+         "has no form in fixed point");
+  if (node.op == Op::kQuantize) return;
+  for (const std::size_t input : node.inputs) {
+    const auto& read = graph.values[input].quantization;
+    expect(read && read->rounding == q.rounding, node,
+           "expected inputs with codes of the same rounding");
+  }
+}
+
 void validate_quantization(const Graph& graph, const Node& node) {
   const auto& in = graph.values[node.inputs[0]].quantization;
   const auto& out = graph.values[node.output].quantization;
   if (out) validate(node, *out);
   const OpInfo& info = op_info(node.op);
   if (info.keeps_codes && out) expect(in == out, node, "keeps the quantization of its input");
+  if (out && out->fixed_point()) validate_fixed_point(graph, node);
   if (info.check != nullptr) info.check(graph, node);
 }
 

@@ -22,6 +22,7 @@
 #include "steelyard/framework/data/target_kind.h"
 #include "steelyard/framework/tensor/tensor.h"
 #include "steelyard/kernels/activation/activation.h"
+#include "steelyard/kernels/fixed_point.h"
 #include "steelyard/kernels/qparams.h"
 
 namespace steelyard::deploy {
@@ -37,11 +38,14 @@ class WeightFault : public std::invalid_argument {
 struct Quantization : kernels::QParams<float> {
   kernels::CodeRange range;
   DType dtype = DType::kU8;
+  kernels::Rounding rounding = kernels::Rounding::kFloat;  // of integers to them
   bool operator==(const Quantization&) const = default;
 
   // Whether codes have more than 8 bits: what is rounded to them is a real value
   // (docs/numerics.md).
   bool wide() const { return dtype == DType::kI32; }
+  // Whether integers become codes in fixed point; then they are all s8.
+  bool fixed_point() const { return kernels::is_fixed_point(rounding); }
   // All codes of as many bytes.
   kernels::CodeRange whole_range() const {
     if (dtype == DType::kI8) return {-128, 127};

@@ -13,6 +13,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
 #include "steelyard/layers/activation_words.h"
+#include "steelyard/qat/quantizers/words.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -24,10 +25,11 @@ constexpr const char* kKind = "integer-model";
 constexpr const char* kVersionKey = "graph_version";
 // Readers of a version know what was there before it: 2 has weights with zero points and integer
 // sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have (13:
-// but for the biases), 13 inputs and outputs of ONNX files that do not have the batch first; the
-// row of an operation, or a form of it, says its version (op_info.h).
+// but for the biases), 13 inputs and outputs of ONNX files that do not have the batch first, 14
+// codes in fixed point; the row of an operation, or a form of it, says its version (op_info.h).
 constexpr const char* kGraphKey = "graph";
 constexpr const char* kBatchAxisKey = "batch_axis";  // of ports that do not have the batch first
+constexpr const char* kRoundingKey = "rounding";  // of codes, where they are not rounded as floats
 constexpr const char* kWeightsOfKey = "weights_of";  // the node under whose name they are stored
 constexpr const char* kWeightOfKey = "weight_of";    // likewise, but for the bias
 
@@ -92,6 +94,10 @@ int version_of(const Graph& graph) {
   for (const auto* ports : {&graph.input_ports, &graph.output_ports}) {
     if (std::any_of(ports->begin(), ports->end(), is_moved)) version = std::max(version, 13);
   }
+  const bool fixed = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) {
+    return value.quantization && value.quantization->fixed_point();
+  });
+  if (fixed) return std::max(version, 14);
   const bool wide = std::any_of(graph.values.begin(), graph.values.end(), is_wide);
   return wide ? std::max(version, 3) : version;
 }
@@ -113,6 +119,7 @@ Json to_json(const Value& value) {
                             {"qmin", q.range.qmin},
                             {"qmax", q.range.qmax},
                             {"dtype", dtype_name(q.dtype)}};
+    if (q.fixed_point()) json["quantization"][kRoundingKey] = word_of(q.rounding);
   }
   return json;
 }
@@ -125,7 +132,10 @@ Value value_from(const Json& json) {
     value.quantization = Quantization{
         {q.at("scale").get<float>(), integer_of<std::int32_t>(q.at("zero_point"))},
         {integer_of<std::int32_t>(q.at("qmin")), integer_of<std::int32_t>(q.at("qmax"))},
-        dtype_from(q.at("dtype"), {DType::kI8, DType::kU8, DType::kI32})};
+        dtype_from(q.at("dtype"), {DType::kI8, DType::kU8, DType::kI32}),
+        q.contains(kRoundingKey)
+            ? value_of<kernels::Rounding>(q.at(kRoundingKey).get<std::string>())
+            : kernels::Rounding::kFloat};
   }
   return value;
 }

@@ -13,7 +13,8 @@ struct WeightCodes;
 namespace steelyard::deploy {
 
 enum class Engine {
-  kReference,  // plain loops over kernels/affine.h: the reference for everything else
+  kReference,  // plain loops over kernels/affine.h or fixed_point.h: the reference for everything
+               // else
   kFast        // the exact integer kernels
 };
 

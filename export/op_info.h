@@ -19,6 +19,7 @@ struct WeightCodes;
 namespace steelyard::deploy {
 
 class OnnxNodes;
+class TfliteNodes;
 
 // A node with the tensors of a batch: inputs are among `values`, the result is to be filled.
 // `prepared`: prepared_weights() of the node, or null.
@@ -42,7 +43,7 @@ enum class OnnxOrder {
   kAsHere          // the graph's own order
 };
 
-inline constexpr int kNewestGraphVersion = 13;  // of graph files (graph_file.cpp lists them)
+inline constexpr int kNewestGraphVersion = 14;  // of graph files (graph_file.cpp lists them)
 
 // A row with another version than these does not compile.
 struct GraphVersion {
@@ -65,6 +66,7 @@ struct OpInfo {
   bool fuses_activation = false;   // Node::activation may be another than kNone
   bool keeps_codes = false;        // its codes, if it has any, are codes of its input, whose
                                    // quantization it has
+  bool fixed_point = false;        // its codes may be computed in fixed point
   bool rounds_floats = false;      // of floats, the order of its sums or its function may round
   NodeOptions options{};           // as in a new node
   GraphVersion graph_version = 1;  // of files that know it
@@ -85,8 +87,8 @@ struct OpInfo {
   void (*check)(const Graph&, const Node&) = nullptr;
 
   // Computes a non-empty output with plain loops, with which everything else is compared. Of the
-  // training code's arithmetic it uses kernels/affine.h and hard_sigmoid() (kernels/activation)
-  // only.
+  // training code's arithmetic it uses kernels/affine.h, kernels/fixed_point.h and hard_sigmoid()
+  // (kernels/activation) only.
   void (*reference)(const Operands&);
   // Computes the output with the exact integer kernels; false where there is none for the node.
   bool (*fast)(const Operands&) = nullptr;
@@ -95,6 +97,8 @@ struct OpInfo {
   void (*onnx)(OnnxNodes&, const Node&, const std::string& output) = nullptr;
   OnnxOrder onnx_order = OnnxOrder::kOfInput;
   int opset = 13;  // that has what it writes
+  // Writes the operation on codes in fixed point into a TFLite file. Null where that has no form.
+  void (*tflite)(TfliteNodes&, const Node&) = nullptr;
   // The text after the name in a printed line about the node: " 3x3, stride 1x1".
   std::string (*text)(const Node&) = nullptr;
 };

@@ -95,8 +95,10 @@ void fold(Weights& weights, const Tensor& gamma, const Tensor& beta, const Tenso
 std::optional<Quantization> quantization_of(const Variable& variable) {
   const auto value = qat::quantized(variable);
   if (!value) return std::nullopt;
-  return Quantization{
-      {value->host_scale(), value->host_zero_point()}, value->range, value->codes.dtype()};
+  return Quantization{{value->host_scale(), value->host_zero_point()},
+                      value->range,
+                      value->codes.dtype(),
+                      value->rounding};
 }
 
 class GraphBuilder {

@@ -1,7 +1,11 @@
 // The sum of two values, or of one and a constant.
+#include <fmt/core.h>
+
 #include "steelyard/export/ops/arithmetic.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
+#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
 
@@ -21,6 +25,44 @@ void check(const Graph& graph, const Node& node) {
   expect(node.constants.empty() && graph.values[node.inputs[0]].quantization &&
              graph.values[node.inputs[1]].quantization,
          node, "a quantized sum needs quantized operands");
+  const Quantization& out = *graph.values[node.output].quantization;
+  if (!out.fixed_point()) return;
+  const float a = graph.values[node.inputs[0]].quantization->scale;
+  const float b = graph.values[node.inputs[1]].quantization->scale;
+  expect(kernels::fixed_sum_factor(a, b, out.scale) < 1, node,
+         fmt::format("the scales {} and {} of its operands are too large for the scale {} of its "
+                     "sum in fixed point",
+                     a, b, out.scale));
+}
+
+// The sum of two values in fixed point.
+void fixed_reference(const Operands& op, const OperandIndex& at_a, const OperandIndex& at_b) {
+  const Quantization& q = *op.output_value().quantization;
+  const kernels::FixedAdd rule =
+      kernels::make_fixed_add(grid_of(*op.input_value(0).quantization),
+                              grid_of(*op.input_value(1).quantization), grid_of(q), q.rounding);
+  fill_codes(op.output(), [&](std::int64_t i) {
+    return clamped_code(
+        op, kernels::fixed_add_code(code_at(op.input(0), at_a(i)), code_at(op.input(1), at_b(i)),
+                                    rule, q.rounding));
+  });
+}
+
+void fixed_fast(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  const Quantization& a = *op.input_value(0).quantization;
+  const Quantization& b = *op.input_value(1).quantization;
+  kernels::run(
+      kernels::FixedRequantizeAdd{.n = op.output().size(),
+                                  .rounding = q.rounding,
+                                  .activation = op.node.activation,
+                                  .a = {op.input(0).data<std::int8_t>(), &a.scale, &a.zero_point},
+                                  .b = {op.input(1).data<std::int8_t>(), &b.scale, &b.zero_point},
+                                  .scale = &q.scale,
+                                  .zero_point = &q.zero_point,
+                                  .range = q.range,
+                                  .codes = op.output().data<std::int8_t>(),
+                                  .mask = nullptr});
 }
 
 bool has_wide(const Operands& op) {
@@ -40,6 +82,7 @@ void reference(const Operands& op) {
     return combine_floats(op, [](float a, float b) { return a + b; });
   }
   const OperandIndex at_a(op.input(0), op.output()), at_b(op.input(1), op.output());
+  if (op.output_value().quantization->fixed_point()) return fixed_reference(op, at_a, at_b);
   if (has_wide(op)) {
     const Tensor a = dequantized(op.input_value(0), op.input(0));
     const Tensor b = dequantized(op.input_value(1), op.input(1));
@@ -61,6 +104,10 @@ bool fast(const Operands& op) {
   if (!op.output_value().quantization || has_wide(op)) return false;
   if (op.input(0).shape() != op.input(1).shape()) return false;
   const Quantization& q = *op.output_value().quantization;
+  if (q.fixed_point()) {
+    fixed_fast(op);
+    return true;
+  }
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;
   qat::visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
@@ -89,6 +136,11 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   add_arithmetic(nodes, node, "Add", output);
 }
 
+void tflite(TfliteNodes& nodes, const Node& node) {
+  nodes.add(TfliteOp::kAdd, 2, {nodes.input(node, 0), nodes.input(node, 1)}, nodes.output(node),
+            {.table = 11, .fields = {{0, 1, tflite_activation(node.activation)}}});
+}
+
 }  // namespace
 
 OpInfo add_op() {
@@ -98,13 +150,15 @@ OpInfo add_op() {
           .inputs = 2,
           .takes_constants = true,
           .fuses_activation = true,
+          .fixed_point = true,
           .in_c_header = true,
           .read = read,
           .shape = broadcast_shape,
           .check = check,
           .reference = reference,
           .fast = fast,
-          .onnx = onnx};
+          .onnx = onnx,
+          .tflite = tflite};
 }
 
 }  // namespace steelyard::deploy

@@ -8,7 +8,9 @@
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/windows.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
+#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
@@ -28,15 +30,33 @@ void check_sum(const Graph& graph, const Node& node, std::int64_t pixels) {
          "its sums can overflow int32");
 }
 
-// The multiplier of a sum of `count` codes.
-using Multiplier = float (*)(float in_scale, std::int64_t count, float out_scale);
+// What sums of `count` codes are multiplied by, and whether they are of windows.
+struct Averages {
+  float (*multiplier)(float in_scale, std::int64_t count, float out_scale);
+  bool windows;
+};
+constexpr Averages kWindows{kernels::window_average_multiplier, true};
+constexpr Averages kImages{kernels::global_average_multiplier, false};
+
+// The code of a sum of `count` codes less their zero points, in fixed point.
+std::int32_t fixed_average(const Operands& op, std::int32_t sum, std::int64_t count,
+                           const Averages& averages) {
+  const Quantization& q = *op.output_value().quantization;
+  if (averages.windows) {
+    const auto codes = static_cast<std::int32_t>(count);
+    return clamped_code(op, kernels::averaged_code(sum + codes * q.zero_point, codes));
+  }
+  const kernels::FixedMultiplier factor =
+      kernels::fixed_mean(op.input_value(0).quantization->scale, count, q.scale, q.rounding);
+  return clamped_code(op, kernels::fixed_code(sum, factor, q.zero_point, q.rounding));
+}
 
 // The factor from a sum of codes to the real average.
 float real_factor(const Quantization& in, std::int64_t count) {
   return kernels::global_average_multiplier(in.scale, count, 1.0F);
 }
 
-void reference(const Operands& op, const Windows& windows, Multiplier multiplier_of) {
+void reference(const Operands& op, const Windows& windows, const Averages& averages) {
   const Tensor x = op.output_value().quantization ? op.input(0) : real_operand(op, 0);
   const std::int64_t count = windows.kernel[0] * windows.kernel[1];
   const auto each = [&](const auto& read, const auto& take) {
@@ -67,7 +87,13 @@ void reference(const Operands& op, const Windows& windows, Multiplier multiplier
                   set_code(op.output(), i, kernels::quantize_value(real, grid));
                 });
   }
-  const float multiplier = multiplier_of(in.scale, count, grid.scale);
+  if (op.output_value().quantization->fixed_point()) {
+    return each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },
+                [&](std::int64_t i, std::int32_t sum) {
+                  set_code(op.output(), i, fixed_average(op, sum, count, averages));
+                });
+  }
+  const float multiplier = averages.multiplier(in.scale, count, grid.scale);
   each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },
        [&](std::int64_t i, std::int32_t sum) {
          const float code = kernels::requantized_code(sum, multiplier, grid.zero_point);
@@ -90,6 +116,19 @@ bool fast(const Operands& op, const Pool2dGeometry& geometry, kernels::Average::
                                                   .sums = sums.data<std::int32_t>()});
   });
   const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
+  if (q.fixed_point()) {
+    kernels::run(kernels::FixedRequantizeAverage{.n = sums.size(),
+                                                 .rounding = q.rounding,
+                                                 .average = average,
+                                                 .sums = sums.data<std::int32_t>(),
+                                                 .in_scale = &in.scale,
+                                                 .scale = &q.scale,
+                                                 .zero_point = &q.zero_point,
+                                                 .range = q.range,
+                                                 .codes = op.output().data<std::int8_t>(),
+                                                 .mask = nullptr});
+    return true;
+  }
   qat::visit_codes(q.dtype, [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::run(kernels::RequantizeAverage<Code>{.n = sums.size(),
@@ -120,10 +159,15 @@ void check_windows(const Graph& graph, const Node& node) {
   const auto& [height, width] = node.as<Pool2dGeometry>().kernel;
   check_sum(graph, node, height * width);
   check_codes(graph, node);
+  const auto& out = graph.values[node.output].quantization;
+  if (!out || !out->fixed_point()) return;
+  expect(out == graph.values[node.inputs[0]].quantization &&
+             node.as<Pool2dGeometry>().padding == std::array<std::int64_t, 2>{0, 0},
+         node, "in fixed point it has no padding and the quantization of its input");
 }
 
 void window_reference(const Operands& op) {
-  reference(op, windows_of(op, op.node.as<Pool2dGeometry>()), kernels::window_average_multiplier);
+  reference(op, windows_of(op, op.node.as<Pool2dGeometry>()), kWindows);
 }
 
 bool window_fast(const Operands& op) {
@@ -185,6 +229,10 @@ void window_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
   onnx.add("Conv", {nodes.input(node), name}, output, attributes);
 }
 
+void window_tflite(TfliteNodes& nodes, const Node& node) {
+  add_tflite_pool(nodes, node, TfliteOp::kAveragePool2d, 0);  // without padding
+}
+
 // --- whole images
 
 Shape global_shape(const Graph& graph, const Node& node) {
@@ -194,9 +242,7 @@ Shape global_shape(const Graph& graph, const Node& node) {
   return {in[2]};
 }
 
-void global_reference(const Operands& op) {
-  reference(op, whole_image(op), kernels::global_average_multiplier);
-}
+void global_reference(const Operands& op) { reference(op, whole_image(op), kImages); }
 
 bool global_fast(const Operands& op) {
   const Pool2dGeometry whole{{op.input(0).dim(1), op.input(0).dim(2)}, {1, 1}, {0, 0}};
@@ -236,12 +282,19 @@ void global_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
   nodes.onnx().add("Flatten", {flat}, output, {{"axis", std::int64_t{1}}});
 }
 
+void global_tflite(TfliteNodes& nodes, const Node& node) {
+  const std::vector<std::int32_t> axes{1, 2};
+  nodes.add(TfliteOp::kMean, 2, {nodes.input(node), nodes.int32s(node.name + "/axes", axes, {2})},
+            nodes.output(node), {.table = 27});
+}
+
 }  // namespace
 
 OpInfo avg_pool2d_op() {
   return {.op = Op::kAvgPool2d,
           .name = "avg_pool2d",
           .recorded = {"quantized_avg_pool2d", "avg_pool2d"},
+          .fixed_point = true,
           .rounds_floats = true,
           .options = Pool2dGeometry{},
           .in_c_header = true,
@@ -253,6 +306,7 @@ OpInfo avg_pool2d_op() {
           .fast = window_fast,
           .onnx = window_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = window_tflite,
           .text = pool_text};
 }
 
@@ -260,6 +314,7 @@ OpInfo global_avg_pool_op() {
   return {.op = Op::kGlobalAvgPool,
           .name = "global_avg_pool",
           .recorded = {"quantized_global_avg_pool", "global_avg_pool"},
+          .fixed_point = true,
           .rounds_floats = true,
           .in_c_header = true,
           .shape = global_shape,
@@ -267,7 +322,8 @@ OpInfo global_avg_pool_op() {
           .reference = global_reference,
           .fast = global_fast,
           .onnx = global_onnx,
-          .onnx_order = OnnxOrder::kChannelsFirst};
+          .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = global_tflite};
 }
 
 }  // namespace steelyard::deploy

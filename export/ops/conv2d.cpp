@@ -5,6 +5,7 @@
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -46,6 +47,72 @@ void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
 
 namespace {
 
+// Weights [O, C/groups, KH, KW] as [O, KH, KW, C/groups], or as [KH, KW, O] where each channel has
+// outputs of its own.
+std::vector<std::int8_t> tflite_weights(const Tensor& weight, bool depthwise) {
+  const std::int64_t outputs = weight.dim(0), channels = weight.dim(1);
+  const std::int64_t taps = weight.dim(2) * weight.dim(3);
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(weight.size()));
+  for (std::int64_t o = 0; o < outputs; ++o) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t t = 0; t < taps; ++t) {
+        const std::int64_t to = depthwise ? t * outputs + o : (o * taps + t) * channels + c;
+        codes[static_cast<std::size_t>(to)] =
+            weight.data<std::int8_t>()[(o * channels + c) * taps + t];
+      }
+    }
+  }
+  return codes;
+}
+
+void tflite(TfliteNodes& nodes, const Node& node) {
+  const Weights& weights = *node.weights;
+  const Shape& shape = weights.weight.shape();
+  const auto& conv = node.as<Conv2dGeometry>();
+  const auto size = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const bool depthwise = conv.groups > 1 && shape[1] == 1;
+  const TfliteNodes::Padded image =
+      nodes.padded(node,
+                   {.kernel = {shape[2], shape[3]},
+                    .stride = conv.stride,
+                    .padding = conv.padding,
+                    .dilation = conv.dilation},
+                   static_cast<std::int8_t>(nodes.input_quantization(node).zero_point));
+  const std::vector<std::int32_t> filter =
+      depthwise ? std::vector<std::int32_t>{1, size(shape[2]), size(shape[3]), size(shape[0])}
+                : std::vector<std::int32_t>{size(shape[0]), size(shape[2]), size(shape[3]),
+                                            size(shape[1])};
+  const std::int32_t codes = nodes.codes(
+      node.name + "/weight", tflite_weights(weights.weight, depthwise), filter,
+      {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), depthwise ? 3 : 0});
+  std::vector<std::int32_t> inputs{image.input, codes};
+  add_tflite_bias(nodes, node, inputs);
+  const std::int32_t activation = tflite_activation(node.activation);
+  const std::int32_t stride_h = size(conv.stride[0]), stride_w = size(conv.stride[1]);
+  const std::int32_t dilation_h = size(conv.dilation[0]), dilation_w = size(conv.dilation[1]);
+  // The dilations' default is 1, which a field of the value 0 would not be.
+  if (depthwise) {
+    nodes.add(TfliteOp::kDepthwiseConv2d, 3, inputs, nodes.output(node),
+              {.table = 2,
+               .fields = {{0, 1, image.padding},
+                          {1, 4, stride_w},
+                          {2, 4, stride_h},
+                          {3, 4, size(conv.groups == 0 ? 1 : shape[0] / conv.groups)},
+                          {4, 1, activation},
+                          {5, 4, dilation_w},
+                          {6, 4, dilation_h}}});
+    return;
+  }
+  nodes.add(TfliteOp::kConv2d, 3, inputs, nodes.output(node),
+            {.table = 1,
+             .fields = {{0, 1, image.padding},
+                        {1, 4, stride_w},
+                        {2, 4, stride_h},
+                        {3, 1, activation},
+                        {4, 4, dilation_w},
+                        {5, 4, dilation_h}}});
+}
+
 std::string text(const Node& node) {
   const Shape& w = node.weights->weight.shape();
   const auto& conv = node.as<Conv2dGeometry>();
@@ -66,6 +133,7 @@ OpInfo conv2d_op() {
           .recorded = {"quantized_conv2d", "conv2d"},
           .has_weights = true,
           .fuses_activation = true,
+          .fixed_point = true,
           .options = Conv2dGeometry{},
           .in_c_header = true,
           .read = read_product<Conv2dGeometry>,
@@ -75,6 +143,7 @@ OpInfo conv2d_op() {
           .fast = fast,
           .onnx = conv2d_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = tflite,
           .text = text};
 }
 

@@ -2,6 +2,7 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -24,6 +25,24 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   nodes.onnx().add("Flatten", {nodes.input(node)}, output, {{"axis", std::int64_t{1}}});
 }
 
+// Channels come first, unless the weights that multiply them follow the pixels.
+void tflite(TfliteNodes& nodes, const Node& node) {
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  const bool moves = in.size() == 3 && in[2] > 1 && in[0] * in[1] > 1;
+  if (!moves || tflite_flattened(nodes.graph(), node.output) != nullptr) {
+    return add_tflite_reshape(nodes, node, nodes.input(node));
+  }
+  const std::vector<std::int32_t> shape = nodes.batch_shape(node.inputs[0]);
+  const std::int32_t turned =
+      nodes.computed(node.name + "/channels_first", {1, shape[3], shape[1], shape[2]},
+                     nodes.input_quantization(node));
+  const std::vector<std::int32_t> order{0, 3, 1, 2};
+  nodes.add(TfliteOp::kTranspose, 2,
+            {nodes.input(node), nodes.int32s(node.name + "/order", order, {4})}, turned,
+            {.table = 26});
+  add_tflite_reshape(nodes, node, turned);
+}
+
 }  // namespace
 
 OpInfo flatten_op() {
@@ -35,7 +54,8 @@ OpInfo flatten_op() {
           .shape = shape,
           .reference = reference,
           .onnx = onnx,
-          .onnx_order = OnnxOrder::kChannelsFirst};
+          .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = tflite};
 }
 
 }  // namespace steelyard::deploy

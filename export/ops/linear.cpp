@@ -2,6 +2,7 @@
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/qat/forms/integer_product.h"
 
 namespace steelyard::deploy {
@@ -69,6 +70,39 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   reshape(nodes, product, shape, output);
 }
 
+// The weight [O, I], its columns in the order in which a file has the pixels of the image that was
+// flattened.
+std::vector<std::int8_t> tflite_weights(const Graph& graph, const Node& node) {
+  const Tensor& weight = node.weights->weight;
+  std::vector<std::int8_t> codes(weight.span<std::int8_t>().begin(),
+                                 weight.span<std::int8_t>().end());
+  const Node* flatten = tflite_flattened(graph, node.inputs[0]);
+  if (flatten == nullptr) return codes;
+  const Shape& image = graph.values[flatten->inputs[0]].shape;
+  const std::int64_t channels = image[2], pixels = image[0] * image[1], inputs = weight.dim(1);
+  for (std::int64_t i = 0; i < weight.size(); ++i) {
+    const std::int64_t column = i % inputs;
+    const std::int64_t from = column % channels * pixels + column / channels;
+    codes[static_cast<std::size_t>(i)] = weight.data<std::int8_t>()[i - column + from];
+  }
+  return codes;
+}
+
+void tflite(TfliteNodes& nodes, const Node& node) {
+  const Weights& weights = *node.weights;
+  const Shape& shape = weights.weight.shape();
+  std::vector<std::int32_t> inputs{
+      nodes.input(node),
+      nodes.codes(node.name + "/weight", tflite_weights(nodes.graph(), node),
+                  {static_cast<std::int32_t>(shape[0]), static_cast<std::int32_t>(shape[1])},
+                  {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), 0})};
+  add_tflite_bias(nodes, node, inputs);
+  const bool rows = nodes.graph().values[node.output].shape.size() > 1;
+  nodes.add(
+      TfliteOp::kFullyConnected, shape[0] > 1 ? 12 : 4, inputs, nodes.output(node),
+      {.table = 8, .fields = {{0, 1, tflite_activation(node.activation)}, {2, 1, rows ? 1 : 0}}});
+}
+
 }  // namespace
 
 OpInfo linear_op() {
@@ -77,6 +111,7 @@ OpInfo linear_op() {
           .recorded = {"quantized_linear", "linear"},
           .has_weights = true,
           .fuses_activation = true,
+          .fixed_point = true,
           .in_c_header = true,
           .read = read,
           .shape = shape,
@@ -84,7 +119,8 @@ OpInfo linear_op() {
           .reference = reference,
           .fast = fast,
           .onnx = onnx,
-          .onnx_order = OnnxOrder::kAsHere};
+          .onnx_order = OnnxOrder::kAsHere,
+          .tflite = tflite};
 }
 
 }  // namespace steelyard::deploy

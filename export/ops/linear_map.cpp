@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
@@ -136,6 +137,24 @@ void grouped_linear_map(const Operands& op, const Windows& windows) {
   });
 }
 
+// How fixed point multiplies the scales of the input and the weights.
+kernels::ScaleProduct scale_product(const Node& node) {
+  return node.op == Op::kLinear && node.weights->weight.dim(0) == 1
+             ? kernels::ScaleProduct::kFloat
+             : kernels::ScaleProduct::kDouble;
+}
+
+// The factors of the channels in fixed point.
+std::vector<kernels::FixedMultiplier> fixed_factors(const Operands& op) {
+  const Quantization& q = *op.output_value().quantization;
+  std::vector<kernels::FixedMultiplier> factors;
+  for (const float scale : op.node.weights->scales) {
+    factors.push_back(kernels::fixed_requantizer(op.input_value(0).quantization->scale, scale,
+                                                 q.scale, scale_product(op.node), q.rounding));
+  }
+  return factors;
+}
+
 void integer_linear_map(const Operands& op, const Windows& windows) {
   const Weights& weights = *op.node.weights;
   const Quantization& x = *op.input_value(0).quantization;
@@ -153,6 +172,17 @@ void integer_linear_map(const Operands& op, const Windows& windows) {
         op, windows, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
           out.data<float>()[i] = kernels::dequantize_sum(
               with_bias(sum, o), x.scale * weights.scales[static_cast<std::size_t>(o)]);
+        });
+    return;
+  }
+  if (op.output_value().quantization->fixed_point()) {
+    const std::vector<kernels::FixedMultiplier> factors = fixed_factors(op);
+    for_each_sum<std::int16_t, std::int32_t>(
+        op, windows, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
+          const Quantization& q = *op.output_value().quantization;
+          const std::int32_t code = kernels::fixed_code(
+              with_bias(sum, o), factors[static_cast<std::size_t>(o)], q.zero_point, q.rounding);
+          set_code(out, i, clamped_code(op, code));
         });
     return;
   }
@@ -225,6 +255,29 @@ qat::WeightCodes training_codes(const Weights& weights) {
                                               weights.zero_points.end());
   codes.qparams.zero_point = Tensor::from(zero_points, {count});
   return codes;
+}
+
+// The output of its sums in fixed point.
+void finish_fixed(const Operands& op, const kernels::Requantize& rule, const Tensor& acc,
+                  const std::int32_t* bias, const Tensor& product_scale) {
+  const Quantization& q = *op.output_value().quantization;
+  std::vector<std::int32_t> multiplier, shift;
+  for (const kernels::FixedMultiplier& factor : fixed_factors(op)) {
+    multiplier.push_back(factor.multiplier);
+    shift.push_back(factor.shift);
+  }
+  kernels::run(kernels::FixedRequantize{.op = rule,
+                                        .rounding = q.rounding,
+                                        .acc = acc.data<std::int32_t>(),
+                                        .bias = bias,
+                                        .product_scale = product_scale.data<float>(),
+                                        .multiplier = multiplier.data(),
+                                        .shift = shift.data(),
+                                        .scale = &q.scale,
+                                        .zero_point = &q.zero_point,
+                                        .range = q.range,
+                                        .codes = op.output().data<std::int8_t>(),
+                                        .mask = nullptr});
 }
 
 // The output of its real values.
@@ -314,6 +367,10 @@ bool run_linear_map(const Operands& op, const qat::Product& product) {
     return true;
   }
   rule.activation = op.node.activation;
+  if (q->fixed_point()) {
+    finish_fixed(op, rule, acc, bias, codes.product_scale);
+    return true;
+  }
   qat::visit_codes(q->dtype, [&](auto* tag) {
     using Code = qat::CodeOf<decltype(tag)>;
     kernels::run(

@@ -38,6 +38,10 @@ std::shared_ptr<const qat::WeightCodes> prepared_weights(const Graph& graph, con
 // The integer product on the exact kernels that training runs; false for a float one.
 bool run_linear_map(const Operands& op, const qat::Product& product);
 
+// The bias of the product in a TFLite file, as its next input: zeros without one, because LiteRT
+// needs one.
+void add_tflite_bias(TfliteNodes& nodes, const Node& node, std::vector<std::int32_t>& inputs);
+
 // A convolution in ONNX.
 void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output);
 

@@ -61,6 +61,10 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
                    window_attributes(node.as<Pool2dGeometry>()));
 }
 
+void tflite(TfliteNodes& nodes, const Node& node) {
+  add_tflite_pool(nodes, node, TfliteOp::kMaxPool2d, -128);  // less than any code, or as small
+}
+
 }  // namespace
 
 OpInfo max_pool2d_op() {
@@ -77,6 +81,7 @@ OpInfo max_pool2d_op() {
           .fast = fast,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = tflite,
           .text = pool_text};
 }
 

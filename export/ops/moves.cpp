@@ -7,6 +7,7 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/tensor/describes.h"
 
@@ -281,7 +282,10 @@ OpInfo reshape_op() {
           .shape = reshaped,
           .reference = reshape,
           .onnx = reshape_onnx,
-          .onnx_order = OnnxOrder::kAsHere};
+          .onnx_order = OnnxOrder::kAsHere,
+          .tflite = [](TfliteNodes& nodes, const Node& node) {
+            add_tflite_reshape(nodes, node, nodes.input(node));
+          }};
 }
 
 OpInfo permute_op() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "steelyard/export/ops/support.h"
+#include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
 
@@ -10,6 +11,9 @@ std::string pool_text(const Node& node);
 Shape pool_shape(const Graph& graph, const Node& node);
 // A window has at most so many pixels: int32 holds the sum of their codes.
 void check_window(const Node& node, std::int64_t pixels);
+
+// A pool in a TFLite file; the border of its padding has this code.
+void add_tflite_pool(TfliteNodes& nodes, const Node& node, TfliteOp op, std::int8_t border);
 
 // "3x3".
 std::string extent_text(const std::array<std::int64_t, 2>& pair);

@@ -6,6 +6,7 @@
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
 
 namespace steelyard::deploy {
@@ -16,7 +17,7 @@ Shape shape(const Graph& graph, const Node& node) { return graph.values[node.inp
 void activate(const Operands& op, kernels::Activation activation) {
   if (const auto& q = op.output_value().quantization) {
     const kernels::CodeRange left =
-        kernels::activation_code_range(activation, q->range, q->scale, q->zero_point);
+        kernels::activation_code_range(activation, q->range, q->scale, q->zero_point, q->rounding);
     fill_codes(op.output(), [&](std::int64_t i) {
       return std::clamp(code_at(op.input(0), i), left.qmin, left.qmax);
     });
@@ -79,7 +80,11 @@ OpInfo relu_op() {
           .in_c_header = true,
           .shape = shape,
           .reference = [](const Operands& op) { activate(op, kernels::Activation::kRelu); },
-          .onnx = relu_onnx};
+          .onnx = relu_onnx,
+          .tflite =
+              [](TfliteNodes& nodes, const Node& node) {
+                nodes.add(TfliteOp::kRelu, 2, {nodes.input(node)}, nodes.output(node));
+              }};
 }
 
 OpInfo clamp_op() {

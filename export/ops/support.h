@@ -1,6 +1,7 @@
 // Functions that deployed operations share: checks, access to codes, output grids.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -70,9 +71,17 @@ inline kernels::Affine<float> grid_of(const Quantization& q) {
 // The output's grid, narrowed to the codes that the fused activation leaves.
 inline kernels::Affine<float> output_grid(const Operands& op) {
   const Quantization& q = *op.output_value().quantization;
-  return kernels::make_affine(
-      kernels::activation_code_range(op.node.activation, q.range, q.scale, q.zero_point), q.scale,
-      q.zero_point);
+  return kernels::make_affine(kernels::activation_code_range(op.node.activation, q.range, q.scale,
+                                                             q.zero_point, q.rounding),
+                              q.scale, q.zero_point);
+}
+
+// The code within the output's grid, narrowed as output_grid() does.
+inline std::int32_t clamped_code(const Operands& op, std::int32_t code) {
+  const Quantization& q = *op.output_value().quantization;
+  const kernels::CodeRange left = kernels::activation_code_range(op.node.activation, q.range,
+                                                                 q.scale, q.zero_point, q.rounding);
+  return std::clamp(code, left.qmin, left.qmax);
 }
 
 // The sum of a row of weights times x.

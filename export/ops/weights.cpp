@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "steelyard/export/ops/linear_map.h"
+#include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -147,6 +148,20 @@ std::string bias(OnnxNodes& nodes, const Node& node) {
   return name;
 }
 }  // namespace
+
+void add_tflite_bias(TfliteNodes& nodes, const Node& node, std::vector<std::int32_t>& inputs) {
+  const Weights& weights = *node.weights;
+  const std::vector<std::int32_t> zeros(weights.scales.size(), 0);
+  const std::span<const std::int32_t> bias =
+      weights.bias.defined() ? std::span<const std::int32_t>(weights.bias.span<std::int32_t>())
+                             : std::span<const std::int32_t>(zeros);
+  TfliteQuantization q{{}, std::vector<std::int64_t>(weights.scales.size(), 0), 0};
+  for (const float scale : weights.scales) {
+    q.scales.push_back(nodes.input_quantization(node).scale * scale);
+  }
+  inputs.push_back(
+      nodes.int32s(node.name + "/bias", bias, {static_cast<std::int32_t>(bias.size())}, q));
+}
 
 void check_weights(const Graph& graph, const Node& node) {
   const auto& input = graph.values[node.inputs[0]].quantization;

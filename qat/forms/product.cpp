@@ -95,6 +95,11 @@ class LinearProduct : public Product {
     return shape;
   }
 
+  // A fully connected layer of one output has one scale of weights.
+  kernels::ScaleProduct scale_product(std::int64_t outputs) const override {
+    return outputs == 1 ? kernels::ScaleProduct::kFloat : kernels::ScaleProduct::kDouble;
+  }
+
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                const Tensor& y) const override {
     visit_all_codes(x.codes.dtype(), [&](auto* tag) {
@@ -304,7 +309,40 @@ class Conv1dProduct : public Conv2dProduct {
 
 }  // namespace
 
+namespace {
+
+void requantize_fixed(const Tensor& acc, const Requantization& to) {
+  const kernels::Rounding rounding = to.output.rounding;
+  const Tensor multiplier = Tensor::empty({to.op.channels}, DType::kI32, acc.device());
+  const Tensor shift = Tensor::empty({to.op.channels}, DType::kI32, acc.device());
+  run(acc.device(), kernels::FixedMultipliers{.n = to.op.channels,
+                                              .scales = to.weight_scale.size(),
+                                              .rounding = rounding,
+                                              .product = to.scale_product,
+                                              .in_scale = to.input_scale.data<float>(),
+                                              .weight_scale = to.weight_scale.data<float>(),
+                                              .scale = to.output.qparams.scale.data<float>(),
+                                              .multiplier = multiplier.data<std::int32_t>(),
+                                              .shift = shift.data<std::int32_t>()});
+  run(acc.device(),
+      kernels::FixedRequantize{.op = to.op,
+                               .rounding = rounding,
+                               .acc = acc.data<std::int32_t>(),
+                               .bias = to.bias_data(),
+                               .product_scale = to.product_scale.data<float>(),
+                               .multiplier = multiplier.data<std::int32_t>(),
+                               .shift = shift.data<std::int32_t>(),
+                               .scale = to.output.qparams.scale.data<float>(),
+                               .zero_point = to.output.qparams.zero_point.data<std::int32_t>(),
+                               .range = to.output.range,
+                               .codes = to.output.codes.data<std::int8_t>(),
+                               .mask = data_or_null<std::uint8_t>(to.mask)});
+}
+
+}  // namespace
+
 void requantize(const Tensor& acc, const Requantization& to) {
+  if (kernels::is_fixed_point(to.output.rounding)) return requantize_fixed(acc, to);
   visit_codes(to.output.codes.dtype(),
               [&](auto* tag) { run(acc.device(), to.kernel<CodeOf<decltype(tag)>>(acc)); });
 }

@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/autograd/autograd.h"
 #include "steelyard/framework/ops/products/conv2d.h"
+#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
 
@@ -15,8 +16,12 @@ namespace steelyard::qat {
 // activation.
 struct Requantization {
   kernels::Requantize op;
-  Tensor bias;            // i32 codes of the products' scale; undefined for none
-  Tensor product_scale;   // f32 [channels]: float(s_x * s_w)
+  Tensor bias;           // i32 codes of the products' scale; undefined for none
+  Tensor product_scale;  // f32 [channels]: float(s_x * s_w)
+  // Of an output in fixed point: its factors are found from the scales themselves, f32 [1] and [1]
+  // or [channels].
+  Tensor input_scale{}, weight_scale{};
+  kernels::ScaleProduct scale_product = kernels::ScaleProduct::kDouble;
   QuantizedValue output;  // its codes are written
   Tensor mask;            // written unless undefined
 
@@ -37,6 +42,7 @@ struct Requantization {
   }
 };
 
+// Rounds as the output says.
 void requantize(const Tensor& acc, const Requantization& to);
 
 // A linear map of activations by weights [channels, ...], those of an output channel side by side:
@@ -52,6 +58,11 @@ class Product {
   // Number of elements that dynamic scales treat as a row: the features of a linear map, a whole
   // sample of a convolution.
   virtual std::int64_t row_size(const Shape& x) const { return x.empty() ? 0 : x.back(); }
+  // How fixed point multiplies the scales of its operands.
+  virtual kernels::ScaleProduct scale_product(std::int64_t outputs) const {
+    (void)outputs;
+    return kernels::ScaleProduct::kDouble;
+  }
   // Groups of channels that are multiplied each by itself.
   virtual std::int64_t groups() const { return 1; }
   // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the

@@ -21,6 +21,13 @@ enum class FormKind {
   kJoins           // several inputs, an output with a quantizer of its own: a JoinModule
 };
 
+// The profiles that have a form.
+enum class FormProfiles {
+  kRoundingFloats,  // those that round integers as floats
+  kFixedPoint,      // those of fixed point (is_fixed_point())
+  kAll
+};
+
 // The arguments from which a form is made.
 struct FormRequest {
   QConfig config{};          // kWeighted: of the layer's group
@@ -59,8 +66,10 @@ struct QuantizedForm {
   std::vector<std::string> more_weights{}, more_activations{};
   // kPassesThrough: what it computes, where the node before it may compute that instead.
   kernels::Activation activation = kernels::Activation::kNone;
+  FormProfiles profiles = FormProfiles::kRoundingFloats;
   // kComputes, kWeighted: why this module stays in float although its output would have such a
-  // quantizer; "" where it does not.
+  // quantizer; "" where it does not. In profiles of fixed point also kPassesThrough: why there is
+  // no such form of it.
   std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};
   // kComputes, kJoins: what the output's quantizer has otherwise than the group's activations.
   std::function<void(QuantizerConfig& output)> output{};

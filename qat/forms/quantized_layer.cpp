@@ -313,6 +313,9 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   to.op.rows = to.op.channels == 0 ? 0 : acc.size() / to.op.channels;
   to.bias = weight.bias;
   to.product_scale = weight.product_scale;
+  to.input_scale = codes.qparams.scale;
+  to.weight_scale = weight.qparams.scale;
+  to.scale_product = product_->scale_product(outputs_);
   const auto multiply = [&] {
     multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
   };
@@ -325,9 +328,10 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
 
   to.op.activation = fused;
   to.mask = recorded ? empty_mask(acc.size(), acc.device()) : Tensor();
-  // Sums that nothing else reads are requantized where they are computed.
-  const bool others_read =
-      output->observes(context) || output->learns(context) || weight.qparams.zero_point.defined();
+  // Sums that nothing else reads are requantized where they are computed, but in fixed point.
+  const bool others_read = output->observes(context) || output->learns(context) ||
+                           weight.qparams.zero_point.defined() ||
+                           kernels::is_fixed_point(output->config().rounding);
   QParamTensors observed;
   if (others_read) {
     multiply();

@@ -6,6 +6,7 @@
 #include "steelyard/framework/ops/moves/strided.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/transpose/transpose.h"
 #include "steelyard/qat/forms/quantized_layer.h"
@@ -18,96 +19,7 @@
 namespace steelyard::qat {
 namespace {
 
-// Sums of `count` codes of x fit int32.
-void require_sums_fit(const char* name, const QuantizedValue& x, std::int64_t count) {
-  const std::int64_t most = INT32_MAX / (x.range.qmax - x.range.qmin);
-  if (count <= most) return;
-  throw std::invalid_argument(std::string("[") + name + "] expected windows of at most " +
-                              std::to_string(most) + " codes, so that their sum fits int32, got " +
-                              std::to_string(count));
-}
-
 std::uint8_t* bits_of(const Tensor& mask) { return data_or_null<std::uint8_t>(mask); }
-
-struct Averaging {
-  const char* name;  // of the recorded operation
-  kernels::Average::Kind kind;
-  Pool2dGeometry geometry;
-  kernels::Conv2dShape shape;  // of the windows
-  Shape output_shape;
-};
-
-Tensor window_sums(const QuantizedValue& x, const Averaging& of) {
-  require_sums_fit(of.name, x, of.shape.kernel_h * of.shape.kernel_w);
-  const Tensor sums = Tensor::empty(of.output_shape, DType::kI32, x.codes.device());
-  visit_all_codes(x.codes.dtype(), [&](auto* tag) {
-    using Code = CodeOf<decltype(tag)>;
-    run(sums.device(),
-        kernels::IntegerWindowSums<Code>{.shape = of.shape,
-                                         .x = x.codes.data<Code>(),
-                                         .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                         .sums = sums.data<std::int32_t>()});
-  });
-  return sums;
-}
-
-Variable average_codes(const Variable& x, const Averaging& of, ActivationQuantizer& output,
-                       ForwardContext& context) {
-  const auto& [name, kind, geometry, shape, output_shape] = of;
-  const auto codes = quantized(x);
-  const Device device = codes->codes.device();
-  const Tensor sums = window_sums(*codes, of);
-  const kernels::Average average{kind, shape.kernel_h * shape.kernel_w};
-  const auto values = [sums, scale = codes->qparams.scale, average] {
-    Tensor real = Tensor::empty(sums.shape(), DType::kF32, sums.device());
-    run(sums.device(), kernels::DequantizeAverage{.n = sums.size(),
-                                                  .count = average.count,
-                                                  .sums = sums.data<std::int32_t>(),
-                                                  .in_scale = scale.data<float>(),
-                                                  .out = real.data<float>()});
-    return real;
-  };
-  const bool recorded = should_record({x});
-  Tensor mask;
-  QuantizedValue y;
-  if (codes->wide() || output.scheme().wide()) {
-    y = round_reals(values(), kernels::Activation::kNone, values, output,
-                    recorded ? &mask : nullptr, context);
-  } else {
-    y = output.empty_output(output_shape, values, context);
-    if (recorded) mask = empty_mask(sums.size(), device);
-    visit_codes(y.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      run(device,
-          kernels::RequantizeAverage<Code>{.n = sums.size(),
-                                           .average = average,
-                                           .sums = sums.data<std::int32_t>(),
-                                           .in_scale = codes->qparams.scale.data<float>(),
-                                           .scale = y.qparams.scale.data<float>(),
-                                           .zero_point = y.qparams.zero_point.data<std::int32_t>(),
-                                           .range = y.range,
-                                           .codes = y.codes.data<Code>(),
-                                           .mask = bits_of(mask)});
-    });
-  }
-  Variable result = make_variable(std::move(y));
-  if (!recorded) return result;
-  const auto gradient = [shape](const Tensor& grad_output, const Shape& input,
-                                const std::vector<Tensor>& saved) {
-    const Tensor inside = masked_gradient(grad_output, saved[0]);
-    Tensor grad = Tensor::empty(input, DType::kF32, grad_output.device());
-    run(grad.device(), kernels::AveragePoolBackward<float>{.shape = shape,
-                                                           .count_include_pad = true,
-                                                           .grad_y = inside.data<float>(),
-                                                           .grad_x = grad.data<float>()});
-    return grad;
-  };
-  result = record(std::move(result),
-                  std::make_shared<DescribedCodeFunction<AveragePool2d>>(
-                      name, AveragePool2d{geometry}, gradient, std::vector<Tensor>{mask}),
-                  {x});
-  return output.learn_output(result, {values, {sums}}, context);
-}
 
 // The sum of two quantized tensors of 8 bits as f32, as observers see it.
 struct CodeSum {
@@ -137,6 +49,7 @@ struct CodeSum {
     return sum;
   }
   void write(const QuantizedValue& y, const Tensor& mask) const {
+    if (kernels::is_fixed_point(y.rounding)) return write_fixed(y, mask);
     visit([&]<typename A, typename B>() {
       visit_codes(y.codes.dtype(), [&](auto* tag) {
         using Code = CodeOf<decltype(tag)>;
@@ -152,6 +65,19 @@ struct CodeSum {
                                   .mask = bits_of(mask)});
       });
     });
+  }
+  void write_fixed(const QuantizedValue& y, const Tensor& mask) const {
+    run(y.codes.device(),
+        kernels::FixedRequantizeAdd{.n = y.codes.size(),
+                                    .rounding = y.rounding,
+                                    .activation = activation,
+                                    .a = codes_of<std::int8_t>(*a),
+                                    .b = codes_of<std::int8_t>(*b),
+                                    .scale = y.qparams.scale.data<float>(),
+                                    .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                    .range = y.range,
+                                    .codes = y.codes.data<std::int8_t>(),
+                                    .mask = bits_of(mask)});
   }
 };
 
@@ -355,32 +281,6 @@ Variable add_codes(const Variable& a, const Variable& b, kernels::Activation act
                       /*takes_bf16=*/a.shape() == b.shape()),
                   {a, b});
   return output.learn_output(result, {values, {sum.a->codes, sum.b->codes}}, context);
-}
-
-Variable avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry,
-                          ActivationQuantizer& output, ForwardContext& context) {
-  const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", x.shape(), geometry);
-  return average_codes(
-      x,
-      {.name = "quantized_avg_pool2d",
-       .kind = kernels::Average::Kind::kWindow,
-       .geometry = geometry,
-       .shape = shape,
-       .output_shape = {shape.batch, shape.out_h(), shape.out_w(), shape.out_channels}},
-      output, context);
-}
-
-Variable global_avg_pool_codes(const Variable& x, ActivationQuantizer& output,
-                               ForwardContext& context) {
-  const Pool2dGeometry whole{.kernel = {x.dim(1), x.dim(2)}, .stride = {1, 1}, .padding = {0, 0}};
-  const kernels::Conv2dShape shape = pool2d_shape("global_avg_pool", x.shape(), whole);
-  return average_codes(x,
-                       {.name = "quantized_global_avg_pool",
-                        .kind = kernels::Average::Kind::kGlobal,
-                        .geometry = whole,
-                        .shape = shape,
-                        .output_shape = {shape.batch, shape.out_channels}},
-                       output, context);
 }
 
 }  // namespace steelyard::qat

@@ -16,6 +16,8 @@ namespace steelyard::qat {
 // Inputs must carry codes (quantized(x) is not null).
 Variable max_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry);
 Variable flatten_codes(const Variable& x);
+// The mean of each window in fixed point (kernels/fixed_point.h), on its input's grid, s8.
+Variable fixed_avg_pool2d_codes(const Variable& x, const Pool2dGeometry& geometry);
 Variable activation_codes(const Variable& x, kernels::Activation activation);
 // Dropped elements take the code of 0; the others are scaled by 1 / (1 - p) through the scale.
 Variable dropout_codes(const Variable& x, const DropoutOptions& options, Rng& rng);

@@ -21,14 +21,19 @@
 namespace steelyard::qat {
 namespace {
 
-const QuantizedForm* find_in(const QuantizedForms& forms, const Module& module) {
+bool has_profile(const QuantizedForm& form, Profile profile) {
+  return form.profiles == FormProfiles::kAll ||
+         (form.profiles == FormProfiles::kFixedPoint) == is_fixed_point(profile);
+}
+
+const QuantizedForm* find_in(const QuantizedForms& forms, const Module& module, Profile profile) {
   const auto found = std::find_if(forms.begin(), forms.end(), [&](const QuantizedForm& form) {
     if (!form.matches || !form.make) {
       throw std::invalid_argument("[quantized_form] " + form.type +
                                   ": expected the functions matches and make, got no " +
                                   (form.matches ? "make" : "matches"));
     }
-    return form.matches(module);
+    return has_profile(form, profile) && form.matches(module);
   });
   return found == forms.end() ? nullptr : &*found;
 }
@@ -44,34 +49,40 @@ QuantizedForm passing_factors(QuantizedForm form) {
   return form;
 }
 
+QuantizedForm in_all_profiles(QuantizedForm form) {
+  form.profiles = FormProfiles::kAll;
+  return form;
+}
+
 }  // namespace
 
 const QuantizedForms& builtin_forms() {
   static const QuantizedForms kForms = [] {
     QuantizedForms forms{
-        wide(linear_form()),
-        wide(conv2d_form()),
+        in_all_profiles(wide(linear_form())),
+        in_all_profiles(wide(conv2d_form())),
         wide(conv1d_form()),
         wide(conv_transpose2d_form()),
         lstm_form(),
         passing_factors(wide(max_pool1d_form())),
-        passing_factors(wide(max_pool2d_form())),
-        passing_factors(wide(flatten_form())),
-        passing_factors(wide(dropout_form())),
-        passing_factors(wide(relu_form())),
-        wide(relu6_form()),
-        wide(add_form()),
+        in_all_profiles(passing_factors(wide(max_pool2d_form()))),
+        in_all_profiles(passing_factors(wide(flatten_form()))),
+        in_all_profiles(passing_factors(wide(dropout_form()))),
+        in_all_profiles(passing_factors(wide(relu_form()))),
+        in_all_profiles(wide(relu6_form())),
+        in_all_profiles(wide(add_form())),
         wide(broadcast_add_form()),
         wide(cat_form()),
         passing_factors(wide(avg_pool1d_form())),
         passing_factors(wide(avg_pool2d_form())),
-        passing_factors(wide(global_avg_pool_form())),
+        passing_factors(fixed_avg_pool2d_form()),
+        in_all_profiles(passing_factors(wide(global_avg_pool_form()))),
         softmax_form(),
         mul_form(),
         wide(pair_form()),
         wide(constant_form()),
         wide(permute_form()),
-        wide(reshape_form()),
+        in_all_profiles(wide(reshape_form())),
         wide(slice_form()),
         wide(pad_form()),
         wide(resize_form()),
@@ -84,9 +95,9 @@ const QuantizedForms& builtin_forms() {
   return kForms;
 }
 
-const QuantizedForm* find_form(const QuantizedForms& own, const Module& module) {
-  const QuantizedForm* form = find_in(own, module);
-  return form != nullptr ? form : find_in(builtin_forms(), module);
+const QuantizedForm* find_form(const QuantizedForms& own, const Module& module, Profile profile) {
+  const QuantizedForm* form = find_in(own, module, profile);
+  return form != nullptr ? form : find_in(builtin_forms(), module, profile);
 }
 
 }  // namespace steelyard::qat

@@ -20,6 +20,10 @@ Variable QatAvgPool2d::forward(const Variable& x, ForwardContext& context) {
   return output_->forward(avg_pool2d(x, geometry_), context);
 }
 
+Variable QatFixedAvgPool2d::forward(const Variable& x, ForwardContext&) {
+  return quantized(x) ? fixed_avg_pool2d_codes(x, geometry_) : avg_pool2d(x, geometry_);
+}
+
 QatGlobalAvgPool::QatGlobalAvgPool(const QuantizerConfig& output)
     : output_(std::make_shared<ActivationQuantizer>(output)) {
   register_child("output_quantizer", output_);
@@ -74,6 +78,20 @@ QuantizedForm avg_pool2d_form() {
   form.refusal = [](const Module& pool, const QuantizerConfig&) -> std::string {
     const bool counts_padding = dynamic_cast<const AvgPool2d&>(pool).options().count_include_pad;
     return counts_padding ? "" : "windows of unequal counts";
+  };
+  return form;
+}
+
+QuantizedForm fixed_avg_pool2d_form() {
+  QuantizedForm form =
+      form_of<AvgPool2d>("AvgPool2d", FormKind::kPassesThrough,
+                         [](const AvgPool2d& pool, const FormRequest&) -> std::shared_ptr<Module> {
+                           return std::make_shared<QatFixedAvgPool2d>(pool.options().geometry);
+                         });
+  form.profiles = FormProfiles::kFixedPoint;
+  form.refusal = [](const Module& pool, const QuantizerConfig&) -> std::string {
+    const auto& padding = dynamic_cast<const AvgPool2d&>(pool).options().geometry.padding;
+    return padding == std::array<std::int64_t, 2>{0, 0} ? "" : "with padding";
   };
   return form;
 }

@@ -20,6 +20,18 @@ class QatAvgPool2d : public Module {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
+// AvgPool2d without padding in profiles of fixed point: codes of its input's grid, whose quantizer
+// it shares.
+class QatFixedAvgPool2d : public Module {
+ public:
+  explicit QatFixedAvgPool2d(const Pool2dGeometry& geometry) : geometry_(geometry) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "QatFixedAvgPool2d"; }
+
+ private:
+  Pool2dGeometry geometry_;
+};
+
 class QatGlobalAvgPool : public Module {
  public:
   explicit QatGlobalAvgPool(const QuantizerConfig& output);
@@ -45,6 +57,7 @@ class QatPool1d : public Module {
 QuantizedForm max_pool1d_form();
 QuantizedForm avg_pool1d_form();
 QuantizedForm avg_pool2d_form();
+QuantizedForm fixed_avg_pool2d_form();
 QuantizedForm global_avg_pool_form();
 
 }  // namespace steelyard::qat

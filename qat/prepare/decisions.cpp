@@ -7,6 +7,7 @@
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/output_parts.h"
 #include "steelyard/qat/layers/form_table.h"
+#include "steelyard/qat/quantizers/words.h"
 
 namespace steelyard::qat {
 namespace {
@@ -44,6 +45,7 @@ class Decider {
  public:
   using Kind = Decision::Kind;
 
+  // The config as for_profile() gives it.
   Decider(const QuantizeConfig& config, const QuantizedForms& own_forms)
       : own_forms_(own_forms), targets_(config), profile_(config.profile) {
     for (std::size_t g = 0; g < config.groups.size(); ++g) {
@@ -60,7 +62,7 @@ class Decider {
   }
 
   Decisions run(Slot& root) {
-    nodes_ = module_graph(root, own_forms_, targets_);
+    nodes_ = module_graph(root, own_forms_, targets_, profile_);
     flows_.resize(nodes_.size());
     taken_.resize(nodes_.size(), false);
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -128,10 +130,19 @@ class Decider {
   }
 
   void keep_in_float(Decision decision, Kind kind, const std::string& reason) {
+    if (is_fixed_point(profile_)) refuse(decision, reason);
     decision.kind = kind;
     decision.reason = reason;
     const Flow flow{Flow::Kind::kFloat, nodes_[decision.node].path, {}};
     add(std::move(decision), flow);
+  }
+
+  // Profiles of fixed point have no floats.
+  [[noreturn]] void refuse(const Decision& decision, const std::string& reason) const {
+    const ModuleNode& node = nodes_[decision.node];
+    throw InputError((node.path.empty() ? "the model" : node.path) + ": the profile " +
+                     word_of(profile_) + " has no such " + (*node.slot)->type_name() + ": " +
+                     reason);
   }
 
   Flow input_flow(std::size_t i, std::size_t operand = 0) const {
@@ -243,9 +254,21 @@ class Decider {
   void decide_passive(Decision d) {
     const std::string reason = reads_too_wide(*nodes_[d.node].form, d.in);
     if (!reason.empty()) return keep_in_float(std::move(d), Kind::kFloat, reason);
+    if (is_fixed_point(profile_)) require_fixed_form(d);
     d.kind = Kind::kPassesThrough;
     const Flow in = d.in;
     add(std::move(d), in);
+  }
+
+  // What moves codes, or averages them, in fixed point.
+  void require_fixed_form(const Decision& d) const {
+    const ModuleNode& node = nodes_[d.node];
+    std::string reason;
+    if (node.form->refusal) reason = node.form->refusal(**node.slot, {});
+    if (node.form->activation == kernels::Activation::kRelu6) {
+      reason = "expected it alone after a layer or a sum, which computes it";
+    }
+    if (!reason.empty()) refuse(d, reason);
   }
 
   void decide_computing(Decision d) {
@@ -331,6 +354,7 @@ class Decider {
       const std::string type = (*node.slot)->type_name();
       return keep_in_float(std::move(d), Kind::kNoForm, type + " has no quantized form");
     }
+    if (is_fixed_point(profile_)) refuse(d, "what it computes between its children is unknown");
     d.kind = Kind::kContainer;
     add(std::move(d), {Flow::Kind::kUnknown, node.path, {}});
   }
@@ -354,7 +378,7 @@ class Decider {
 }  // namespace
 
 Decisions decide(Slot& root, const QuantizeConfig& config, const QuantizedForms& own_forms) {
-  return Decider(config, own_forms).run(root);
+  return Decider(for_profile(config), own_forms).run(root);
 }
 
 }  // namespace steelyard::qat

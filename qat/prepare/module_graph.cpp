@@ -10,8 +10,8 @@ using Scope = TargetMatcher::Scope;
 
 class Flattener {
  public:
-  Flattener(const QuantizedForms& own_forms, TargetMatcher& targets)
-      : own_forms_(own_forms), targets_(targets) {}
+  Flattener(const QuantizedForms& own_forms, TargetMatcher& targets, Profile profile)
+      : own_forms_(own_forms), targets_(targets), profile_(profile) {}
 
   std::vector<ModuleNode> run(Slot& root) {
     const std::size_t output = add(root, "", TargetMatcher::kNoScope, {ModuleNode::kModelInput});
@@ -30,7 +30,7 @@ class Flattener {
   std::size_t add(Slot& slot, const std::string& path, Scope container,
                   std::vector<std::size_t> inputs) {
     Module& module = *slot;
-    const QuantizedForm* form = find_form(own_forms_, module);
+    const QuantizedForm* form = find_form(own_forms_, module, profile_);
     const bool weighted = form != nullptr && form->kind == FormKind::kWeighted;
     const Scope scope =
         weighted ? TargetMatcher::kNoScope : targets_.enter(path, module.type_name(), container);
@@ -59,6 +59,7 @@ class Flattener {
 
   const QuantizedForms& own_forms_;
   TargetMatcher& targets_;
+  Profile profile_;
   std::vector<ModuleNode> nodes_;
 };
 
@@ -83,8 +84,8 @@ Tensor own_parameter(const Module& module, const std::string& name) {
 }
 
 std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,
-                                     TargetMatcher& targets) {
-  return Flattener(own_forms, targets).run(root);
+                                     TargetMatcher& targets, Profile profile) {
+  return Flattener(own_forms, targets, profile).run(root);
 }
 
 const ModuleNode* sole_reader(const std::vector<ModuleNode>& nodes, std::size_t i) {

@@ -40,10 +40,10 @@ Variable own_variable(const Module& module, const std::string& name);
 Tensor own_parameter(const Module& module, const std::string& name);
 
 // The nodes, each after those whose outputs it reads. Every module is entered into `targets` but
-// weighted layers. A GraphModule is taken apart; the children of any other container are nodes that
-// read kUnknown, after the container's own.
+// weighted layers, with the forms of the profile. A GraphModule is taken apart; the children of any
+// other container are nodes that read kUnknown, after the container's own.
 std::vector<ModuleNode> module_graph(Slot& root, const QuantizedForms& own_forms,
-                                     TargetMatcher& targets);
+                                     TargetMatcher& targets, Profile profile = Profile::kOrt);
 
 // The node that alone reads the output of nodes[i], in the same container; null if there is none.
 const ModuleNode* sole_reader(const std::vector<ModuleNode>& nodes, std::size_t i);

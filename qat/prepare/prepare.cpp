@@ -13,6 +13,7 @@
 #include "steelyard/qat/prepare/decisions.h"
 #include "steelyard/qat/prepare/layer_limits.h"
 #include "steelyard/qat/prepare/plan_rows.h"
+#include "steelyard/qat/quantizers/words.h"
 
 namespace steelyard::qat {
 namespace {
@@ -220,6 +221,15 @@ class Applier {
   std::vector<Replaced> replaced_;  // in their order
 };
 
+std::string note_of_fixed_point(Profile profile) {
+  return std::string("profile ") + word_of(profile) +
+         ": activations have the codes -128 to 127, weights of 8 bits -127 to 127; sums become "
+         "codes "
+         "by multiplier and shift, rounded " +
+         (rounding_of(profile) == kernels::Rounding::kFixedOnce ? "once" : "twice") +
+         ", as in TFLite Micro";
+}
+
 }  // namespace
 
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
@@ -233,6 +243,7 @@ PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& confi
     root->quantize_input(*all.input);
     plan.rows.insert(plan.rows.begin(), input_row(*all.input));
   }
+  if (is_fixed_point(config.profile)) plan.notes.push_back(note_of_fixed_point(config.profile));
   root->watch_parameters();
   return {root, std::move(plan)};
 }

@@ -112,7 +112,10 @@ QuantizedValue ActivationQuantizer::empty_output(Shape shape, const std::functio
 }
 
 QuantizedValue ActivationQuantizer::value_of(Tensor codes, QParamTensors qparams) const {
-  return {.codes = std::move(codes), .qparams = std::move(qparams), .range = code_range()};
+  return {.codes = std::move(codes),
+          .qparams = std::move(qparams),
+          .range = code_range(),
+          .rounding = config().rounding};
 }
 
 Variable ActivationQuantizer::learn_output(const Variable& y, RealValues values,

@@ -61,7 +61,8 @@ class DescribedCodeFunction : public CodeFunction, public Describes<T> {
 
 // Codes of another shape with the parameters of `x`.
 inline QuantizedValue with_codes(const QuantizedValue& x, Tensor codes) {
-  return {.codes = std::move(codes), .qparams = x.qparams, .range = x.range};
+  return {
+      .codes = std::move(codes), .qparams = x.qparams, .range = x.range, .rounding = x.rounding};
 }
 
 }  // namespace steelyard::qat

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/kernels/fixed_point.h"
 #include "steelyard/observers/qscheme.h"
 #include "steelyard/observers/registry.h"
 
@@ -19,6 +20,8 @@ struct QuantizerConfig {
   observers::QScheme scheme;
   observers::ObserverOptions observer;
   Learning learning = Learning::kNothing;
+  // How integers become codes of an activation: for_profile() sets it.
+  kernels::Rounding rounding = kernels::Rounding::kFloat;
   bool operator==(const QuantizerConfig&) const = default;
 };
 
@@ -49,11 +52,20 @@ enum class BatchNormFold {
   kOneConvolution   // folded in every step; the batch's statistics come from the folded product
 };
 
-// The tensors that carry codes, as required by the runtime that will execute the model.
+// The tensors that carry codes and how integers are rounded to them, as required by the runtime
+// that will execute the model.
 enum class Profile {
-  kOrt,      // ONNX Runtime: every output, both operands of a sum and the sum
-  kTensorrt  // the inputs of weighted layers and pools, a sum's shortcut; zero points 0
+  kOrt,                // ONNX Runtime: every output, both operands of a sum and the sum
+  kTensorrt,           // the inputs of weighted layers and pools, a sum's shortcut; zero points 0
+  kTflm,               // TFLite Micro: every tensor, in fixed point (kernels/fixed_point.h)
+  kTflmSingleRounding  // the same, built with TFLITE_SINGLE_ROUNDING
 };
+
+kernels::Rounding rounding_of(Profile profile);
+// Whether a profile has integers alone: then nothing is left in float.
+inline bool is_fixed_point(Profile profile) {
+  return kernels::is_fixed_point(rounding_of(profile));
+}
 
 struct QuantizeConfig {
   std::vector<QuantizeGroup> groups;  // the first group that matches a layer decides
@@ -75,7 +87,13 @@ void validate(const QConfig& config);
 // Checks the two sides of a config, each by itself.
 void validate_weights(const QuantizerConfig& config);
 void validate_activations(const QuantizerConfig& config);
-// validate() with what the profile asks for: zero points of 0 for kTensorrt.
+// validate() with what the profile asks for: zero points of 0 for kTensorrt; weights and
+// activations with one scale per tensor, 8 bits and no change of it from sample to sample for
+// kTflm.
 void validate(const QConfig& config, Profile profile);
+
+// The config with what the profile fixes, whatever was asked for. kTflm: activations have the codes
+// -128 to 127, weights of 8 bits -127 to 127. A valid config stays valid.
+QuantizeConfig for_profile(QuantizeConfig config);
 
 }  // namespace steelyard::qat

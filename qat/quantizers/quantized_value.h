@@ -7,6 +7,7 @@
 #include "steelyard/framework/autograd/autograd.h"
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/block_scales/blocks.h"
+#include "steelyard/kernels/fixed_point.h"
 #include "steelyard/observers/qparam_tensors.h"
 
 namespace steelyard::kernels {
@@ -27,6 +28,7 @@ struct QuantizedValue {
   // itself.
   bool dynamic = false;
   std::array<std::int64_t, 2> block{0, 0};
+  kernels::Rounding rounding = kernels::Rounding::kFloat;  // of integers to these codes
 
   // Whether codes have more than 8 bits (qat/forms/wide_codes.h).
   bool wide() const { return codes.dtype() == DType::kI32; }

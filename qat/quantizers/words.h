@@ -22,6 +22,18 @@ constexpr std::span<const Word<Granularity>> words_of(Granularity) { return kGra
 
 }  // namespace steelyard::kernels
 
+namespace steelyard::kernels {
+
+inline constexpr Word<Rounding> kRoundingWords[] = {
+    {Rounding::kFloat, "float"},
+    {Rounding::kFixedTwice, "fixed_point_twice"},
+    {Rounding::kFixedOnce, "fixed_point_once"},
+};
+static_assert(is_complete<Rounding>(kRoundingWords, Rounding::kFixedOnce));
+constexpr std::span<const Word<Rounding>> words_of(Rounding) { return kRoundingWords; }
+
+}  // namespace steelyard::kernels
+
 namespace steelyard::qat {
 
 inline constexpr Word<BatchNormFold> kBatchNormFoldWords[] = {
@@ -38,8 +50,10 @@ constexpr std::span<const Word<BatchNormFold>> words_of(BatchNormFold) {
 inline constexpr Word<Profile> kProfileWords[] = {
     {Profile::kOrt, "ort"},
     {Profile::kTensorrt, "tensorrt"},
+    {Profile::kTflm, "tflm"},
+    {Profile::kTflmSingleRounding, "tflm_single_rounding"},
 };
-static_assert(is_complete<Profile>(kProfileWords, Profile::kTensorrt));
+static_assert(is_complete<Profile>(kProfileWords, Profile::kTflmSingleRounding));
 constexpr std::span<const Word<Profile>> words_of(Profile) { return kProfileWords; }
 
 // The algorithms of a recipe are what they let quantizers learn.

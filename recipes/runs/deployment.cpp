@@ -198,7 +198,8 @@ void require_exportable(const Experiment& experiment, const Registries& registri
 void note_exportability(Experiment& experiment, const Registries& registries) {
   if (!experiment.recipe().exports.formats.empty()) return;
   if (!experiment.plan() && !experiment.network()) return;  // our own architectures can be
-  const std::vector<std::string> formats = deploy::default_format_names();
+  const std::vector<std::string> formats =
+      deploy::default_format_names(experiment.recipe().exports.profile);
   if (const auto reason = why_not_exportable(experiment, registries, formats)) {
     experiment.note("the model cannot be exported: " +
                     reason->substr(reason->starts_with(kPrefix) ? kPrefix.size() : 0));

@@ -156,7 +156,7 @@ Table<QuantizerConfig> activations_table(const Registries& registries) {
   return Table<QuantizerConfig>(
              "Quantization of activations.",
              {bits_row("bit width; at most 8 with `dynamic`, the observer entropy or the profile "
-                       "tensorrt",
+                       "tensorrt, 8 with the profile tflm",
                        16),
               symmetric_row().by_default("false"),
               key("strategy",
@@ -383,7 +383,10 @@ Table<Recipe> export_table() {
                     option.members = {{.kind = OptionKind::kChoice, .choices = formats}};
                   }),
               key("profile",
-                  "where tensors are quantized: as ONNX Runtime or as TensorRT executes them",
+                  "where tensors are quantized and how integers are rounded to codes: as ONNX "
+                  "Runtime, "
+                  "TensorRT or TFLite Micro (tflm; with TFLITE_SINGLE_ROUNDING: "
+                  "tflm_single_rounding) executes them",
                   &Recipe::exports, &ExportSpec::profile)
                   .also(&Recipe::quantize, &QuantizeSpec::config, &qat::QuantizeConfig::profile)
                   .by_default()

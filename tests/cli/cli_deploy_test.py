@@ -287,6 +287,23 @@ class Deploy(Case):
         self.assertRegex(old, r"\ninput_quantizer: another quantization: scale [\d.e-]+, zero point \d+, codes 0 to 255 in")
         self.assertIn("the first tensor that differs is input_quantizer", old)
 
+    def test_tflm_profile(self):
+        run = self.trained("run", "export.profile=tflm")
+        with open(self.path(run, "plan.txt")) as file:
+            plan = file.read()
+        self.assertIn("profile tflm: activations have the codes -128 to 127, weights of 8 bits -127 to 127", plan)
+        self.assertIn("int8 affine, per tensor", plan)
+        self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ, in 7 quantized tensors over 40 samples")
+        self.assertRegex(self.succeed("export", run), r"^run/export/model.safetensors: \d+ bytes\n"
+                                                      r"run/export/model.tflite: \d+ bytes\n$")
+        self.assertEqual(self.succeed("predict", run, os.path.join(self.data, "test.safetensors")),
+                         self.succeed("predict", os.path.join(run, "export", "model.safetensors"),
+                                      os.path.join(self.data, "test.safetensors")))
+        self.fail_with(2, "export: ONNX: it has no codes in fixed point", arguments=["export", run, "--format", "onnx"])
+        sigmoid = self.recipe(LAYERS.replace("{type: ReLU}", "{type: Sigmoid, name: gate}") + SHORT + QUANTIZE, "gate.yaml")
+        self.fail_with(2, "gate: the profile tflm has no such Sigmoid",
+                       arguments=["train", sigmoid, "--set", "export.profile=tflm", "--run-dir", "gate"])
+
     def test_tensorrt_profile(self):
         run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")
         with open(self.path(run, "plan.txt")) as file:

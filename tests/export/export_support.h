@@ -196,6 +196,30 @@ inline std::shared_ptr<Module> residual_net(Rng& rng) {
                                 {"fc", std::make_shared<Linear>(LinearOptions{10, 7}, rng)}});
 }
 
+// [N, 9, 8, 3]: every layer that profiles of fixed point have but for residual sums.
+inline std::shared_ptr<Module> fixed_point_net(Rng& rng) {
+  const Conv2dOptions dilated{.in_channels = 8,
+                              .out_channels = 8,
+                              .kernel_size = {3, 3},
+                              .padding = {2, 2},
+                              .dilation = {2, 2},
+                              .groups = 8,
+                              .bias = false};
+  return std::make_shared<Sequential>(Sequential::NamedChildren{
+      {"conv1", conv(3, 6, 3, 1, rng)},
+      {"relu1", std::make_shared<ReLU>()},
+      {"pool1", std::make_shared<MaxPool2d>(Pool2dGeometry{{3, 2}, {2, 1}, {1, 1}})},
+      {"conv2", conv(6, 8, 3, 2, rng, /*groups=*/2)},
+      {"relu2", std::make_shared<ReLU6>()},
+      {"conv3", std::make_shared<Conv2d>(dilated, rng)},
+      {"pool2", std::make_shared<AvgPool2d>(AvgPool2dOptions{{{2, 2}, {1, 1}, {0, 0}}})},
+      {"relu3", std::make_shared<ReLU>()},
+      {"flatten", std::make_shared<Flatten>()},
+      {"fc1", std::make_shared<Linear>(LinearOptions{8 * 2 * 4, 16}, rng)},
+      {"relu4", std::make_shared<ReLU>()},
+      {"fc2", std::make_shared<Linear>(LinearOptions{16, 1, /*bias=*/false}, rng)}});
+}
+
 // [N, 9, 8, 3]: smooth activations that have a form on codes.
 inline std::shared_ptr<Module> smooth_net(Rng& rng) {
   return std::make_shared<Sequential>(
@@ -354,6 +378,12 @@ inline qat::QuantizeConfig and_transposed(qat::QuantizeConfig config) {
 inline qat::QuantizeConfig tensorrt(int weight_bits) {
   qat::QuantizeConfig config = w8a8(weight_bits, /*symmetric=*/true);
   config.profile = qat::Profile::kTensorrt;
+  return config;
+}
+
+inline qat::QuantizeConfig tflm(int weight_bits, qat::Profile profile = qat::Profile::kTflm) {
+  qat::QuantizeConfig config = w8a8(weight_bits);
+  config.profile = profile;
   return config;
 }
 

@@ -69,7 +69,14 @@ std::vector<InterpreterCase> cases() {
           {"concat_w4", testing::concat_net, w8a8(4)},
           {"concat_signed", testing::concat_net, w8a8(8, /*symmetric=*/true)},
           {"concat_tensorrt", testing::concat_net, testing::tensorrt(8)},
-          {"residual_tensorrt_w4", testing::residual_net, testing::tensorrt(4)}};
+          {"residual_tensorrt_w4", testing::residual_net, testing::tensorrt(4)},
+          {"fixed_point", testing::fixed_point_net, testing::tflm(8)},
+          {"fixed_point_w4", testing::fixed_point_net, testing::tflm(4)},
+          {"fixed_point_once", testing::fixed_point_net,
+           testing::tflm(8, qat::Profile::kTflmSingleRounding)},
+          {"residual_fixed_point", testing::residual_net, testing::tflm(8)},
+          {"residual_fixed_point_once", testing::residual_net,
+           testing::tflm(8, qat::Profile::kTflmSingleRounding)}};
 }
 
 Dataset dataset_of(const Tensor& inputs) {

@@ -26,6 +26,8 @@ const std::vector<std::string> kOrt{};
 const std::vector<std::string> kW4{"quantize.groups.0.weights.num_bits=4"};
 const std::vector<std::string> kTensorrt{"export.profile=tensorrt",
                                          "quantize.groups.0.activations.symmetric=true"};
+const std::vector<std::string> kTflm{"export.profile=tflm"};
+const std::vector<std::string> kTflmOnce{"export.profile=tflm_single_rounding"};
 
 Experiment make_experiment(const Preset& c) {
   std::vector<std::string> overrides = c.overrides;
@@ -78,7 +80,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Preset{"cnn_w4a8_progressive", "fashion-mnist-cnn-w4a8-progressive", kOrt},
                       Preset{"mobilenet", "fashion-mnist-mobilenet-w8a8", kOrt},
                       Preset{"mobilenet_w4a8", "fashion-mnist-mobilenet-w8a8", kW4},
-                      Preset{"mobilenet_tensorrt", "fashion-mnist-mobilenet-w8a8", kTensorrt}),
+                      Preset{"mobilenet_tensorrt", "fashion-mnist-mobilenet-w8a8", kTensorrt},
+                      Preset{"mlp_tflm", "fashion-mnist-mlp-w8a8", kTflm},
+                      Preset{"cnn_tflm", "fashion-mnist-cnn-w8a8", kTflm},
+                      Preset{"cnn_tflm_once", "fashion-mnist-cnn-w8a8", kTflmOnce},
+                      Preset{"resnet_tflm", "fashion-mnist-resnet-w8a8", kTflm},
+                      Preset{"mobilenet_tflm", "fashion-mnist-mobilenet-w8a8", kTflm}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(DeployedGraph, RefusesWhatIsNotReady) {

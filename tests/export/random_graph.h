@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
@@ -14,8 +15,9 @@ namespace steelyard::testing {
 
 class RandomGraph {
  public:
-  // Codes of `dtype` everywhere.
-  RandomGraph(unsigned seed, DType dtype) : random_(seed), dtype_(dtype) {
+  // Codes of `dtype` everywhere; in fixed point i8, of the operations that have such a form.
+  RandomGraph(unsigned seed, DType dtype, kernels::Rounding rounding = kernels::Rounding::kFloat)
+      : random_(seed), dtype_(dtype), rounding_(rounding) {
     graph_.name = "random";
     graph_.values.push_back({"input", {pick(5, 14), pick(5, 14), pick(1, 9)}, {}});
     inputs_ = Tensor::empty(batched(graph_.values[0].shape));
@@ -61,7 +63,25 @@ class RandomGraph {
     return node;
   }
 
+  bool fixed_point() const { return kernels::is_fixed_point(rounding_); }
+
+  void add_fixed_point_operation() {
+    switch (pick(0, 6)) {
+      case 0:
+        return pool(deploy::Op::kMaxPool2d);
+      case 1:
+        return pool(deploy::Op::kAvgPool2d);
+      case 2:
+        return keep(deploy::Op::kRelu, shape());
+      case 3:
+        return residual();
+      default:
+        return conv(pick(1, 3), pick(1, 2), pick_activation());
+    }
+  }
+
   void add_image_operation() {
+    if (fixed_point()) return add_fixed_point_operation();
     switch (pick(0, 12)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
@@ -172,9 +192,10 @@ class RandomGraph {
     deploy::Node node = make_node(op, {last_});
     auto& window = node.as<Pool2dGeometry>();
     window = {{pick(2, 3), pick(1, 3)}, {pick(1, 2), pick(1, 2)}, {pick(0, 1), 0}};
+    if (op == deploy::Op::kAvgPool2d && fixed_point()) window.padding = {0, 0};
     const auto s = pool2d_shape("pool", batched(in), window);
     const Shape out{s.out_h(), s.out_w(), s.in_channels};
-    if (op == deploy::Op::kMaxPool2d) {
+    if (op == deploy::Op::kMaxPool2d || fixed_point()) {
       last_ = finish(node, out, graph_.values[last_].quantization);
     } else {
       last_ = finish(node, out);
@@ -213,13 +234,18 @@ class RandomGraph {
     const std::int32_t first = dtype_ == DType::kI8 ? -128 : 0;
     deploy::Quantization q;
     q.dtype = dtype_;
+    q.rounding = rounding_;
     q.range = {first, first + 255};
-    if (pick(0, 3) == 0) q.range = {first + 128, first + 128 + 15};
+    if (!fixed_point() && pick(0, 3) == 0) q.range = {first + 128, first + 128 + 15};
     lo = std::min(lo, 0.0F);
     hi = std::max(hi, lo + 0.01F);
     q.scale = uniform(0.7F, 1.1F) * (hi - lo) / static_cast<float>(q.range.qmax - q.range.qmin);
     q.zero_point = std::clamp(q.range.qmin + static_cast<std::int32_t>(-lo / q.scale), q.range.qmin,
                               q.range.qmax);
+    if (fixed_point() && pick(0, 3) == 0) {  // of any values: many codes are the outermost
+      q.scale *= std::exp2(uniform(-5, 5));
+      q.zero_point = static_cast<std::int32_t>(pick(-128, 127));
+    }
     return q;
   }
 
@@ -262,6 +288,7 @@ class RandomGraph {
 
   std::mt19937 random_;
   DType dtype_;
+  kernels::Rounding rounding_;
   deploy::Graph graph_;
   Tensor inputs_;
   std::size_t last_ = 0;

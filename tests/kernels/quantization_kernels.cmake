@@ -6,6 +6,7 @@ steelyard_add_tests(quantization_kernels_test
   SOURCES
     affine_test.cpp
     fake_quantize_test.cpp
+    fixed_point_test.cpp
     oscillation_test.cpp
     quantization_params_test.cpp
     quantizer_state_test.cpp
@@ -30,6 +31,7 @@ steelyard_add_tests(quant_plan_test
 add_library(quantized_layer_cases OBJECT
   quantizer_cpu_gpu_test.cpp
   code_gradients_test.cpp
+  fixed_point_cpu_gpu_test.cpp
   tensor_core_products_test.cpp
   weight_codes_test.cpp
   range_search_cpu_gpu_test.cpp

@@ -1,0 +1,22 @@
+// TFLite files: integers at the border and inside, for TFLite Micro and LiteRT.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "steelyard/export/graph.h"
+
+namespace steelyard::deploy {
+
+// As ExportFormat::refusal: such a file has codes in fixed point alone.
+std::string tflite_refusal(const Graph& graph);
+
+// The bytes of the file for samples one by one: input and output are s8 codes under the names of
+// the graph's ports, whose scales and zero points the file has; images are [1, H, W, C]. The
+// metadata "steelyard" is JSON: preprocessing, names of classes. Throws std::invalid_argument for a
+// graph that tflite_refusal() refuses.
+std::string tflite_file(const Graph& graph);
+
+void write_tflite(const std::filesystem::path& path, const Graph& graph);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,89 @@
+// What the rows of operations (op_info.h) write the nodes of a TFLite file with.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "steelyard/export/graph.h"
+#include "steelyard/export/tflite_model.h"
+
+namespace steelyard::deploy {
+
+// One window operation along height and width.
+struct TfliteWindows {
+  std::array<std::int64_t, 2> kernel{1, 1};  // dilation left aside
+  std::array<std::int64_t, 2> stride{1, 1};
+  std::array<std::int64_t, 2> padding{0, 0};
+  std::array<std::int64_t, 2> dilation{1, 1};
+};
+
+class TfliteNodes {
+ public:
+  // A graph that tflite_refusal() does not refuse. The tensors of its values are the first ones.
+  explicit TfliteNodes(const Graph& graph);
+
+  const Graph& graph() const { return graph_; }
+
+  // The tensors of values.
+  std::int32_t tensor(std::size_t value) const { return tensors_.at(value); }
+  std::int32_t input(const Node& node, std::size_t i = 0) const { return tensor(node.inputs[i]); }
+  std::int32_t output(const Node& node) const { return tensor(node.output); }
+  const Quantization& input_quantization(const Node& node, std::size_t i = 0) const {
+    return *graph_.values[node.inputs[i]].quantization;
+  }
+  // The shape of a value with the batch, 1.
+  std::vector<std::int32_t> batch_shape(std::size_t value) const;
+
+  // A new tensor of computed codes.
+  std::int32_t computed(const std::string& name, std::vector<std::int32_t> shape,
+                        const Quantization& q);
+  // New tensors of constants. Equal bytes are stored once.
+  std::int32_t codes(const std::string& name, std::span<const std::int8_t> values,
+                     std::vector<std::int32_t> shape, TfliteQuantization q);
+  std::int32_t int32s(const std::string& name, std::span<const std::int32_t> values,
+                      std::vector<std::int32_t> shape, std::optional<TfliteQuantization> q = {});
+
+  void add(TfliteOp op, std::int32_t version, std::vector<std::int32_t> inputs, std::int32_t output,
+           TfliteOptions options = {});
+
+  // What windows over the node's image read, and how they are padded.
+  struct Padded {
+    std::int32_t input = 0;
+    std::int32_t padding = 0;  // the schema's: SAME or VALID
+  };
+  // TFLite knows two paddings; for others a node is added that writes `border` around the image.
+  Padded padded(const Node& node, const TfliteWindows& windows, std::int8_t border);
+
+  void add_metadata(const std::string& name, const std::string& text);
+
+  // The file so far.
+  TfliteModel& model() { return model_; }
+
+ private:
+  std::int32_t add_tensor(TfliteTensor tensor);
+  std::uint32_t buffer_of(std::string bytes);
+
+  const Graph& graph_;
+  TfliteModel model_;
+  std::map<std::size_t, std::int32_t> tensors_;   // by value
+  std::map<std::string, std::uint32_t> buffers_;  // by their bytes
+};
+
+// The node that flattens an image into this value, whose elements a file has pixel by pixel; null
+// where the file has them as the graph has, or where another node flattens nothing.
+const Node* tflite_flattened(const Graph& graph, std::size_t value);
+// A node that gives the codes of its input another shape.
+void add_tflite_reshape(TfliteNodes& nodes, const Node& node, std::int32_t input);
+
+// One scale and zero point of a tensor.
+TfliteQuantization tflite_quantization(const Quantization& q);
+// The schema's number of a fused activation.
+std::int32_t tflite_activation(kernels::Activation activation);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,154 @@
+// TFLite files: what is refused, what is written, and graphs in fixed point in other files. That
+// TFLite Micro gives the interpreter's codes: check_tflite.py.
+#include "steelyard/export/tflite.h"
+
+#include <gtest/gtest.h>
+
+#include "steelyard/export/formats.h"
+#include "steelyard/export/graph_file.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "tests/export/export_support.h"
+#include "tests/export/random_graph.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using testing::images;
+using testing::message_of;
+using testing::quantized_model;
+using testing::TemporaryFolder;
+using testing::tflm;
+
+Graph fixed_point_graph(std::shared_ptr<Module> (*network)(Rng&) = testing::fixed_point_net) {
+  Rng rng(2);
+  return trace(*quantized_model(network(rng), tflm(8)), images(2, 8), "net").graph;
+}
+
+TEST(Tflite, HoldsNamesAndTheIdentifierAndIsTheSameEachTime) {
+  Graph graph = fixed_point_graph();
+  graph.input_port.name = "picture";
+  graph.output_port.name = "scores \"of\" it";
+  graph.class_names = {"a", "b"};
+  const std::string bytes = tflite_file(graph);
+  EXPECT_EQ(bytes.substr(4, 4), "TFL3");
+  for (const char* text : {"picture", "scores \"of\" it", "conv2/weight", "serving_default",
+                           R"("class_names":["a","b"])"}) {
+    EXPECT_NE(bytes.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(bytes, tflite_file(graph));
+}
+
+TEST(Tflite, StoresEqualWeightsOnce) {
+  const Graph graph = fixed_point_graph(testing::residual_net);
+  Graph twice = graph;
+  std::int64_t convolutions = 0;
+  const Weights* first = nullptr;
+  for (Node& node : twice.nodes) {
+    if (node.op != Op::kConv2d || node.weights->weight.shape() != Shape{6, 6, 3, 3}) continue;
+    if (first != nullptr) node.weights->weight = first->weight;
+    if (first == nullptr) first = &*node.weights;
+    ++convolutions;
+  }
+  ASSERT_EQ(convolutions, 2);
+  EXPECT_LT(tflite_file(twice).size() + 6 * 6 * 9 - 32, tflite_file(graph).size());
+}
+
+TEST(Tflite, RefusesWhatItHasNoFormOf) {
+  Rng rng(2);
+  const Graph floats =
+      trace(*quantized_model(testing::fixed_point_net(rng), testing::w8a8()), images(2, 8), "net")
+          .graph;
+  EXPECT_EQ(tflite_refusal(floats),
+            "its codes are rounded as floats: a TFLite file needs a model trained with "
+            "export.profile tflm");
+  EXPECT_EQ(tflite_refusal(fixed_point_graph()), "");
+  Graph relu6 = fixed_point_graph();
+  for (Node& node : relu6.nodes) {
+    if (node.op == Op::kRelu) node.op = Op::kRelu6;
+  }
+  EXPECT_EQ(tflite_refusal(relu6), "layer 'relu3': the TFLite file has no form of relu6");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { tflite_file(relu6); }),
+            "layer 'relu3': the TFLite file has no form of relu6");
+}
+
+TEST(FixedPointGraphs, OtherFormatsRefuseThem) {
+  const Graph graph = fixed_point_graph();
+  for (const char* name : {"onnx", "c"}) {
+    EXPECT_EQ(export_format(name).refusal(graph),
+              "it has no codes in fixed point, as the profile tflm has them");
+    const TemporaryFolder folder;
+    EXPECT_EQ(message_of<InputError>(
+                  [&] { export_format(name).write(folder.path() / "model", graph, {}); }),
+              "export: it has no codes in fixed point, as the profile tflm has them");
+  }
+  EXPECT_EQ(default_format_names(qat::Profile::kTflm),
+            (std::vector<std::string>{"safetensors", "tflite"}));
+}
+
+TEST(FixedPointGraphs, ComeBackFromTheirFile) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  for (const auto rounding : {kernels::Rounding::kFixedTwice, kernels::Rounding::kFixedOnce}) {
+    const testing::RandomGraph random(3, DType::kI8, rounding);
+    save_graph(path, random.graph());
+    EXPECT_NE(read_file(path, 1 << 24).find(R"("graph_version":"14")"), std::string::npos);
+    const Graph loaded = load_graph(path);
+    for (std::size_t i = 0; i < loaded.values.size(); ++i) {
+      EXPECT_EQ(loaded.values[i].quantization, random.graph().values[i].quantization);
+    }
+  }
+}
+
+TEST(FixedPointGraphs, BothEnginesGiveTheSameCodes) {
+  std::int64_t codes = 0, ends = 0;
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    const auto rounding =
+        seed % 3 == 0 ? kernels::Rounding::kFixedOnce : kernels::Rounding::kFixedTwice;
+    const testing::RandomGraph random(seed, DType::kI8, rounding);
+    const auto expected = Interpreter(random.graph()).run_all(random.inputs());
+    const auto fast = Interpreter(random.graph(), Engine::kFast).run_all(random.inputs());
+    for (std::size_t i = 1; i < expected.size(); ++i) {
+      ASSERT_TRUE(same_elements(expected[i], fast[i]))
+          << "seed " << seed << ", " << random.graph().values[i].name;
+      for (const std::int8_t code : expected[i].span<std::int8_t>()) {
+        ends += code == -128 || code == 127 ? 1 : 0;
+      }
+      codes += expected[i].size();
+    }
+  }
+  EXPECT_GT(codes, 100000);
+  EXPECT_LT(ends, codes / 2);
+}
+
+TEST(FixedPointGraphs, RefuseOtherCodesAndOperations) {
+  const auto refusal = [](const auto& change) {
+    Graph graph = fixed_point_graph();
+    change(graph);
+    return message_of<std::invalid_argument>([&] { validate(graph); });
+  };
+  const auto range = refusal([](Graph& graph) {
+    for (Value& value : graph.values) {
+      if (value.quantization) value.quantization->range = {-127, 127};
+    }
+  });
+  EXPECT_NE(range.find("expected the codes -128..127 as i8 in fixed point, got -127..127 as i8"),
+            std::string::npos)
+      << range;
+  const auto mixed = refusal([](Graph& graph) {
+    graph.values[graph.nodes[0].output].quantization->rounding = kernels::Rounding::kFloat;
+  });
+  EXPECT_NE(mixed.find("expected inputs with codes of the same rounding"), std::string::npos);
+  const auto padded = refusal([](Graph& graph) {
+    for (Node& node : graph.nodes) {
+      if (node.op == Op::kAvgPool2d) node.as<Pool2dGeometry>().padding = {1, 1};
+    }
+  });
+  EXPECT_NE(padded.find("in fixed point it has no padding"), std::string::npos) << padded;
+}
+
+}  // namespace
+}  // namespace steelyard::deploy

@@ -1,0 +1,106 @@
+// Requantization in fixed point: CPU against GPU, no bit different.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
+#include "tests/kernels/twin.h"
+
+namespace steelyard::kernels::fixed_point_gpu_test {
+namespace {
+
+using test::on_both;
+using test::random_codes;
+using test::Twin;
+
+constexpr Activation kAll[] = {Activation::kNone, Activation::kRelu, Activation::kRelu6};
+constexpr CodeRange kCodes{-128, 127};
+
+std::vector<std::int32_t> random_sums(std::int64_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::int32_t> sums;
+  for (std::int64_t i = 0; i < n; ++i) {
+    sums.push_back(static_cast<std::int32_t>(random()) >> (8 + random() % 20));
+  }
+  return sums;
+}
+
+void check_sums(std::int64_t rows, std::int64_t channels, Activation activation,
+                Rounding rounding) {
+  const std::int64_t n = rows * channels;
+  std::vector<float> of_weights;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    of_weights.push_back(std::exp2(-4.0F - static_cast<float>(c % 17) * 0.7F));
+  }
+  Twin<std::int32_t> acc(random_sums(n, 1)), bias(random_sums(channels, 2));
+  Twin<float> weight_scale(of_weights), product_scale(of_weights);
+  Twin<float> scale(std::vector<float>{0.02F, 0.05F});
+  Twin<std::int32_t> zero(std::vector<std::int32_t>{-7});
+  Twin<std::int32_t> multiplier(channels), shift(channels);
+  Twin<std::int8_t> codes(n);
+  Twin<std::uint8_t> mask((n + 7) / 8);
+  on_both([&](auto at, auto&... queue) {
+    run(queue..., FixedMultipliers{channels, channels, rounding, ScaleProduct::kDouble, at(scale),
+                                   at(weight_scale), at(scale) + 1, at(multiplier), at(shift)});
+    run(queue..., FixedRequantize{Requantize{rows, channels, activation}, rounding, at(acc),
+                                  at(bias), at(product_scale), at(multiplier), at(shift),
+                                  at(scale) + 1, at(zero), kCodes, at(codes), at(mask)});
+  });
+  EXPECT_EQ(multiplier.differences(), 0);
+  EXPECT_EQ(shift.differences(), 0);
+  EXPECT_EQ(codes.differences(), 0) << rows << " x " << channels;
+  EXPECT_EQ(mask.differences(), 0) << rows << " x " << channels;
+}
+
+TEST(FixedPointOnGpu, RequantizedSumsAreTheCpus) {
+  for (const Activation activation : kAll) {
+    for (const Rounding rounding : {Rounding::kFixedTwice, Rounding::kFixedOnce}) {
+      for (const auto& [rows, channels] :
+           {std::pair<int, int>{1, 1}, {9, 3}, {100, 40}, {3, 700}}) {
+        check_sums(rows, channels, activation, rounding);
+      }
+    }
+  }
+}
+
+TEST(FixedPointOnGpu, SumsOfTwoTensorsAndAveragesAreTheCpus) {
+  for (const std::int64_t n : {1, 7, 5003}) {
+    for (const Rounding rounding : {Rounding::kFixedTwice, Rounding::kFixedOnce}) {
+      Twin<std::int8_t> a(random_codes<std::int8_t>(n, -128, 127, 1));
+      Twin<std::int8_t> b(random_codes<std::int8_t>(n, -128, 127, 2));
+      Twin<std::int32_t> sums(random_sums(n, 3));
+      Twin<float> scale(std::vector<float>{0.1F, 0.004F, 0.09F});
+      Twin<std::int32_t> zero(std::vector<std::int32_t>{-128, 7, -3});
+      Twin<std::int8_t> sum(n), mean(n), window(n);
+      Twin<std::uint8_t> mask((n + 7) / 8), inside((n + 7) / 8);
+      on_both([&](auto at, auto&... queue) {
+        run(queue..., FixedRequantizeAdd{n,
+                                         rounding,
+                                         Activation::kRelu,
+                                         {at(a), at(scale), at(zero)},
+                                         {at(b), at(scale) + 1, at(zero) + 1},
+                                         at(scale) + 2,
+                                         at(zero) + 2,
+                                         kCodes,
+                                         at(sum),
+                                         at(mask)});
+        run(queue..., FixedRequantizeAverage{n, rounding, Average{Average::Kind::kGlobal, 49},
+                                             at(sums), at(scale), at(scale) + 2, at(zero), kCodes,
+                                             at(mean), at(inside)});
+        run(queue...,
+            FixedRequantizeAverage{n, rounding, Average{Average::Kind::kWindow, 6}, at(sums),
+                                   at(scale), at(scale), at(zero), kCodes, at(window), at(inside)});
+      });
+      EXPECT_EQ(sum.differences(), 0);
+      EXPECT_EQ(mask.differences(), 0);
+      EXPECT_EQ(mean.differences(), 0);
+      EXPECT_EQ(window.differences(), 0);
+      EXPECT_EQ(inside.differences(), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace steelyard::kernels::fixed_point_gpu_test

@@ -1,0 +1,121 @@
+// The profiles of fixed point in prepare(): what they fix, and what they refuse by name.
+#include <gtest/gtest.h>
+
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/activations.h"
+#include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/dropout.h"
+#include "steelyard/layers/flatten.h"
+#include "steelyard/layers/pooling.h"
+#include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/qat/prepare/prepare.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/tensors.h"
+
+namespace steelyard::qat::fixed_point_profile_test {
+namespace {
+
+using testing::message_of;
+using testing::random_tensor;
+
+QuantizeConfig fixed_config(Profile profile = Profile::kTflm) {
+  QuantizeConfig config = w8a8({"Conv2d", "Linear"});
+  config.profile = profile;
+  return config;
+}
+
+// [N, 6, 6, 2]: a convolution, the layer, and a linear layer of as many features as it leaves.
+std::shared_ptr<Module> net_with(std::shared_ptr<Module> layer, std::int64_t features = 144) {
+  Rng rng(1);
+  Conv2dOptions options{.in_channels = 2, .out_channels = 4, .kernel_size = {3, 3}};
+  options.padding = {1, 1};
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"conv", std::make_shared<Conv2d>(options, rng)},
+                                {"layer", std::move(layer)},
+                                {"flatten", std::make_shared<Flatten>()},
+                                {"fc", std::make_shared<Linear>(LinearOptions{features, 3}, rng)}});
+}
+
+std::string refusal_of(std::shared_ptr<Module> layer) {
+  return message_of<InputError>([&] { prepare(net_with(std::move(layer)), fixed_config()); });
+}
+
+TEST(FixedPointProfile, FixesTheCodesAndSaysSo) {
+  for (const Profile profile : {Profile::kTflm, Profile::kTflmSingleRounding}) {
+    QuantizeConfig config = fixed_config(profile);
+    config.groups[0].config.weights->scheme.narrow_range = false;
+    ASSERT_FALSE(config.groups[0].config.activations->scheme.is_signed);
+    const PreparedModel prepared = prepare(net_with(std::make_shared<ReLU>()), config);
+    for (const NamedQuantizer& entry : named_quantizers(*prepared.model)) {
+      const kernels::CodeRange expected = entry.quantizer->of_weights()
+                                              ? kernels::CodeRange{-127, 127}
+                                              : kernels::CodeRange{-128, 127};
+      EXPECT_EQ(entry.quantizer->code_range(), expected) << entry.name;
+    }
+    ASSERT_FALSE(prepared.plan.notes.empty());
+    EXPECT_NE(prepared.plan.notes[0].find("activations have the codes -128 to 127"),
+              std::string::npos);
+  }
+}
+
+TEST(FixedPointProfile, AnAveragePoolSharesItsInputsQuantizer) {
+  const auto pool = std::make_shared<AvgPool2d>(AvgPool2dOptions{{{2, 2}, {2, 2}, {0, 0}}});
+  const PreparedModel prepared = prepare(net_with(pool, 36), fixed_config());
+  std::string row;
+  for (const PlanRow& one : prepared.plan.rows) {
+    if (one.module == "layer") row = one.quantized;
+  }
+  EXPECT_EQ(row, "as conv");
+  // Its gradient is that of an average.
+  Rng rng(3);
+  ForwardContext training{.training = true, .rng = &rng};
+  const Variable x(random_tensor({2, 6, 6, 2}, 1, DType::kF32), /*requires_grad=*/true);
+  const Variable y = prepared.model->forward(x, training);
+  EXPECT_EQ(y.shape(), (Shape{2, 3}));
+}
+
+TEST(FixedPointProfile, RefusesByNameWhatTfliteMicroHasNot) {
+  EXPECT_EQ(refusal_of(std::make_shared<Sigmoid>()),
+            "layer: the profile tflm has no such Sigmoid: Sigmoid has no quantized form");
+  EXPECT_EQ(refusal_of(std::make_shared<AvgPool2d>(AvgPool2dOptions{{{3, 3}, {1, 1}, {1, 1}}})),
+            "layer: the profile tflm has no such AvgPool2d: with padding");
+  const auto twice = std::make_shared<Sequential>(Sequential::NamedChildren{
+      {"pool", std::make_shared<MaxPool2d>(Pool2dGeometry{{1, 1}, {1, 1}, {0, 0}})},
+      {"six", std::make_shared<ReLU6>()}});
+  EXPECT_EQ(refusal_of(twice),
+            "layer.six: the profile tflm has no such ReLU6: expected it alone after a layer or a "
+            "sum, which computes it");
+  QuantizeConfig config = fixed_config();
+  config.ignore = {"fc"};
+  const std::string ignored =
+      message_of<InputError>([&] { prepare(net_with(std::make_shared<ReLU>()), config); });
+  EXPECT_EQ(ignored.find("fc: the profile tflm has no such Linear: "), 0U) << ignored;
+}
+
+TEST(FixedPointProfile, RefusesConfigsThatItCannotExecute) {
+  const auto message = [](const auto& change) {
+    QConfig config = default_w8a8();
+    change(config);
+    return message_of<std::invalid_argument>([&] { validate(config, Profile::kTflm); });
+  };
+  EXPECT_EQ(message([](QConfig& c) { c.activations->scheme.bits = 16; }),
+            "the profile tflm has activations of 8 bits, got 16");
+  EXPECT_EQ(message([](QConfig& c) { c.activations.reset(); }),
+            "the profile tflm is for integers alone: expected weights and activations");
+  EXPECT_EQ(message([](QConfig& c) {
+              c.weights->scheme.symmetric = false;
+              c.weights->scheme.narrow_range = false;
+            }),
+            "the profile tflm needs symmetric weights: they have no zero points");
+  EXPECT_EQ(message([](QConfig& c) {
+              c.weights->scheme.granularity = kernels::Granularity::kGroup;
+              c.weights->scheme.group_size = 8;
+            }),
+            "the profile tflm has weights with a scale per channel or per tensor, not per group");
+  EXPECT_NO_THROW(validate(default_w8a8(), Profile::kTflm));
+}
+
+}  // namespace
+}  // namespace steelyard::qat::fixed_point_profile_test
