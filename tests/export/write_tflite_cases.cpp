@@ -1,19 +1,14 @@
 // Writes TFLite models beside what the interpreter computes, for check_tflite.py.
 //
-// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS [IMAGES [MODEL.safetensors]...]]. NAME.tflite,
-// and NAME.safetensors with the codes of every tensor by its name in the file; the metadata
-// "tensors" has the names in the file's order. IMAGES of Fashion-MNIST are given to the presets'
-// networks, whose weights are random, and to the exported models of Fashion-MNIST that are named.
+// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS]. NAME.tflite, and NAME.safetensors with the
+// codes of every tensor by its name in the file; the metadata "tensors" has the names in the file's
+// order.
 #include <filesystem>
 #include <string>
 
-#include "steelyard/export/graph_file.h"
 #include "steelyard/export/tflite.h"
 #include "steelyard/export/tflite_nodes.h"
-#include "steelyard/framework/data/data_loader.h"
-#include "steelyard/framework/data/dataset.h"
 #include "steelyard/framework/files/safetensors.h"
-#include "steelyard/recipes/runs/deployment.h"
 #include "tests/export/export_support.h"
 #include "tests/export/random_graph.h"
 
@@ -25,7 +20,7 @@ using testing::images;
 using testing::quantized_model;
 using testing::RandomGraph;
 
-constexpr int kRandomGraphs = 120, kImages = 20;
+constexpr int kRandomGraphs = 120;
 
 void write_case(const std::filesystem::path& folder, const std::string& name, const Graph& graph,
                 const Tensor& inputs) {
@@ -70,43 +65,8 @@ void write_network(const std::filesystem::path& folder, const std::string& name,
   write_case(folder, name, trace(*model, images(2, 8), name).graph, images(40, 7));
 }
 
-Tensor normalized_images(const Graph& graph, const Dataset& data, int images) {
-  const Tensor inputs = load_samples(spread_samples(data, images)).inputs;
-  return normalized(inputs, graph.preprocessing.normalization);
-}
-
-// The network of a preset in fixed point, its observers having seen two batches, and with the cnn
-// the models that were trained.
-void write_preset(const std::filesystem::path& folder, const std::string& name, int images,
-                  const std::vector<std::string>& models) {
-  const Registries registries;
-  Recipe recipe = load_recipe("fashion-mnist-" + name + "-w8a8",
-                              {"data.batch_size=64", "export.profile=tflm"}, registries);
-  recipe.init_checkpoint.reset();
-  Experiment experiment(std::move(recipe), registries, InitialWeights::kRecipe);
-  const NoGradGuard no_grad;
-  Rng rng(1);
-  ForwardContext training{.training = true, .rng = &rng};
-  for (std::int64_t i = 0; i < 2; ++i) {
-    const Batch batch = make_batch(experiment.train(), experiment.loader_options(), 0, i);
-    experiment.model().forward(Variable(batch.inputs), training);
-  }
-  const Graph graph = deployed_graph(experiment);
-  write_case(folder, "preset_" + name, graph, normalized_images(graph, experiment.test(), images));
-  if (name != "cnn") return;
-  for (std::size_t i = 0; i < models.size(); ++i) {
-    const Graph trained = load_graph(models[i]);
-    write_case(folder, "trained" + std::to_string(i), trained,
-               normalized_images(trained, experiment.test(), images));
-  }
-}
-
-void write_all(const std::filesystem::path& folder, int random_graphs, int images,
-               const std::vector<std::string>& models) {
+void write_all(const std::filesystem::path& folder, int random_graphs) {
   std::filesystem::create_directories(folder);
-  for (const char* name : {"mlp", "cnn", "resnet", "mobilenet"}) {
-    write_preset(folder, name, images, models);
-  }
   write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8));
   write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4));
   write_network(folder, "residual", testing::residual_net, testing::tflm(8));
@@ -125,10 +85,7 @@ void write_all(const std::filesystem::path& folder, int random_graphs, int image
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
-  using namespace steelyard::deploy;
-  const int random_graphs = argc > 2 ? std::stoi(argv[2]) : kRandomGraphs;
-  const int images = argc > 3 ? std::stoi(argv[3]) : kImages;
-  const std::vector<std::string> models(argv + std::min(argc, 4), argv + argc);
-  write_all(argv[1], random_graphs, images, models);
+  const int random_graphs = argc > 2 ? std::stoi(argv[2]) : steelyard::deploy::kRandomGraphs;
+  steelyard::deploy::write_all(argv[1], random_graphs);
   return 0;
 }
