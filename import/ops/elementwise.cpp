@@ -120,7 +120,7 @@ void active_dropout(Translator& t, double p, DropoutUnit unit) {
     refuse("ratio: expected a number of at least 0 and below 1, got " + std::to_string(p));
   const StoredOptions options = stored_options(DropoutOptions{p, unit});
   const ExtentShape shape = t.input(0).shape;
-  if (unit != DropoutUnit::kChannel || shape.size() < 3) return unary(t, "Dropout", options);
+  if (unit != DropoutUnit::kChannel) return unary(t, "Dropout", options);
   t.give(t.add("Dropout", {t.image(0)}, options), shape, true);
 }
 
@@ -138,8 +138,11 @@ void dropout(Translator& t) {
 
 // Of whole channels or samples, which ONNX does not have; active in training.
 void dropout_of_units(Translator& t) {
-  if (t.input(0).shape.size() < 2) refuse("expected two dimensions or more");
   const std::string unit = t.node().text("unit", "");
+  const ExtentShape& shape = t.input(0).shape;
+  const std::size_t least = unit == "channel" ? 3 : 2;
+  if (shape.size() < least) refuse("expected " + std::to_string(least) + " dimensions or more");
+  if (!shape[0].of_batch) refuse("expected the batch as the first dimension");
   for (const Word<DropoutUnit>& row : words_of(DropoutUnit{})) {
     if (row.word == unit) return active_dropout(t, t.node().real("ratio", 0), row.value);
   }

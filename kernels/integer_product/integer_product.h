@@ -55,8 +55,8 @@ struct IntegerMatmul {
   const std::int8_t *w;
   std::int32_t *acc;
   std::int64_t largest = kLargestProduct;
-  KeptWeights *kept = nullptr;  // used on the CPU alone
   Backend backend = default_backend();
+  KeptWeights *kept = nullptr;  // used on the CPU alone
   ProductWork work() const { return {.multiply_adds = m * n * k, .in_integers = true}; }
 };
 
@@ -69,8 +69,8 @@ struct IntegerConv2d {
   const std::int8_t *w;
   std::int32_t *acc;
   std::int64_t largest = kLargestProduct;
-  KeptWeights *kept = nullptr;  // used on the CPU alone
   Backend backend = default_backend();
+  KeptWeights *kept = nullptr;  // used on the CPU alone
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .in_integers = true}; }
 };
 

@@ -26,8 +26,8 @@ IntegerConv2d<Code> as_conv(const IntegerMatmul<Code>& k) {
           .w = k.w,
           .acc = k.acc,
           .largest = k.largest,
-          .kept = k.kept,
-          .backend = k.backend};
+          .backend = k.backend,
+          .kept = k.kept};
 }
 
 }  // namespace steelyard::kernels

@@ -1,6 +1,7 @@
 """What steelyard.torch refuses, in one line that names it; dropout."""
-import os
 import copy
+import os
+import random
 import unittest
 
 from torch_case import Convolutions, Layers, TorchCase, images, nn, quantized, steelyard, torch
@@ -78,7 +79,27 @@ class Refusals(TorchCase):
                 self.calls += 1
                 return self.fc(x) * self.calls
 
-        self.assert_refused("the exported network gives other numbers than the model", make, Depends(), x)
+        self.assert_refused("Depends gives other outputs in training than in evaluation, or in each call", make, Depends(), x)
+
+        class Auxiliary(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.more = nn.Linear(6, 6), nn.Linear(6, 6)
+
+            def forward(self, x):
+                return (self.fc(x), self.more(x)) if self.training else self.fc(x)
+
+        self.assert_refused("Auxiliary gives other outputs in training", make, Auxiliary(), x)
+
+        class Exported(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(6, 6)
+
+            def forward(self, x):
+                return self.fc(x) * (2 if torch.onnx.is_in_onnx_export() else 1)
+
+        self.assert_refused("the exported network gives other numbers than the model", make, Exported(), x)
 
     def test_a_model_changed_after_wrapping(self):
         model = Layers()
@@ -177,6 +198,33 @@ class Dropout(TorchCase):
                 self.assertLess(float((dropped * 0.75 - whole)[dropped != 0].abs().max()), 1e-5 if recipe is None else 0.02)
                 self.assertTrue(module.eval().verify(x))
 
+    def test_one_module_at_two_places_drops_twice(self):
+        class Twice(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Dropout2d(0.5)
+                self.second = self.first
+
+            def forward(self, x):
+                return self.second(torch.relu(self.first(x)))
+
+        module = steelyard.torch.Module(Twice(), torch.ones(2, 8, 2, 2)).train()
+        fell = (module(torch.ones(400, 8, 2, 2)) == 0).float().mean()
+        self.assertAlmostEqual(float(fell), 0.75, delta=0.04)
+
+    def test_has_the_mode_that_it_had(self):
+        x = images()
+        model = Convolutions(dropout=0.5).train()
+        model.drop.eval()
+        module = steelyard.torch.Module(model, x)
+        for part in (model, module):
+            for name in ("stem.1", "block.1"):
+                part.get_submodule(name).eval()
+        self.assertLess(float((module(x) - model(x)).abs().max()), 1e-5)
+        module = steelyard.torch.Module(Convolutions(dropout=0.5), x).train()
+        module.drop.eval()
+        self.assert_refused("drop evaluates while the module trains", module, x)
+
     def test_of_none_is_none(self):
         module = steelyard.torch.Module(Convolutions(dropout=0.0), images()).train()
         self.assertTrue(torch.equal(module(images()), module(images())))
@@ -199,6 +247,21 @@ class Dropout(TorchCase):
             def forward(self, x):
                 return x * (torch.rand(()) >= self.p).float() if self.training else x
 
+        class NoiseDropPath(nn.Module):  # is not what its name says
+            drop_prob = 0.3
+
+            def forward(self, x):
+                return x + torch.randn_like(x) if self.training else x
+
+        class LayerDrop(nn.Module):
+            def forward(self, x):
+                return x if random.random() < 0.5 else x * 0
+
+        self.assert_refused("1 (NoiseDropPath) draws random numbers", make,
+                            nn.Sequential(nn.Conv2d(3, 3, 1), NoiseDropPath()), images())
+        self.assert_refused("1 (LayerDrop) draws random numbers", make, nn.Sequential(nn.Linear(6, 6), LayerDrop()), x)
+        self.assert_refused("1 (Dropout) draws random numbers", make, nn.Sequential(nn.Linear(6, 6), nn.Dropout(1.0)), x)
+        self.assert_refused("3 dimensions or more", make, nn.Sequential(nn.Linear(6, 6), nn.Dropout1d(0.2)), x)
         self.assert_refused("1 (StochasticDepth) draws random numbers", make,
                             nn.Sequential(nn.Conv2d(3, 3, 1), StochasticDepth()), images())
         self.assert_refused("0 (AlphaDropout)", make, nn.Sequential(nn.AlphaDropout(0.2), nn.Linear(6, 6)), x)

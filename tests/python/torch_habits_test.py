@@ -114,6 +114,29 @@ class Graphs(TorchCase):
         for name, parameter in reference.named_parameters():
             self.assert_near(dict(module.named_parameters())[name].grad, parameter.grad, what=name)
 
+    def test_views_with_the_other_sign_in_memory(self):
+        model = Layers()
+        module = steelyard.torch.Module(model, torch.randn(2, 6))
+        x = torch.randn(2, 6, dtype=torch.cfloat).conj().imag
+        self.assertTrue(x.is_neg())
+        self.assertLess(float((module(x) - model(x)).abs().max()), 1e-6)
+
+    def test_a_parameter_keeps_its_shape_in_any_layout(self):
+        for recipe in (None, quantized()):
+            module = steelyard.torch.Module(Convolutions(), images(), recipe)
+            if recipe:
+                module.calibrate([images()])
+            module.eval()
+            before = module(images(seed=3))
+            module.to(memory_format=torch.channels_last)
+            self.assertTrue(torch.equal(module(images(seed=3)), before))
+            weight = module.get_parameter("block.0.weight")
+            with torch.no_grad():
+                weight.data = weight.data.contiguous().transpose(0, 1)
+            self.assertFalse(torch.equal(module(images(seed=3)), before))
+            weight.data = weight.data.reshape(64, 3, 3)
+            self.assert_refused("expected [8, 8, 3, 3], as it was, got [64, 3, 3]", module, images())
+
     def test_a_parameter_changed_before_backward_is_an_error(self):
         module = steelyard.torch.Module(Layers(), torch.randn(2, 6))
         loss = module(torch.randn(3, 6)).sum()

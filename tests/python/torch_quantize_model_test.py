@@ -278,6 +278,36 @@ class Habits(TorchCase):
                     for (path, a), b in zip(compiled.state_dict().items(), eager.state_dict().values()):
                         self.assert_near(a.float(), b.float(), 1e-6, path)
 
+    def test_evaluation_takes_no_way_around_the_layers(self):
+        torch.manual_seed(0)
+        for nested in (False, True):
+            layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+            model = nn.TransformerEncoder(layer, 2) if nested else layer
+            plain = copy.deepcopy(model).eval()
+            quantize_(model, {"version": 1, "quantize": {"groups": [{
+                "targets": ["re:.*linear[12]"], "weights": {"num_bits": 4},
+                "activations": {"num_bits": 8, "dynamic": True, "strategy": "token"}}]}})
+            model.eval()
+            x = torch.randn(3, 5, 16)
+            with_gradients = model(x)
+            with torch.no_grad():
+                self.assert_near(model(x), with_gradients, 1e-5)
+                self.assertGreater(float((model(x) - plain(x)).abs().max()), 1e-3)
+
+    def test_calibration_that_sees_nothing_is_an_error(self):
+        class Skips(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+            def forward(self, x):
+                return self.second(self.first(x)) if self.training else self.first(x)
+
+        model = Skips()
+        quantize_(model, {"version": 1, "quantize": {"groups": [{
+            "targets": ["Linear"], "weights": {"num_bits": 8}, "activations": {"num_bits": 8}}]}})
+        self.assert_refused("second.input_quantizer has seen nothing in 1 batches", calibrate, model, [torch.randn(4, 8)])
+
     def test_inductor(self):
         if not NEW:
             self.skipTest(f"torch {torch.__version__} has no torch.library.custom_op")

@@ -53,6 +53,7 @@ class Wrapped:
     constant_buffers: set[str]
     folded: dict[str, str]  # torch's names for the network's of what the import computed from several parameters
     lost: list[str]  # torch's names of the parameters that went into those
+    dropouts: list[str]  # torch's names of the modules that drop values in training
 
     def network(self, onnx: Optional[bytes] = None) -> Network:
         return Network(zlib.decompress(self.packed) if onnx is None else onnx, self.recipe, device=self.device)
@@ -77,6 +78,24 @@ def _require_wrappable(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32:
             raise Error(f"the parameter {name}: expected float32, got {parameter.dtype}")
+
+
+def _require_one_way(model: nn.Module, inputs: Sequence[torch.Tensor], drew: dict[str, nn.Module],
+                     evaluated: list[torch.Tensor], outputs: Any) -> None:
+    """Raises Error for a forward() that asks whether it trains, apart from batch norms and random numbers; the model
+    evaluates before and after."""
+    trains = [m for n, m in model.named_modules() if n not in drew and not hasattr(m, "running_mean")]
+    for m in trains:
+        m.training = True
+    with torch.no_grad():
+        trained, outputs_of_trained = flatten(model(*inputs), "the output")
+    for m in trains:
+        m.training = False
+    same = outputs_of_trained == outputs and all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in zip(trained, evaluated))
+    if not same:
+        raise Error(f"{type(model).__name__} gives other outputs in training than in evaluation, or in each call (batch "
+                    "norms and dropout apart): expected one way through forward(), which is what is exported")
 
 
 def _source_of(marks: Marks, marked: np.ndarray, real: np.ndarray, values: np.ndarray) -> Optional[Source]:
@@ -167,7 +186,9 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     twin = copy.deepcopy(model).cpu()
     inputs = [x.detach().cpu() for x in inputs]
     buffers = {n: b.detach().clone() for n, b in twin.named_buffers()}
-    set_dropout(twin, random_modules(twin, inputs), leave_out)
+    off = [n for n, m in twin.named_modules() if twin.training and not m.training]
+    drew = random_modules(twin, inputs)
+    dropouts = set_dropout(twin, {n: m for n, m in drew.items() if n not in off}, leave_out)
     with torch.no_grad():
         for n, b in twin.named_buffers():  # the pass of random_modules() was a training one
             b.copy_(buffers[n])
@@ -176,6 +197,7 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         m.eval()
     with torch.no_grad():
         expected, outputs = flatten(twin(*inputs), "the output")
+    _require_one_way(twin, inputs, drew, expected, outputs)
     for m in trained:
         m.train()
 
@@ -232,7 +254,8 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         packed=zlib.compress(with_marks, 1), recipe=recipe, device=str(device), sources=sources, statistics=statistics,
         constants={n: b for n, b in buffers.items() if n not in marked and not _is_counter(n, norms)},
         outputs=outputs, model_name=type(model).__name__, shared=_shared(model),
-        constant_parameters=without - set(folded), constant_buffers=constant_buffers, folded=folded, lost=lost)
+        constant_parameters=without - set(folded), constant_buffers=constant_buffers, folded=folded, lost=lost,
+        dropouts=dropouts)
     if tolerance is not None:
         _require_same(in_float, inputs, expected, tolerance)
     return wrapped, wrapped.network(real)
@@ -268,7 +291,8 @@ class Engine:
         self.network = network
         self.wrapped = wrapped
         self.device = device
-        self._bound: dict[str, int] = {}  # addresses by the network's names
+        self._bound: dict[str, tuple] = {}  # memory by the network's names
+        self._leaf_shapes: dict[str, torch.Size] = {}  # of torch's parameters, as they were first
         self._trainable: dict[str, bool] = {}
         self._threads = -1
         self.names: list[str] = []  # of parameters in the network
@@ -292,10 +316,10 @@ class Engine:
 
     def bind(self, name: str, tensor: torch.Tensor) -> None:
         """The parameter is that memory from now on."""
-        address = tensor.data_ptr()
-        if self._bound.get(name) != address:
+        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+        if self._bound.get(name) != place:
             self.network.set_parameter_view(name, torch_view(tensor, name))
-            self._bound[name] = address
+            self._bound[name] = place
 
     def set_trainable(self, name: str, trainable: bool) -> None:
         if self._trainable.get(name, True) != trainable:
@@ -310,12 +334,17 @@ class Engine:
         arguments: list[torch.Tensor] = []
         slots: list[list[tuple[str, Source]]] = []
         of_leaf: dict[str, int] = {}
+        for name, tensor in [*owned.items(), *named.items()]:
+            expected = self._leaf_shapes.setdefault(name, tensor.shape)
+            if tensor.shape != expected:
+                raise Error(f"the parameter {name}: expected {list(expected)}, as it was, got {list(tensor.shape)}")
         for name in self.names:
             source = None if name in owned else self.wrapped.sources.get(name)
             if name in owned:
-                self.bind(name, owned[name])
-                arguments.append(owned[name])
-                slots.append([(name, Source(name, tuple(owned[name].shape), 0, owned[name].numel()))])
+                own = owned[name].contiguous()
+                self.bind(name, own)
+                arguments.append(own)
+                slots.append([(name, Source(name, tuple(own.shape), 0, own.numel()))])
                 self.set_trainable(name, owned[name].requires_grad)
             elif source is None:
                 self.set_trainable(name, False)  # a constant of the model
@@ -324,7 +353,7 @@ class Engine:
                 usable = leaf is not None and leaf.is_contiguous() and \
                     (leaf.data_ptr() + 4 * source.first) % _ALIGNMENT == 0
                 if usable:
-                    if self._bound.get(name) != leaf.data_ptr() + 4 * source.first:
+                    if self._bound.get(name, (0,))[0] != leaf.data_ptr() + 4 * source.first:
                         flat = leaf.detach().reshape(-1)
                         self.bind(name, flat[source.first:source.first + source.count].reshape(source.shape))
                     if source.name not in of_leaf:

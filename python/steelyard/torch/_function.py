@@ -27,6 +27,8 @@ def torch_view(x: torch.Tensor, name: str) -> View:
         raise Error(f"{name}: expected a dense tensor on cpu or cuda, got {x.layout} on {x.device}")
     if x.dtype not in _DTYPES:
         raise Error(f"{name}: expected float32, or whole numbers where the input takes them, got {x.dtype}")
+    if x.is_neg():  # a view whose memory has the other sign
+        x = x.resolve_neg()
     code, bits = _DTYPES[x.dtype]
     device = c.DLDevice(c.CPU if x.device.type == "cpu" else c.CUDA, x.device.index or 0)
     return View.of(x.data_ptr(), x.shape, x.stride(), code, bits, device, x)

@@ -54,7 +54,8 @@ class _Watched:
 
     @staticmethod
     def _state(module: nn.Module) -> tuple:
-        return ([*map(id, module._modules.values())], [*map(id, module._parameters.values())], module.__dict__.get("p"))
+        return ([*map(id, module._modules.values())], [*map(id, module._parameters.values())], module.__dict__.get("p"),
+                module.__dict__.get("drop_prob"))
 
     def require_unchanged(self) -> None:
         for name, reference, state in self._modules:
@@ -108,6 +109,9 @@ class Module(nn.Module):
         self._build(model)
         self._watched: Optional[_Watched] = _Watched(model)
         self.train(model.training)
+        for path, module in model.named_modules():
+            if path and not module.training:
+                self._part(path).training = False
 
     # --- the tree of names
 
@@ -255,6 +259,11 @@ class Module(nn.Module):
         network = self._engine.network
         if network.training != self.training:
             network.train(self.training)
+        if self.training:
+            for name in self._wrapped.dropouts:
+                if not self._part(name).training:
+                    raise Error(f"{name} evaluates while the module trains: expected dropout in the mode of the module; "
+                                "leave_out makes one without it")
         norms = self._lookup()[3]
         frozen = False
         if self.training and norms:
@@ -389,8 +398,13 @@ class Module(nn.Module):
         if not results:
             raise Error("inputs: expected at least one batch, got none")
         worst = next((r for r in results if not r.same), results[-1])
-        return Verification(sum(r.samples for r in results), sum(r.codes for r in results),
-                            sum(r.differing for r in results), all(r.same for r in results), worst.text)
+        samples, codes = sum(r.samples for r in results), sum(r.codes for r in results)
+        differing = sum(r.differing for r in results)
+        text = worst.text
+        if len(results) > 1:
+            text = (f"{differing} of {codes} codes differ over {samples} samples in {len(results)} batches; of "
+                    f"{'the last' if worst.same else 'the first that differs'}:\n{text}")
+        return Verification(samples, codes, differing, all(r.same for r in results), text)
 
     # --- torch's habits
 

@@ -123,6 +123,9 @@ def quantize_(model: nn.Module, recipe: Recipe) -> str:
             module.input_quantizer = None
         module.weight_quantizer = quantizers.get(path)
         module.__class__ = _LAYERS[type(module)]
+        above = modules[path.rpartition(".")[0]]
+        if isinstance(above, nn.TransformerEncoderLayer):
+            above.activation_relu_or_gelu = 0  # its fast path in evaluation would read the float weights
         for part in (module.input_quantizer, module.weight_quantizer):
             if part is not None:
                 part.train(module.training)
@@ -229,6 +232,9 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
             q.quantizing = quantizing
     if seen == 0:
         raise Error("batches: expected at least one, got none")
+    for name, q in quantizers(model):
+        if isinstance(q, ActivationQuantizer) and not q.has_range():
+            raise Error(f"{name} has seen nothing in {seen} batches: is its layer called in evaluation?")
     for q in observed:
         if q.scheme.learned:
             q.learn_from_range()

@@ -180,8 +180,12 @@ class ActivationQuantizer(Quantizer):
         else:
             self.zero_point.copy_(zero_point)
 
+    def has_range(self) -> bool:
+        """Whether values are known to quantize by; always, where each pass has its own."""
+        return self.scheme.observer == "dynamic" or int(self.steps) > 0
+
     def _require_range(self) -> None:
-        if int(self.steps) == 0:
+        if not self.has_range():
             raise Error(f"{self.name}: no range yet: call steelyard.torch.calibrate(model, batches) first, or train")
 
     def qparams(self, x: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
