@@ -182,8 +182,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadRecipe{"UnknownProfile", "name: quantized", "name: a\nexport: {profile: tensorr}",
                   "r.yaml:3:19: " + expected_one_of(all_words<qat::Profile>()) +
                       "'tensorr' (did you mean 'tensorrt'?)"},
-        BadRecipe{"UnknownFormat", "name: quantized", "name: a\nexport: {formats: [tflite]}",
-                  "r.yaml:3:20: " + expected_one_of(deploy::format_names()) + "'tflite'"},
+        BadRecipe{"UnknownFormat", "name: quantized", "name: a\nexport: {formats: [gguf]}",
+                  "r.yaml:3:20: " + expected_one_of(deploy::format_names()) + "'gguf'"},
         BadRecipe{"MissingKey", "  epochs: 3\n", "", "r.yaml:6:3: missing key 'train.epochs'"},
         BadRecipe{"MissingName", "name: quantized\n", "", "r.yaml:1:1: missing key 'name'"},
         BadRecipe{"WordForInteger", "epochs: 3", "epochs: abc",
