@@ -399,6 +399,10 @@ TEST_F(DropoutOnCuda, DrawsTheBitsOfTheCpu) {
     EXPECT_EQ(mask.device(), kCudaDevice);
     EXPECT_EQ(values(mask.to(kCpuDevice)), values(dropout_mask({5003}, {p}, here)));
   }
+  for (const DropoutUnit unit : {DropoutUnit::kChannel, DropoutUnit::kSample}) {
+    const Tensor mask = dropout_mask({17, 5, 13}, {0.5, unit}, there, kCudaDevice);
+    EXPECT_EQ(values(mask.to(kCpuDevice)), values(dropout_mask({17, 5, 13}, {0.5, unit}, here)));
+  }
   EXPECT_EQ(here.state(), there.state());
 }
 
