@@ -13,10 +13,12 @@ from support.onnx_files import FLOAT, INT64, model, node, port, tensor
 FOUND = """
 import json, sys
 import numpy, onnxruntime
+options = onnxruntime.SessionOptions()
+options.add_session_config_entry("session.x64quantprecision", "1")  # sums that saturate would move decisions
 inputs = numpy.load(sys.argv[1]).transpose(0, 3, 1, 2)
 found = []
 for path in sys.argv[2:]:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     ports = [[p.name, p.type, p.shape] for p in [*session.get_inputs(), *session.get_outputs()]]
     runs = [session.run(None, {"image": x[None]}) for x in inputs]
     found.append({"ports": ports, "boxes": [sorted(map(tuple, r[0][:, 1:].tolist())) for r in runs],
@@ -28,7 +30,9 @@ print(json.dumps(found))
 CLOSE = """
 import json, sys
 import numpy, onnx, onnxruntime
-sessions = [onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]) for path in sys.argv[2:]]
+options = onnxruntime.SessionOptions()
+options.add_session_config_entry("session.x64quantprecision", "1")
+sessions = [onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]) for path in sys.argv[2:]]
 near = []
 for x in numpy.load(sys.argv[1]).transpose(0, 3, 1, 2):
     first, second = [session.run(None, {"image": x[None]}) for session in sessions]
