@@ -2,7 +2,6 @@
 #include <flatbuffers/flatbuffers.h>
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "steelyard/export/tflite_model.h"
 

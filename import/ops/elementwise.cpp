@@ -4,13 +4,13 @@
 #include <limits>
 
 #include "steelyard/framework/ops/elementwise/activations.h"
+#include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
 #include "steelyard/framework/ops/elementwise/unary.h"
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/onnx/element_types.h"
 #include "steelyard/import/translator.h"
 #include "steelyard/layers/arithmetic.h"
-#include "steelyard/layers/dropout.h"
 
 namespace steelyard::imports {
 namespace {
