@@ -1,5 +1,6 @@
 #include "steelyard/export/interpreter.h"
 
+#include <functional>
 #include <stdexcept>
 
 #include "steelyard/export/op_info.h"
@@ -106,10 +107,10 @@ void Interpreter::execute(std::vector<Tensor>& values, bool keep, bool fault_err
 }
 
 const qat::WeightCodes* Interpreter::prepared(const Node& node) const {
-  for (std::size_t i = 0; i < prepared_.size(); ++i) {
-    if (&graph_.nodes[i] == &node) return prepared_[i].get();
-  }
-  return nullptr;
+  const Node* const first = graph_.nodes.data();
+  const bool own =
+      std::less_equal<>()(first, &node) && std::less<>()(&node, first + prepared_.size());
+  return own ? prepared_[static_cast<std::size_t>(&node - first)].get() : nullptr;
 }
 
 Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values) const {

@@ -74,12 +74,7 @@ __global__ void __launch_bounds__(kThreads) fixed_span_kernel(std::int64_t n, K 
 template <class K>
 requires requires(const K& k) { k.codes; }
 void compute(const CudaQueue& queue, const K& k) {
-  std::int64_t n;
-  if constexpr (requires { k.n; }) {
-    n = k.n;
-  } else {
-    n = k.op.rows * k.op.channels;
-  }
+  const std::int64_t n = cuda::code_count(k);
   cuda::launch(fixed_span_kernel<K>, cuda::shape_for_eights(n), cuda::stream_of(queue), n, k);
 }
 

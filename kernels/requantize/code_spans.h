@@ -6,6 +6,16 @@
 
 namespace steelyard::kernels::cuda {
 
+// How many codes a kernel writes.
+template <class K>
+std::int64_t code_count(const K& k) {
+  if constexpr (requires { k.n; }) {
+    return k.n;
+  } else {
+    return k.op.rows * k.op.channels;
+  }
+}
+
 // Writes the span's codes and, where mask is not null, its bits: element(i, code) sets a code and
 // tells whether it passes.
 template <typename Code, typename Element>

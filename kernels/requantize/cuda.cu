@@ -118,12 +118,7 @@ static void compute(const CudaQueue& queue, const ObserveAccumulators& k) {
 template <class K>
 requires requires(const K& k) { k.codes; }
 void compute(const CudaQueue& queue, const K& k) {
-  std::int64_t n;
-  if constexpr (requires { k.n; }) {
-    n = k.n;
-  } else {
-    n = k.op.rows * k.op.channels;
-  }
+  const std::int64_t n = cuda::code_count(k);
   cuda::launch(span_kernel<K>, cuda::shape_for_eights(n), cuda::stream_of(queue), n, k);
 }
 

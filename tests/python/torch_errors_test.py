@@ -221,6 +221,7 @@ class Dropout(TorchCase):
             for name in ("stem.1", "block.1"):
                 part.get_submodule(name).eval()
         self.assertLess(float((module(x) - model(x)).abs().max()), 1e-5)
+        steelyard.torch.Module(model, x, leave_out=["Dropout"])  # which is off already
         module = steelyard.torch.Module(Convolutions(dropout=0.5), x).train()
         module.drop.eval()
         self.assert_refused("drop evaluates while the module trains", module, x)

@@ -188,7 +188,7 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     buffers = {n: b.detach().clone() for n, b in twin.named_buffers()}
     off = [n for n, m in twin.named_modules() if twin.training and not m.training]
     drew = random_modules(twin, inputs)
-    dropouts = set_dropout(twin, {n: m for n, m in drew.items() if n not in off}, leave_out)
+    dropouts = set_dropout(twin, drew, [*leave_out, *(n for n in off if n in drew)])
     with torch.no_grad():
         for n, b in twin.named_buffers():  # the pass of random_modules() was a training one
             b.copy_(buffers[n])
