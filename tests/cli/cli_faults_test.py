@@ -121,7 +121,7 @@ class Messages(Case):
                 (["train", recipe, "--run-dri=x"], "unknown option '--run-dri' (did you mean '--run-dir'?)"),
                 (["train", recipe, "more"], "unexpected argument 'more'"),
                 (["train", "--", recipe, "--seed", "3"], "unexpected argument '--seed' behind --"),
-                (["export", "run", "--format", "onxx\x1b[31m"], "--format: onxx\\x1b[31m not in {safetensors,onnx,c}"),
+                (["export", "run", "--format", "onxx\x1b[31m"], "--format: onxx\\x1b[31m not in {safetensors,onnx,c,tflite}"),
                 (["eval"], "run is required (see steelyard eval --help)"),
                 (["eval", ""], "run: expected a path, got ''"),
                 (["train", recipe, "--run-dir", ""], "--run-dir: expected a path, got ''"),
