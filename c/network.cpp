@@ -268,3 +268,8 @@ steelyard_status steelyard_network_freeze_batch_norms(steelyard_context* context
   return c::call(context, __func__,
                  [&] { c::hosted_of(network).freeze_batch_norms(c::flag(frozen, "frozen")); });
 }
+
+steelyard_status steelyard_network_set_seed(steelyard_context* context, steelyard_network* network,
+                                            uint64_t seed) {
+  return c::call(context, __func__, [&] { c::hosted_of(network).set_seed(seed); });
+}

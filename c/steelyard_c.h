@@ -196,6 +196,11 @@ STEELYARD_API steelyard_status steelyard_network_set_quantizing(steelyard_contex
 STEELYARD_API steelyard_status steelyard_network_freeze_batch_norms(steelyard_context* context,
                                                                     steelyard_network* network,
                                                                     int32_t frozen);
+/* Where the random numbers of dropout begin anew; before, that is the recipe's `seed`. A forward
+ * pass that is computed again after the same seed drops the same values. */
+STEELYARD_API steelyard_status steelyard_network_set_seed(steelyard_context* context,
+                                                          steelyard_network* network,
+                                                          uint64_t seed);
 
 /* ---- Files ---- */
 
@@ -206,7 +211,7 @@ STEELYARD_API steelyard_status steelyard_network_save(steelyard_context* context
                                                       const char* path);
 STEELYARD_API steelyard_status steelyard_network_load(steelyard_context* context,
                                                       steelyard_network* network, const char* path);
-/* Writes the integer model: "onnx", "safetensors" or "c" (docs/exports.md). */
+/* Writes the integer model: "onnx", "safetensors", "tflite" or "c" (docs/exports.md). */
 STEELYARD_API steelyard_status steelyard_network_export(steelyard_context* context,
                                                         const steelyard_network* network,
                                                         const char* format, const char* path);

@@ -168,6 +168,7 @@ _CALLS = {
     "steelyard_network_set_observing": [_N, c_int32],
     "steelyard_network_set_quantizing": [_N, c_int32, c_int32],
     "steelyard_network_freeze_batch_norms": [_N, c_int32],
+    "steelyard_network_set_seed": [_N, c_uint64],
     "steelyard_network_save": [_N, c_char_p],
     "steelyard_network_load": [_N, c_char_p],
     "steelyard_network_export": [_N, c_char_p, c_char_p],

@@ -24,6 +24,8 @@ def recipe_text(recipe: Recipe) -> str:
             raise Error(f"the recipe: expected texts, numbers, lists and dicts, got another value: {error}") from error
     if isinstance(recipe, str) and ("\n" in recipe or ": " in recipe):
         return recipe
+    if not isinstance(recipe, (str, os.PathLike)):
+        raise Error(f"the recipe: expected YAML, a dict or a file of YAML, got {recipe!r}", INVALID_INPUT)
     try:
         with open(recipe, encoding="utf-8") as file:
             return file.read()

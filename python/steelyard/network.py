@@ -14,7 +14,7 @@ from ._error import INVALID_INPUT, NOT_FINITE, Error
 from ._recipe import Recipe, recipe_text
 from ._tensor import Tensor, View, array, pointers, view
 
-_FORMATS = {".onnx": "onnx", ".safetensors": "safetensors", ".h": "c"}
+_FORMATS = {".onnx": "onnx", ".safetensors": "safetensors", ".tflite": "tflite", ".h": "c"}
 
 
 def device_of(text: str) -> c.DLDevice:
@@ -26,7 +26,10 @@ def device_of(text: str) -> c.DLDevice:
 
 
 def _path(path: Union[str, "os.PathLike[str]"]) -> bytes:
-    return os.fsencode(os.fspath(path))
+    encoded = os.fsencode(os.fspath(path))
+    if b"\0" in encoded:
+        raise Error(f"expected a path without NUL, got {path!r}", INVALID_INPUT)
+    return encoded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,6 +325,12 @@ class Network:
         """Whether batch norms keep their statistics, until the next begin_epoch()."""
         self._call("steelyard_network_freeze_batch_norms", int(frozen))
 
+    def set_seed(self, seed: int) -> None:
+        """Where the random numbers of dropout begin anew, from 0 to 2**64 - 1; before, that is the recipe's seed."""
+        if not 0 <= seed < 2**64:
+            raise Error(f"expected a seed from 0 to 2**64 - 1, got {seed!r}", INVALID_INPUT)
+        self._call("steelyard_network_set_seed", seed)
+
     # --- files
 
     def save(self, path: Union[str, "os.PathLike[str]"]) -> None:
@@ -333,7 +342,8 @@ class Network:
         self._call("steelyard_network_load", _path(path))
 
     def export(self, path: Union[str, "os.PathLike[str]"], format: Optional[str] = None) -> None:
-        """Writes the integer model: "onnx", "safetensors" or "c", which the name's end says where ``format`` does not."""
+        """Writes the integer model: "onnx", "safetensors", "tflite" or "c", which the name's end says where ``format``
+        does not; which of them the recipe's ``export.profile`` has, docs/exports.md says."""
         if format is None:
             suffix = os.path.splitext(os.fspath(path))[1]
             format = _FORMATS.get(suffix)

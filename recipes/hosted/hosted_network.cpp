@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::uint64_t kHostedStream = std::uint64_t{0x4057} << 48;
 constexpr const char* kRngPosition = "hosted_rng_position";
+constexpr const char* kRngSeed = "hosted_rng_seed";  // absent: the recipe's
 
 // The samples of a file with the sizes that the host gave for those it leaves free.
 imports::SampleSpec sample_from(imports::OnnxModel model, const std::vector<NamedInput>& given) {
@@ -216,9 +217,12 @@ void HostedNetwork::freeze_batch_norms(bool on) {
   }
 }
 
+void HostedNetwork::set_seed(std::uint64_t seed) { rng_ = Rng(seed, kHostedStream); }
+
 void HostedNetwork::save(const std::filesystem::path& path) const {
   save_checkpoint(path, {state_on_cpu(*model_),
                          {{kNetworkKey, imports::text_of(network_)},
+                          {kRngSeed, std::to_string(rng_.state().seed)},
                           {kRngPosition, std::to_string(rng_.state().position)}}});
 }
 
@@ -229,10 +233,14 @@ void HostedNetwork::load(const std::filesystem::path& path) {
   if (network == checkpoint.metadata.end() || network->second != imports::text_of(network_)) {
     throw InputError(source + ": expected a checkpoint of this network, got one of another");
   }
-  const auto position = number_in<std::uint64_t>(checkpoint.metadata, kRngPosition, source);
+  Rng::State random{static_cast<std::uint64_t>(recipe_.seed), kHostedStream,
+                    number_in<std::uint64_t>(checkpoint.metadata, kRngPosition, source)};
+  if (checkpoint.metadata.contains(kRngSeed)) {
+    random.seed = number_in<std::uint64_t>(checkpoint.metadata, kRngSeed, source);
+  }
   qat::require_quantizer_state(*model_, checkpoint, source);
   load_into(*model_, checkpoint.tensors, source);
-  rng_ = Rng(Rng::State{static_cast<std::uint64_t>(recipe_.seed), kHostedStream, position});
+  rng_ = Rng(random);
 }
 
 std::shared_ptr<Module> HostedNetwork::model_on_cpu() const {

@@ -85,6 +85,8 @@ class HostedNetwork {
   void set_observing(bool on);
   void set_quantizing(bool weights, bool activations);
   void freeze_batch_norms(bool on);
+  // Where random numbers begin anew; before, that is the recipe's seed.
+  void set_seed(std::uint64_t seed);
 
   // A checkpoint with parameters, buffers, the network and where its random numbers are. load()
   // throws InputError for one of another network; then everything stays as it was.

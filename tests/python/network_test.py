@@ -242,7 +242,10 @@ class Errors(NetworkCase):
         self.assert_refused("expected an epoch from 0 on, got -1", network.begin_epoch, -1)
         self.assert_refused("expected at least one batch", network.calibrate, [])
         self.assert_refused("batch 0: expected 1 inputs, got 2", network.calibrate, [(x, x)])
-        self.assert_refused("expected a name that ends in .onnx, .safetensors, .h", network.export, "model.bin")
+        self.assert_refused("expected a name that ends in .onnx, .safetensors, .tflite, .h", network.export,
+                            "model.bin")
+        self.assert_refused("without NUL", network.export, "model\0.onnx")
+        self.assert_refused("a seed from 0 to", network.set_seed, -1)
         self.assertEqual(self.assert_refused("8 non-finite values reached", network, np.full_like(x, np.nan)).status, 5)
 
     def test_files(self):

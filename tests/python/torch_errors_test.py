@@ -107,6 +107,37 @@ class Refusals(TorchCase):
         model.second = nn.Linear(16, 4)
         self.assert_refused("the model (Layers) was changed after it was wrapped", module, torch.randn(2, 6))
 
+    def test_a_part_of_the_module_changed(self):
+        def made():
+            return steelyard.torch.Module(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 6)), torch.randn(2, 6))
+
+        module, x = made(), torch.randn(2, 6)
+        self.assert_refused("p of this Dropout is a setting", setattr, module.get_submodule("0"), "p", 0.1)
+        module.get_submodule("1").weight = None
+        self.assert_refused("the parameter 1.weight was taken away", module, x)
+        module = made()
+        module._modules["1"] = None
+        self.assert_refused("the module's part 1 was taken away", module, x)
+
+    def test_names_that_are_taken(self):
+        class Model(nn.Module):
+            def __init__(self, name):
+                super().__init__()
+                self.name = name
+                self._modules[name] = nn.Linear(6, 6)
+
+            def forward(self, x):
+                return self._modules[self.name](x)
+
+        for name in ("quantizers", "_cached", "forward"):
+            self.assert_refused(f"the model has a part '{name}'", steelyard.torch.Module, Model(name), torch.randn(2, 6))
+
+    def test_modules_in_each_other_without_end(self):
+        model = nn.Linear(6, 6)
+        for _ in range(300):
+            model = nn.Sequential(model)
+        self.assert_refused("lie in each other deeper", steelyard.torch.Module, model, torch.randn(2, 6))
+
     def test_moves_and_copies(self):
         self.assert_refused("float32 on cpu, got torch.float16", self.module.half)
         self.assert_refused("float32 on cpu, got torch.float64", self.module.double)
@@ -160,6 +191,27 @@ class Dropout(TorchCase):
                 module.train()
                 self.assertFalse(torch.equal(module(x), module(x)))
             self.assertTrue(module.eval().verify(x))
+
+    def test_draws_from_torchs_generator(self):
+        module = steelyard.torch.Module(nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5)), torch.randn(2, 6)).train()
+        x = torch.randn(3, 6)
+        torch.manual_seed(5)
+        first, second = module(x), module(x)
+        twin = copy.deepcopy(module)
+        self.assertFalse(torch.equal(twin(x) == 0, first == 0))
+        torch.manual_seed(5)
+        self.assertTrue(torch.equal(twin(x), first))
+        self.assertTrue(torch.equal(module(x), second))
+
+    def test_a_checkpointed_pass_drops_the_same_again(self):
+        from torch.utils.checkpoint import checkpoint
+        model = nn.Sequential(nn.Linear(6, 64, bias=False), nn.Dropout(0.5), nn.Linear(64, 3, bias=False))
+        module = steelyard.torch.Module(model, torch.randn(2, 6)).train()
+        for reentrant in (False, True):
+            x = torch.randn(8, 6, requires_grad=True)
+            y = checkpoint(module, x, use_reentrant=reentrant).sum(1)
+            y.sum().backward()
+            self.assert_near((x.grad * x.detach()).sum(1), y.detach())  # since it is linear in x
 
     def test_drops_its_part(self):
         module = steelyard.torch.Module(nn.Sequential(nn.ReLU(), nn.Dropout(0.25)), torch.ones(2, 400)).train()

@@ -196,6 +196,18 @@ class Swapping(TorchCase):
 
 
 class Habits(TorchCase):
+    def test_a_batch_of_none(self):
+        for name in RECIPES:
+            with self.subTest(name):
+                model = quantized(name).train()
+                before = copy.deepcopy(model.state_dict())
+                y = model(tokens(0))
+                self.assertEqual(tuple(y.shape), (0, 6, 40))
+                y.sum().backward()
+                for key, value in model.state_dict().items():
+                    self.assertTrue(torch.equal(value, before[key]), key)
+                self.assertTrue(all(not p.grad.any() for p in model.parameters() if p.grad is not None))
+
     def test_learns(self):
         for name in RECIPES:
             with self.subTest(name):

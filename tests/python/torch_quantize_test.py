@@ -222,6 +222,14 @@ class Ranges(TorchCase):
         q.quantizing = False
         self.assertEqual(float(q(torch.tensor([[9.0]]))), 9.0)
 
+    def test_a_range_that_is_none_is_not_loaded(self):
+        q = self.quantizer(observer="min_max")
+        q(torch.tensor([-1.0, 2.0]))
+        for ends in ([2.0, -1.0], [float("nan"), 1.0], [0.0, float("inf")]):
+            state = dict(q.state_dict(), range=torch.tensor(ends))
+            with self.assertRaisesRegex(RuntimeError, "range: expected a lowest and a highest value"):
+                q.load_state_dict(state)
+
     def test_fixed(self):
         q = self.quantizer(observer="fixed", limit=2.0).eval()
         self.assertEqual(q(torch.tensor([[-1.0, 5.0]])).tolist(), [[0.0, 2.0]])

@@ -335,6 +335,8 @@ class Engine:
         slots: list[list[tuple[str, Source]]] = []
         of_leaf: dict[str, int] = {}
         for name, tensor in [*owned.items(), *named.items()]:
+            if tensor is None:
+                raise Error(f"the parameter {name} was taken away: make a new Module of the model")
             expected = self._leaf_shapes.setdefault(name, tensor.shape)
             if tensor.shape != expected:
                 raise Error(f"the parameter {name}: expected {list(expected)}, as it was, got {list(tensor.shape)}")

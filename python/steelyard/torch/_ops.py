@@ -51,6 +51,8 @@ def _run(values: Tensor, description: tuple, arrays: dict[str, Tensor], checks_s
     """Runs the plan of a description (codes, layout, operation, ...) on arrays, in order of torch's stream."""
     if _DTYPES.get(values.dtype) not in VALUE_TYPES:
         raise Error(f"expected values of float32, float64, float16 or bfloat16, got {values.dtype}")
+    if values.numel() == 0:
+        return
     views = {}
     for name, tensor in arrays.items():
         views[name] = torch_view(tensor if name not in _VALUES else tensor.view(description[1].shape), name)
@@ -105,8 +107,8 @@ def _fake_quantize_dynamic(x: Tensor, codes: Sequence[int], granularity: str,
     x = x.contiguous()
     y, mask = torch.empty_like(x), _mask_of(x)
     layout = layout_of(x.shape, granularity, sizes)
-    scale = x.new_empty(layout.sets, dtype=parameter_dtype(x))
-    zero_point = x.new_empty(layout.sets, dtype=torch.int32)
+    scale = x.new_ones(layout.sets, dtype=parameter_dtype(x))  # of no values at all, 1
+    zero_point = x.new_zeros(layout.sets, dtype=torch.int32)
     _run(x, (_codes(codes), layout, FAKE_QUANTIZE, FORWARD, DYNAMIC),
          {"x": x, "y": y, "mask": mask, "scale": scale, "zero_point": zero_point})
     return y, mask, scale, zero_point

@@ -23,9 +23,22 @@ _HALVES = (torch.float16, torch.bfloat16)
 class Part(nn.Module):
     """A place in the tree of names: parameters and buffers, no computation."""
 
+    settings: frozenset[str] = frozenset()  # attributes of the wrapped module, which the network has read
+
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.kind = kind
+
+    def describe(self, module: nn.Module) -> None:
+        """This is the place of that module."""
+        self.kind = type(module).__name__
+        self.settings = frozenset(k for k in vars(module) if not k.startswith("_") and k != "training")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.settings:
+            raise Error(f"{name} of this {self.kind} is a setting that the network was made with: change the model and make "
+                        "a new Module of it")
+        super().__setattr__(name, value)
 
     def _get_name(self) -> str:
         return self.kind
@@ -101,19 +114,33 @@ class Module(nn.Module):
                 raise Error(f"example_inputs: expected tensors, got {type(x).__name__} as number {i}")
         if isinstance(leave_out, str):
             raise Error(f"leave_out: expected a list of names, got the text {leave_out!r}")
-        self._wrapped, network = wrap(model, inputs, recipe_text(recipe), opset, leave_out, tolerance)
         self._owned: dict[str, str] = {}  # torch's names by the network's, of what is no parameter of the model
         self._states: dict[str, str] = {}  # likewise of the network's buffers
         self._epoch = 0
+        self._watched: Optional[_Watched] = None
+        self._require_free_names(model)
+        try:
+            self._wrapped, network = wrap(model, inputs, recipe_text(recipe), opset, leave_out, tolerance)
+        except RecursionError as error:
+            raise Error("the model's modules lie in each other deeper than torch's exporter goes with Python's limit "
+                        "(sys.setrecursionlimit)") from error
         self._start(network)
         self._build(model)
-        self._watched: Optional[_Watched] = _Watched(model)
+        self._watched = _Watched(model)
         self.train(model.training)
         for path, module in model.named_modules():
             if path and not module.training:
                 self._part(path).training = False
 
     # --- the tree of names
+
+    def _require_free_names(self, model: nn.Module) -> None:
+        taken = {*self.__dict__, *self._ATTACHED, QUANTIZERS, "forward"}
+        for name in [*model._modules, *model._parameters, *model._buffers]:
+            if name in taken:
+                raise Error(f"the model has a part {name!r}, a name that is needed here: rename it")
+
+    _ATTACHED = ("_wrapped", "_engine", "_norms_frozen", "_cached")  # attributes that come with a network
 
     def _start(self, network: Network) -> None:
         self._engine = Engine(network, self._wrapped, torch.device(self._wrapped.device))
@@ -124,6 +151,8 @@ class Module(nn.Module):
         part: nn.Module = self
         for key in path.split(".") if path else []:
             part = part._modules.setdefault(key, Part("Part"))
+            if part is None:
+                raise Error(f"the module's part {path} was taken away: make a new Module of the model")
         return part
 
     def _place_parameter(self, name: str, parameter: nn.Parameter) -> None:
@@ -136,15 +165,13 @@ class Module(nn.Module):
 
     def _build(self, model: nn.Module) -> None:
         wrapped, engine = self._wrapped, self._engine
-        if QUANTIZERS in model._modules:
-            raise Error(f"the model has a module {QUANTIZERS!r}, a name that is needed here: rename it")
         parameters = dict(model.named_parameters())
         present = set(engine.names)
         dropped = self._dropped(model, present)
         for path, module in model.named_modules():
             held = {f"{path}.{k}" for k in [*module._parameters, *module._buffers]}
             if path and not (held and held <= dropped):
-                self._part(path).kind = type(module).__name__
+                self._part(path).describe(module)
         for name in engine.names:
             owned = self._owned_name(name, parameters)
             if owned is not None:
@@ -304,6 +331,8 @@ class Module(nn.Module):
                 if not isinstance(x, torch.Tensor):
                     raise Error(f"input {i}: expected a tensor, got {type(x).__name__}")
                 given.append(x.float() if x.dtype in _HALVES and _autocasts(engine.device) else x)
+            if self.training and self._wrapped.dropouts:  # a pass that checkpointing repeats has torch's state again
+                engine.network.set_seed(int(torch.randint(2**63 - 1, ())))
             records = torch.is_grad_enabled() and any(t.requires_grad for t in [*given, *arguments])
             outputs = Call.apply(engine, records, len(given), *given, *arguments)
         return unflatten(list(outputs), self._wrapped.outputs)
@@ -380,7 +409,7 @@ class Module(nn.Module):
     # --- files
 
     def export(self, path: Union[str, "os.PathLike[str]"], format: Optional[str] = None) -> None:
-        """Writes the integer model: .onnx, .safetensors or .h (C), or the ``format`` onnx, safetensors or c."""
+        """Writes the integer model: .onnx, .safetensors, .tflite or .h (C), or the ``format`` onnx, safetensors, tflite or c."""
         engine, _ = self._bound()
         engine.network.export(path, format)
 

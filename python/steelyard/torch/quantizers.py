@@ -152,7 +152,7 @@ class ActivationQuantizer(Quantizer):
     @torch.no_grad()
     def observe(self, x: Tensor) -> None:
         """The finite values of x enter the range; a call without any is not counted."""
-        if self.scheme.observer not in ("min_max", "moving_average"):
+        if self.scheme.observer not in ("min_max", "moving_average") or x.numel() == 0:
             return
         x = x.detach()
         finite = torch.isfinite(x)
@@ -179,6 +179,15 @@ class ActivationQuantizer(Quantizer):
             self.learned_offset.copy_((self.scheme.codes[0] - zero_point) * scale)
         else:
             self.zero_point.copy_(zero_point)
+
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, strict: bool, missing: list[str],
+                              unexpected: list[str], errors: list[str]) -> None:
+        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+        if self.scheme.observer == "dynamic" or self.range.is_meta or not self.has_range():
+            return
+        lo, hi = self.range.tolist()
+        if not float("-inf") < lo <= hi < float("inf"):
+            errors.append(f"{prefix}range: expected a lowest and a highest value, got [{lo:g}, {hi:g}]")
 
     def has_range(self) -> bool:
         """Whether values are known to quantize by; always, where each pass has its own."""
