@@ -26,10 +26,9 @@ def commands(program, model, common):
     rows = {f"torch {layout}": [*torch, layout, *common] for layout in ("contiguous", "channels_last")}
     rows["torch compiled"] = [*torch, "channels_last", *common, "--compile", "default"]
     rows["torch.ao QAT"] = [*torch, "contiguous", *common, "--qat"]
-    for kind in ("float", "w8a8"):
+    for kind, own in (("float", "float"), ("w8a8", "qat")):
         rows[f"package {kind}"] = [*torch, "contiguous", *common, "--steelyard", kind]
-    rows["own loop float"] = [program, model, "float", *common]
-    rows["own loop w8a8"] = [program, model, "qat", *common]
+        rows[f"own loop {kind}"] = [program, model, own, *common]
     return rows
 
 

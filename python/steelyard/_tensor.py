@@ -81,7 +81,7 @@ def pointers(views: list[View | None]):
 
 def capsule_of(managed: "ctypes._Pointer[DLManagedTensor]") -> Any:
     """The library's memory as DLPack's capsule, whose receiver ends it."""
-    return _new_capsule(cast(managed, c_void_p), _DLTENSOR, None)
+    return _new_capsule(managed, _DLTENSOR, None)
 
 
 class Tensor:

@@ -394,7 +394,7 @@ class Engine:
                 continue
             part = torch_tensor(managed)
             if len(parts) == 1 and source.count == shape.numel():
-                return part.reshape(shape)
+                return part if part.shape == shape else part.reshape(shape)
             if whole is None:
                 whole = torch.zeros(shape, dtype=part.dtype, device=part.device)
             whole.reshape(-1)[source.first:source.first + source.count] += part.reshape(-1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import weakref
 from typing import Any
 
-import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 
@@ -45,24 +45,22 @@ def current_stream(device: torch.device) -> int:
 
 # Passes that wait for their backward, by the number that stands for each among the saved tensors. Torch then ends a
 # pass when it ends what it has saved: after backward() without retain_graph, when the loss is dropped, or, under
-# torch.utils.checkpoint, at once.
+# torch.utils.checkpoint, at once. A tensor's memory keeps the pass, since torch may save another tensor of that memory.
 _passes: "weakref.WeakValueDictionary[int, Pass]" = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 
 
-class _Ticket:
+class _Ticket(ctypes.c_int64):
     """A number in memory that keeps a pass."""
 
-    def __init__(self, kept: Pass, number: int) -> None:
-        self._kept = kept
-        self._number = np.array([number], dtype=np.int64)
-        self.__array_interface__ = self._number.__array_interface__
+    kept: Pass
 
 
 def _ticket_of(kept: Pass) -> torch.Tensor:
-    number = next(_numbers)
-    _passes[number] = kept
-    return torch.from_numpy(np.asarray(_Ticket(kept, number)))
+    ticket = _Ticket(next(_numbers))
+    ticket.kept = kept
+    _passes[ticket.value] = kept
+    return torch.frombuffer(ticket, dtype=torch.int64)
 
 
 class Call(torch.autograd.Function):
