@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from typing import Any, Iterable, Iterator, Optional, Sequence, Union
 
 import torch
@@ -15,36 +14,10 @@ from ..network import Network, Verification
 from ._engine import Engine, Wrapped, wrap
 from ._function import Call, current_stream, torch_view
 from ._nested import unflatten
+from ._parts import Part, Watched
 
 QUANTIZERS = "quantizers"  # what the quantizers of the network have is below this name
 _HALVES = (torch.float16, torch.bfloat16)
-
-
-class Part(nn.Module):
-    """A place in the tree of names: parameters and buffers, no computation."""
-
-    settings: frozenset[str] = frozenset()  # attributes of the wrapped module, which the network has read
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def describe(self, module: nn.Module) -> None:
-        """This is the place of that module."""
-        self.kind = type(module).__name__
-        self.settings = frozenset(k for k in vars(module) if not k.startswith("_") and k != "training")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.settings:
-            raise Error(f"{name} of this {self.kind} is a setting that the network was made with: change the model and make "
-                        "a new Module of it")
-        super().__setattr__(name, value)
-
-    def _get_name(self) -> str:
-        return self.kind
-
-    def forward(self, *_: Any) -> Any:
-        raise Error(f"this {self.kind} is a part of a steelyard.torch.Module, which computes as a whole: call that")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -57,26 +30,6 @@ def _autocasts(device: torch.device) -> bool:
         return torch.is_autocast_enabled(device.type)
     except TypeError:  # before torch 2.4
         return torch.is_autocast_enabled() if device.type == "cuda" else torch.is_autocast_cpu_enabled()
-
-
-class _Watched:
-    """The model that was wrapped, as far as it still lives, to tell that somebody changed it."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._modules = [(name, weakref.ref(m), self._state(m)) for name, m in model.named_modules()]
-
-    @staticmethod
-    def _state(module: nn.Module) -> tuple:
-        return ([*map(id, module._modules.values())], [*map(id, module._parameters.values())], module.__dict__.get("p"),
-                module.__dict__.get("drop_prob"))
-
-    def require_unchanged(self) -> None:
-        for name, reference, state in self._modules:
-            module = reference()
-            if module is None or self._state(module) == state:
-                continue
-            raise Error(f"{name or 'the model'} ({type(module).__name__}) was changed after it was wrapped: expected its "
-                        "modules and parameters as they were; make a new Module of it")
 
 
 class Module(nn.Module):
@@ -117,7 +70,7 @@ class Module(nn.Module):
         self._owned: dict[str, str] = {}  # torch's names by the network's, of what is no parameter of the model
         self._states: dict[str, str] = {}  # likewise of the network's buffers
         self._epoch = 0
-        self._watched: Optional[_Watched] = None
+        self._watched: Optional[Watched] = None
         self._require_free_names(model)
         try:
             self._wrapped, network = wrap(model, inputs, recipe_text(recipe), opset, leave_out, tolerance)
@@ -126,7 +79,7 @@ class Module(nn.Module):
                         "(sys.setrecursionlimit)") from error
         self._start(network)
         self._build(model)
-        self._watched = _Watched(model)
+        self._watched = Watched(model)
         self.train(model.training)
         for path, module in model.named_modules():
             if path and not module.training:

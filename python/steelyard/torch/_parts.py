@@ -1,0 +1,57 @@
+"""The parts of a model that a Module stands for: places for their names, and what tells that one was changed."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import nn
+
+from .._error import Error
+
+
+class Part(nn.Module):
+    """A place in the tree of names: parameters and buffers, no computation."""
+
+    settings: frozenset[str] = frozenset()  # attributes of the wrapped module, which the network has read
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def describe(self, module: nn.Module) -> None:
+        """This is the place of that module."""
+        self.kind = type(module).__name__
+        self.settings = frozenset(k for k in vars(module) if not k.startswith("_") and k != "training")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.settings:
+            raise Error(f"{name} of this {self.kind} is a setting that the network was made with: change the model and make "
+                        "a new Module of it")
+        super().__setattr__(name, value)
+
+    def _get_name(self) -> str:
+        return self.kind
+
+    def forward(self, *_: Any) -> Any:
+        raise Error(f"this {self.kind} is a part of a steelyard.torch.Module, which computes as a whole: call that")
+
+
+class Watched:
+    """The model that was wrapped, as far as it still lives, to tell that somebody changed it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [(name, weakref.ref(m), self._state(m)) for name, m in model.named_modules()]
+
+    @staticmethod
+    def _state(module: nn.Module) -> tuple:
+        return ([*map(id, module._modules.values())], [*map(id, module._parameters.values())], module.__dict__.get("p"),
+                module.__dict__.get("drop_prob"))
+
+    def require_unchanged(self) -> None:
+        for name, reference, state in self._modules:
+            module = reference()
+            if module is None or self._state(module) == state:
+                continue
+            raise Error(f"{name or 'the model'} ({type(module).__name__}) was changed after it was wrapped: expected its "
+                        "modules and parameters as they were; make a new Module of it")
