@@ -235,6 +235,51 @@ steelyard_network_verify(steelyard_context* context, steelyard_network* network,
                          size_t input_count, const DLTensor* const* inputs, const char* model,
                          steelyard_verification* verification, const char** text);
 
+/* ---- GGUF files (docs/language_models.md) ---- */
+
+typedef struct steelyard_gguf steelyard_gguf;
+
+typedef struct {
+  size_t struct_bytes;
+  const char* name; /* as long as the file is open */
+  const char* type; /* "q4_0" ...; of those that steelyard_blocks_layout knows and of others */
+  int32_t rank;     /* 1 to 4 */
+  int64_t shape[4]; /* as arrays have it: the innermost size last */
+  uint64_t bytes;
+} steelyard_gguf_tensor_info;
+
+STEELYARD_API void steelyard_gguf_tensor_info_init(steelyard_gguf_tensor_info* info,
+                                                   size_t struct_bytes);
+/* Opens a file whose header is valid: every length, type and offset in it is checked. */
+STEELYARD_API steelyard_status steelyard_gguf_open(steelyard_context* context, const char* path,
+                                                   steelyard_gguf** gguf);
+STEELYARD_API void steelyard_gguf_destroy(steelyard_gguf* gguf); /* NULL: nothing */
+STEELYARD_API steelyard_status steelyard_gguf_count(steelyard_context* context,
+                                                    const steelyard_gguf* gguf, size_t* count);
+STEELYARD_API steelyard_status steelyard_gguf_tensor(steelyard_context* context,
+                                                     const steelyard_gguf* gguf, size_t index,
+                                                     steelyard_gguf_tensor_info* info);
+/* The metadata's text of a key; a number of a key. NULL and NaN where it has none of that kind. */
+STEELYARD_API steelyard_status steelyard_gguf_text(steelyard_context* context,
+                                                   const steelyard_gguf* gguf, const char* key,
+                                                   const char** text);
+STEELYARD_API steelyard_status steelyard_gguf_number(steelyard_context* context,
+                                                     const steelyard_gguf* gguf, const char* key,
+                                                     double* number);
+/* A tensor's bytes, into u8 [bytes] on the CPU. */
+STEELYARD_API steelyard_status steelyard_gguf_read(steelyard_context* context,
+                                                   const steelyard_gguf* gguf, size_t index,
+                                                   const DLTensor* bytes);
+/* Writes the file again, with its metadata, tensors and their order, in which tensors[i] of
+ * `count` has the type types[i] and bytes[i], u8 on the CPU; others keep theirs. `file_type`: the
+ * number in general.file_type (llama.cpp's llama_ftype), -1 as it was. `path` is replaced at once
+ * and may be the file itself. */
+STEELYARD_API steelyard_status steelyard_gguf_write(steelyard_context* context,
+                                                    const steelyard_gguf* gguf, const char* path,
+                                                    int32_t file_type, size_t count,
+                                                    const size_t* tensors, const char* const* types,
+                                                    const DLTensor* const* bytes);
+
 #ifdef __cplusplus
 }
 #endif

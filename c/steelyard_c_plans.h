@@ -271,6 +271,34 @@ STEELYARD_API steelyard_status steelyard_observer_non_finite(steelyard_context* 
 STEELYARD_API steelyard_status steelyard_observer_reset(steelyard_context* context,
                                                         steelyard_observer* observer);
 
+/* ---- Blocks of ggml's types, as GGUF files hold them (docs/language_models.md) ----
+ *
+ * Values are f32 [rows, columns] whose columns are whole blocks; blocks are u8 [rows, bytes of a
+ * row]. Types are ggml's names: "f32", "f16", "bf16", "q4_0", "q4_1", "q8_0", "iq4_nl", "mxfp4" and
+ * "q2_0". "inputs" is what a product's inputs become: q8_0 as ggml rounds them on x86. All arrays
+ * are dense and on one device; `stream` as for plans. */
+
+/* How many elements and bytes a block has. */
+STEELYARD_API steelyard_status steelyard_blocks_layout(steelyard_context* context, const char* type,
+                                                       int64_t* elements, int64_t* bytes);
+/* Blocks of values. `scales`: f32 [rows, blocks of a row], NULL for those of ggml's reference;
+ * q4_0, q8_0, iq4_nl, mxfp4 and q2_0 take them, and the nearest codes. A block with a value that is
+ * not finite becomes NaN. */
+STEELYARD_API steelyard_status steelyard_blocks_encode(steelyard_context* context, void* stream,
+                                                       const char* type, const DLTensor* values,
+                                                       const DLTensor* scales,
+                                                       const DLTensor* blocks);
+/* Values of blocks. */
+STEELYARD_API steelyard_status steelyard_blocks_decode(steelyard_context* context, void* stream,
+                                                       const char* type, const DLTensor* blocks,
+                                                       const DLTensor* values);
+/* y f32 [rows, columns] = inputs [rows, terms], blocks of "inputs", times the transpose of weights
+ * [columns, terms] of the type (q4_0, q8_0, iq4_nl, mxfp4 or q2_0): for each block the exact
+ * integer sum times both scales, added in float32. */
+STEELYARD_API steelyard_status steelyard_blocks_product(steelyard_context* context, void* stream,
+                                                        const char* type, const DLTensor* inputs,
+                                                        const DLTensor* weights, const DLTensor* y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -138,6 +138,17 @@ class PlanArrays(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), *((name, TensorPointer) for name in PLAN_ARRAYS)]
 
 
+class GgufTensorInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_bytes", c_size_t),
+        ("name", c_char_p),
+        ("type", c_char_p),
+        ("rank", c_int32),
+        ("shape", c_int64 * 4),
+        ("bytes", c_uint64),
+    ]
+
+
 _C = c_void_p  # a context
 _N = c_void_p  # a network
 _P = c_void_p  # a pass
@@ -179,6 +190,19 @@ _CALLS = {
     "steelyard_plan_get_info": [c_void_p, POINTER(PlanInfo)],
     "steelyard_plan_check": [c_void_p, POINTER(PlanArrays), c_int32],
     "steelyard_plan_run": [c_void_p, c_void_p, c_void_p, c_size_t, POINTER(PlanArrays)],
+    "steelyard_blocks_layout": [c_char_p, POINTER(c_int64), POINTER(c_int64)],
+    "steelyard_blocks_encode": [c_void_p, c_char_p, TensorPointer, TensorPointer, TensorPointer],
+    "steelyard_blocks_decode": [c_void_p, c_char_p, TensorPointer, TensorPointer],
+    "steelyard_blocks_product": [c_void_p, c_char_p, TensorPointer, TensorPointer, TensorPointer],
+    "steelyard_gguf_open": [c_char_p, POINTER(c_void_p)],
+    "steelyard_gguf_count": [c_void_p, POINTER(c_size_t)],
+    "steelyard_gguf_tensor": [c_void_p, c_size_t, POINTER(GgufTensorInfo)],
+    "steelyard_gguf_text": [c_void_p, c_char_p, POINTER(c_char_p)],
+    "steelyard_gguf_number": [c_void_p, c_char_p, POINTER(c_double)],
+    "steelyard_gguf_read": [c_void_p, c_size_t, TensorPointer],
+    "steelyard_gguf_write": [
+        c_void_p, c_char_p, c_int32, c_size_t, POINTER(c_size_t), POINTER(c_char_p), POINTER(TensorPointer),
+    ],
     "steelyard_lsq_gradient_factor": [c_int64, c_int32, c_int32, c_int32, POINTER(c_double)],
 }
 # Others: what they return and take.
@@ -192,6 +216,8 @@ _OTHERS = {
     "steelyard_pass_destroy": (None, [_P]),
     "steelyard_plan_descriptor_init": (None, [POINTER(PlanDescriptor), c_size_t]),
     "steelyard_plan_destroy": (None, [c_void_p]),
+    "steelyard_gguf_destroy": (None, [c_void_p]),
+    "steelyard_gguf_tensor_info_init": (None, [POINTER(GgufTensorInfo), c_size_t]),
     "steelyard_plan_info_init": (None, [POINTER(PlanInfo), c_size_t]),
     "steelyard_plan_arrays_init": (None, [POINTER(PlanArrays), c_size_t]),
     "steelyard_verification_init": (None, [POINTER(RawVerification), c_size_t]),

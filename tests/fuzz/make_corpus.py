@@ -80,6 +80,34 @@ def training_state():
         write("training_state", name, text.encode() + b"\0" + bytes(size))
 
 
+def gguf():
+    def text(words):
+        return struct.pack("<Q", len(words)) + words
+
+    def entry(key, kind, value):
+        return text(key) + struct.pack("<I", kind) + value
+
+    def tensor(name, sizes, kind, offset):
+        return text(name) + struct.pack(f"<I{len(sizes)}QIQ", len(sizes), *sizes, kind, offset)
+
+    def file(entries, tensors, data, alignment=32):
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries)) + b"".join(entries + tensors)
+        return head + bytes(-len(head) % alignment) + data
+
+    formats = "BbHhIif?.." + "Qqd"  # of the types 0 to 12; 8 are strings, 9 arrays
+    numbers = [entry(b"n%d" % kind, kind, struct.pack("<" + code, 1)) for kind, code in enumerate(formats) if code != "."]
+    arrays = [entry(b"a%d" % kind, 9, struct.pack("<IQ2" + code, kind, 2, 0, 1)) for kind, code in enumerate(formats)
+              if code != "."]
+    texts = [entry(b"s", 8, text(b"word")), entry(b"t", 9, struct.pack("<IQ", 8, 2) + text(b"a") + text(b""))]
+    write("gguf", "empty", file([], [], b""))
+    write("gguf", "values", file(numbers + arrays + texts, [], b""))
+    write("gguf", "tensors", file([], [tensor(b"a", [3, 2], 0, 0), tensor(b"b", [32, 1, 1, 2], 2, 32), tensor(b"c", [64], 42, 96)],
+                                  bytes(range(128))))
+    write("gguf", "alignment", file([entry(b"general.alignment", 4, struct.pack("<I", 8))], [tensor(b"a", [4], 1, 0)],
+                                    bytes(8), 8))
+    write("gguf", "claims", b"GGUF" + struct.pack("<IQQ", 3, 1 << 63, 1))
+
+
 def datasets():
     for name, inputs, targets, data in (
             ("labels", ("U8", [3, 2]), ("I64", [3]), bytes(24) + bytes(range(6))),
@@ -432,5 +460,5 @@ def networks():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
+    for make in (safetensors, training_state, gguf, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
         make()

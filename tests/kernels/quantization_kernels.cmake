@@ -7,6 +7,7 @@ steelyard_add_tests(quantization_kernels_test
     affine_test.cpp
     fake_quantize_test.cpp
     fixed_point_test.cpp
+    ggml_blocks_test.cpp
     oscillation_test.cpp
     quantization_params_test.cpp
     quantizer_state_test.cpp

@@ -11,11 +11,14 @@ from .._error import INVALID_INPUT, Error
 from .._recipe import Recipe, recipe_text
 
 MXFP4_GROUP = 32
+# Targets of llama.cpp's: the type of weights that export.target names. Their inputs are blocks of q8_0.
+GGUF_TARGETS = {f"gguf-{type}": type for type in ("q4_0", "q8_0", "iq4_nl", "mxfp4")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Scheme:
-    """How one tensor is quantized, in the words of docs/recipes.md; ``type``: "int", or "float" for MXFP4."""
+    """How one tensor is quantized, in the words of docs/recipes.md; ``type``: "int", "float" for MXFP4, or one of ggml's
+    with ``is_blocks``, whose arithmetic is llama.cpp's."""
 
     num_bits: int
     symmetric: bool
@@ -28,6 +31,7 @@ class Scheme:
     limit: float = 1.0
     method: str = "ste"
     type: str = "int"
+    is_blocks: bool = False
 
     @property
     def codes(self) -> tuple[int, int, int]:
@@ -42,6 +46,8 @@ class Scheme:
         return self.method != "ste" and self.observer != "dynamic"
 
     def __str__(self) -> str:
+        if self.is_blocks:
+            return "gguf q8_0 inputs" if self.type == "inputs" else f"gguf {self.type}"
         sizes = " x ".join(map(str, self.sizes))
         if self.type == "float":
             return f"mxfp4, group of {sizes}"
@@ -204,6 +210,28 @@ def _activations(section: _Section, method: str) -> Scheme:
     return scheme
 
 
+def _blocks(type: str) -> Scheme:
+    return Scheme(8 if type in ("q8_0", "inputs") else 4, True, "group", (32,), observer="dynamic", type=type,
+                  is_blocks=True)
+
+
+def _block_weights(section: _Section, default: str) -> Scheme:
+    """The weights of a group whose target is llama.cpp: their type alone may be another one."""
+    type = section.one_of("type", default, tuple(GGUF_TARGETS.values()))
+    section.done()
+    return _blocks(type)
+
+
+def _target(top: _Section) -> Optional[str]:
+    """The type of weights that export.target names."""
+    export = _Section(top.get("export", None, Mapping) or {}, "export")
+    target = export.get("target", None, str)
+    export.done()
+    if target is not None and target not in GGUF_TARGETS:
+        raise Error(f"export.target: expected one of {', '.join(GGUF_TARGETS)}, got {target!r}", INVALID_INPUT)
+    return None if target is None else GGUF_TARGETS[target]
+
+
 def groups_of(recipe: Recipe) -> tuple[list[Group], tuple[str, ...]]:
     """The groups of a recipe, and what it ignores. Raises Error, naming the key."""
     top = _Section(_values_of(recipe), "")
@@ -211,13 +239,16 @@ def groups_of(recipe: Recipe) -> tuple[list[Group], tuple[str, ...]]:
         raise Error(f"version: expected 1, got {top.values.get('version')!r}", INVALID_INPUT)
     top.get("name", "", str)
     top.get("seed", 1, int)  # nothing here is drawn at random
+    target = _target(top)
     quantize = _Section(top.get("quantize", None, Mapping) or {}, "quantize")
     top.done()
     algorithm = _Section(quantize.get("algorithm", {}, Mapping), "quantize.algorithm")
     method = algorithm.one_of("method", "ste", ("ste", "lsq", "lsq_plus"))
     algorithm.done()
     ignore = quantize.texts("ignore")
-    listed = quantize.get("groups", [], list, tuple)
+    listed = quantize.get("groups", [] if target is None else [{"targets": ["Linear", "Embedding"]}], list, tuple)
+    if target is not None and method != "ste":
+        raise Error(f"quantize.algorithm: export.target fixes the scales, which {method} would learn", INVALID_INPUT)
     quantize.done()
     if not listed:
         raise Error("quantize.groups: expected at least one group", INVALID_INPUT)
@@ -225,8 +256,14 @@ def groups_of(recipe: Recipe) -> tuple[list[Group], tuple[str, ...]]:
     for i, values in enumerate(listed):
         section = _Section(values, f"quantize.groups[{i}]")
         targets = section.texts("targets")
-        parts = {}
+        parts: dict[str, Optional[Scheme]] = {}
+        if target is not None:
+            weights = section.get("weights", {}, Mapping)
+            parts = {"weights": _block_weights(_Section(weights, section.at("weights")), target),
+                     "activations": _blocks("inputs")}
         for key, read in (("weights", _weights), ("activations", _activations)):
+            if target is not None:
+                break
             given = section.get(key, None, Mapping)
             parts[key] = None if given is None else read(_Section(given, section.at(key)), method)
         section.done()

@@ -41,6 +41,9 @@ def export(model: nn.Module, path: Path, example_inputs: Any = None) -> None:
     """
     if not list(_layers(model)):
         raise Error("expected a model that quantize_() has changed, got none of its layers")
+    for name, layer in _layers(model):
+        if layer.weight_quantizer is not None and layer.weight_quantizer.scheme.is_blocks:
+            raise Error(f"{name}: its weights are those of a GGUF file, expected export_gguf(model, source, path)")
     suffix = os.path.splitext(os.fspath(path))[1]
     if suffix == ".onnx":
         _export_onnx(model, path, example_inputs)

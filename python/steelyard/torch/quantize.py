@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from .._error import Error
 from .._recipe import Recipe
+from . import _blocks
 from ._scheme import Group, groups_of, matches
 from .module import Module
 from .quantizers import ActivationQuantizer, Quantizer, WeightQuantizer
@@ -25,9 +26,18 @@ class QuantizedLinear(nn.Linear):
     weight_quantizer: Optional[WeightQuantizer]
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if self._multiplies_blocks():
+            y = _blocks.block_linear(input, self.weight, self.weight_quantizer.scheme.type)
+            return y if self.bias is None else y + self.bias
         x = input if self.input_quantizer is None else self.input_quantizer(input)
         w = self.weight if self.weight_quantizer is None else self.weight_quantizer(self.weight)
         return functional.linear(x, w, self.bias)
+
+    def _multiplies_blocks(self) -> bool:
+        """Whether the product is that of integers, as the target computes it."""
+        x, w = self.input_quantizer, self.weight_quantizer
+        return (w is not None and w.scheme.is_blocks and w.quantizing and x is not None and x.quantizing
+                and not x.calibrating)
 
 
 class QuantizedEmbedding(nn.Embedding):
@@ -66,6 +76,9 @@ def _require_layer(path: str, module: nn.Module, target: str) -> None:
 
 def _require_widths(path: str, module: nn.Module, group: Group) -> None:
     width = module.weight.shape[1]
+    if group.weights is not None and group.weights.is_blocks and width % group.weights.sizes[0]:
+        raise Error(f"{path}: expected rows of whole blocks of {group.weights.sizes[0]} for {group.weights}, got rows of "
+                    f"{width}: put the name in ignore")
     for what, scheme in (("weights", group.weights), ("activations", group.activations)):
         size = scheme.sizes[-1] if scheme is not None and scheme.sizes else width
         if scheme is not None and scheme.type == "int" and size < width and width % size:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from .._error import Error
-from . import _mxfp4, _ops
+from . import _blocks, _mxfp4, _ops
 from ._scheme import Scheme
 
 Tensor = torch.Tensor
@@ -90,6 +90,8 @@ class WeightQuantizer(Quantizer):
         scheme = self.scheme
         if not self.quantizing:
             return weight
+        if scheme.is_blocks:
+            return _blocks.block_values(weight, scheme.type)
         if scheme.type == "float":
             return _mxfp4.fake_quantize(weight)
         if scheme.learned:
@@ -103,6 +105,8 @@ class WeightQuantizer(Quantizer):
         scheme = self.scheme
         if not self.quantizing:
             return rows
+        if scheme.is_blocks:
+            return _blocks.block_values(rows, scheme.type)
         if scheme.type == "float":
             return _mxfp4.fake_quantize(rows)
         # A channel is a row of the table.
@@ -215,6 +219,8 @@ class ActivationQuantizer(Quantizer):
         if scheme.observer == "dynamic":
             if self.calibrating or not self.quantizing:
                 return x
+            if scheme.is_blocks:
+                return _blocks.block_values(x, scheme.type)
             return _ops.fake_quantize_dynamic(x, scheme.codes, scheme.strategy, scheme.sizes)[0]
         if self.calibrating or (self.training and self.observing and not scheme.learned):
             self.observe(x)
