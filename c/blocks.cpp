@@ -1,6 +1,8 @@
 // Blocks of ggml's types on the caller's memory.
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "steelyard/c/context.h"
 #include "steelyard/c/views.h"
