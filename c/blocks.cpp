@@ -1,6 +1,8 @@
 // Blocks of ggml's types on the caller's memory.
 #include <stdexcept>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "steelyard/c/context.h"
 #include "steelyard/c/views.h"
@@ -13,6 +15,28 @@ namespace {
 
 using namespace kernels;
 
+// What a caller names a format: ggml's word for the type, or one for another way to its blocks.
+template <class Format>
+constexpr std::string_view name_of() {
+  if (std::is_same_v<Format, InputBlocks>) return "inputs";
+  if (std::is_same_v<Format, SearchedIq4NlBlocks>) return "iq4_nl_searched";
+  return ggml_type(Format::kType).name;
+}
+
+// The format whose decoder reads these blocks.
+template <class Format>
+struct StoredAs {
+  using type = Format;
+};
+template <>
+struct StoredAs<InputBlocks> {
+  using type = Q8_0Blocks;
+};
+template <>
+struct StoredAs<SearchedIq4NlBlocks> {
+  using type = Iq4NlBlocks;
+};
+
 // Calls use(a null pointer of the format) for the one of the list that has this name.
 template <class... Formats, class Use>
 void with_format(const char* type, const char* others, const Use& use) {
@@ -20,8 +44,7 @@ void with_format(const char* type, const char* others, const Use& use) {
   bool found = false;
   const auto try_one = [&](auto* format) {
     using Format = std::remove_pointer_t<decltype(format)>;
-    const bool inputs = std::is_same_v<Format, InputBlocks>;
-    if (found || name != (inputs ? "inputs" : ggml_type(Format::kType).name)) return;
+    if (found || name != name_of<Format>()) return;
     found = true;
     use(format);
   };
@@ -35,8 +58,9 @@ void with_format(const char* type, const char* others, const Use& use) {
 template <class Use>
 void with_any_format(const char* type, const Use& use) {
   with_format<F32Blocks, F16Blocks, BF16Blocks, Q4_0Blocks, Q4_1Blocks, Q8_0Blocks, InputBlocks,
-              Iq4NlBlocks, Mxfp4Blocks, Q2_0Blocks>(
-      type, "f32, f16, bf16, q4_0, q4_1, q8_0, inputs, iq4_nl, mxfp4 or q2_0", use);
+              Iq4NlBlocks, SearchedIq4NlBlocks, Mxfp4Blocks, Q2_0Blocks>(
+      type, "f32, f16, bf16, q4_0, q4_1, q8_0, inputs, iq4_nl, iq4_nl_searched, mxfp4 or q2_0",
+      use);
 }
 
 View matrix_of(const DLTensor* tensor, const char* name, DType dtype) {
@@ -79,7 +103,7 @@ void encode(const View& values, const DLTensor* scales, const View& blocks, void
   const float* given = nullptr;
   if (scales != nullptr) {
     if (!requires(float* x, std::uint8_t* to) { Format::encode_with(x, 0.0F, to); } ||
-        std::is_same_v<Format, InputBlocks>) {
+        name_of<Format>() != ggml_type(Format::kType).name) {
       throw std::invalid_argument("scales: this type takes none");
     }
     const View view = matrix_of(scales, "scales", DType::kF32);
@@ -166,8 +190,7 @@ steelyard_status steelyard_blocks_decode(steelyard_context* context, void* strea
     c::require_apart(from, "blocks", to, "values");
     c::with_any_format(type, [&](auto* format) {
       using Format = std::remove_pointer_t<decltype(format)>;
-      using Stored = std::conditional_t<std::is_same_v<Format, kernels::InputBlocks>,
-                                        kernels::Q8_0Blocks, Format>;
+      using Stored = typename c::StoredAs<Format>::type;
       c::decode<Stored>(from, to, stream);
     });
   });

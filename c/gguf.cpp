@@ -1,9 +1,12 @@
 // GGUF files for callers of the C face.
 #include "steelyard/framework/files/gguf.h"
 
+#include <algorithm>
 #include <limits>
-#include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "steelyard/c/context.h"

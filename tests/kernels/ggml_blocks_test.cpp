@@ -271,7 +271,6 @@ TEST(GgmlBlocks, ZerosStayZeros) {
   expect_zeros<Q4_1Blocks>();
   expect_zeros<Q8_0Blocks>();
   expect_zeros<Iq4NlBlocks>();
-  expect_zeros<SearchedIq4NlBlocks>();
   expect_zeros<Mxfp4Blocks>();
   expect_zeros<Q2_0Blocks>();
 }

@@ -117,7 +117,7 @@ class Files(TorchCase):
                 model = reference.Llama(tied)
                 source = self.source(model, kind="f16")
                 steelyard.torch.quantize_(model, recipe(kind))
-                losses = self.train(model, 20)
+                losses = self.train(model, 6)
                 self.assertLess(losses[-1], 0.9 * losses[0])
                 tensors, metadata = self.export(model, source)
                 before = reference.tensors_of(source.read_bytes())

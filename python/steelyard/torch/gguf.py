@@ -47,7 +47,9 @@ class _Source:
         if self.architecture not in _ARCHITECTURES:
             raise Error(f"{self.file.path}: expected general.architecture to be one of {', '.join(_ARCHITECTURES)}, got "
                         f"{self.architecture!r}")
-        parameters = dict(model.named_parameters(remove_duplicate=False))
+        parameters = {f"{path}.{name}" if path else name: p  # tied ones under each of their names
+                      for path, module in model.named_modules(remove_duplicate=False)
+                      for name, p in module.named_parameters(recurse=False)}
         self.parameters: dict[str, nn.Parameter] = {}
         self.names: dict[str, str] = {}
         for name, info in self.file.tensors.items():
