@@ -51,8 +51,9 @@ Verb add_export(CLI::App& app) {
   auto options = std::make_shared<ExportArguments>();
   const std::vector<std::string> formats = deploy::format_names();
   const std::vector<std::string> profiles = all_words<qat::Profile>();
-  CLI::App* verb =
-      app.add_subcommand("export", "Export a run as safetensors, ONNX, a C header or TFLite");
+  CLI::App* verb = app.add_subcommand(
+      "export",
+      "Export a run as safetensors, ONNX, TFLite, or C: a header, or a program in fixed point");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
                    join(formats) + "; may be repeated (default: " +

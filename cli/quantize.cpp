@@ -172,8 +172,11 @@ void write_result(const QuantizeArguments& options, const FoundRecipe& found,
   const std::filesystem::path folder = result.run / "export";
   write_exports(graph, run.experiment->recipe().exports.formats, folder, how);
   write_once(options, file, folder, [&](const std::filesystem::path& to) {
-    if (found.cut.empty()) return deploy::export_format("onnx").write(to, graph, how);
-    imports::join_files(options.given.model, export_path(folder, "onnx"), rest_path(folder), to);
+    if (found.cut.empty()) {
+      deploy::export_format("onnx").write(to, graph, how);
+    } else {
+      imports::join_files(options.given.model, export_path(folder, "onnx"), rest_path(folder), to);
+    }
   });
   if (!found.cut.empty()) return;
   if (const auto note = note_of_fixed_sizes(graph, {"onnx"}, how.onnx)) print_note(*note);

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <stdexcept>
 
+#include "steelyard/export/c_text.h"
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/output_map.h"
 #include "steelyard/export/preprocessing_json.h"
@@ -54,57 +54,12 @@ typedef struct {
 } steelyard_node;
 )";
 
-std::string float_text(float value) {
-  if (!std::isfinite(value)) throw std::invalid_argument("[c_header] a number is not finite");
-  return fmt::format("{:a}f", value);
-}
-
-std::string element_text(float value) { return float_text(value); }
-std::string element_text(std::int32_t value) {
-  // The smallest int32 is no literal of C: -2147483648 negates a long.
-  return value == INT32_MIN ? "(-2147483647 - 1)" : fmt::format("{}", value);
-}
-std::string element_text(std::int8_t value) { return fmt::format("{}", int{value}); }
-
-std::string c_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte > 0x7e || c == '"' || c == '\\' || c == '?') {
-      out += fmt::format("\\{:03o}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
-// A comment that nothing in the text can end.
-std::string commented(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const bool plain = c >= 0x20 && c < 0x7f && c != '*' && c != '\\' && c != '?';
-    out += plain ? c : '_';
-  }
-  return out;
-}
-
-template <typename T>
-std::string list(std::span<const T> values) {
-  std::string text;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    text += i == 0 ? "" : i % 16 == 0 ? ",\n  " : ", ";
-    text += element_text(values[i]);
-  }
-  return text;
-}
-
 // Brackets around `size` numbers, of which the first come from the list and the others are 1.
 template <typename Values>
 std::string filled_up(const Values& values, std::size_t size) {
   std::vector<std::int32_t> numbers(values.begin(), values.end());
   numbers.resize(size, 1);
-  return fmt::format("{{{}}}", list(std::span<const std::int32_t>(numbers)));
+  return fmt::format("{{{}}}", c_list(std::span<const std::int32_t>(numbers)));
 }
 
 // A value that is one of several outputs.
@@ -146,8 +101,8 @@ class HeaderWriter {
   std::string text() {
     out_ = fmt::format(
         "/* The integer model of {}; model sha256 {}. Written by steelyard export. */\n",
-        commented(graph_.name),
-        graph_.model_sha256.empty() ? "unknown" : commented(graph_.model_sha256));
+        c_comment(graph_.name),
+        graph_.model_sha256.empty() ? "unknown" : c_comment(graph_.model_sha256));
     out_ += kTypes;
     values();
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) parameters(i);
@@ -162,17 +117,12 @@ class HeaderWriter {
   template <typename T>
   void array(const char* type, const std::string& name, std::span<const T> values) {
     out_ += fmt::format("static const {} {}[{}] = {{\n  {}}};\n", type, name, values.size(),
-                        list(values));
+                        c_list(values));
   }
 
   // What a program has to know and no table holds.
   void data(const char* what, const nlohmann::ordered_json& json) {
-    std::string text;  // with JSON's escapes for all that C's comments might read otherwise
-    for (const char c : json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)) {
-      const bool is_plain = c != '*' && c != '?';
-      text += is_plain ? std::string(1, c) : fmt::format("\\u{:04x}", static_cast<int>(c));
-    }
-    out_ += fmt::format("/* {}: {} */\n", what, text);
+    out_ += fmt::format("/* {}: {} */\n", what, c_json(json));
   }
 
   void define(const char* name, std::size_t value) {
@@ -214,7 +164,7 @@ class HeaderWriter {
       const Quantization q = value.quantization.value_or(Quantization{});
       out_ += fmt::format("  {{{}, {}, {}, {}, {}, {}, {}, {}}},\n", c_string(value.name),
                           value.shape.size(), filled_up(value.shape, kMostDimensions),
-                          value.quantization ? 1 : 0, float_text(q.scale), q.zero_point,
+                          value.quantization ? 1 : 0, c_literal(q.scale), q.zero_point,
                           q.range.qmin, q.range.qmax);
     }
     out_ += "};\n\n";

@@ -1,8 +1,10 @@
 #include "steelyard/export/formats.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "steelyard/export/c_header.h"
+#include "steelyard/export/c_program.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/tflite.h"
@@ -15,15 +17,24 @@ namespace {
 bool always() { return true; }
 std::string nothing(const Graph&) { return ""; }
 
+using Paths = std::vector<std::filesystem::path>;
+
+bool in_fixed_point(const Graph& graph) {
+  return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) {
+    return value.quantization && value.quantization->fixed_point();
+  });
+}
+
 // Of a format that rounds as floats.
 template <std::string (*refusal)(const Graph&)>
 std::string refusal_in_floats(const Graph& graph) {
-  for (const Value& value : graph.values) {
-    if (value.quantization && value.quantization->fixed_point()) {
-      return "it has no codes in fixed point, as the profile tflm has them";
-    }
-  }
+  if (in_fixed_point(graph)) return "it has no codes in fixed point, as the profile tflm has them";
   return refusal(graph);
+}
+
+// Graphs in fixed point are programs in C, others tables of constants.
+std::string refusal_in_c(const Graph& graph) {
+  return in_fixed_point(graph) ? c_program_refusal(graph) : c_refusal(graph);
 }
 
 // Throws what a format refuses.
@@ -38,21 +49,26 @@ const std::vector<ExportFormat>& export_formats() {
       {"safetensors", "safetensors", ".safetensors", true, true, always, nothing,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
          save_graph(path, graph);
+         return Paths{path};
        }},
       {"onnx", "ONNX", ".onnx", true, false, can_write_onnx, refusal_in_floats<onnx_refusal>,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          require_form(refusal_in_floats<nothing>(graph));
          write_onnx(path, graph, options.onnx);
+         return Paths{path};
        }},
-      {"c", "C", ".h", false, false, always, refusal_in_floats<c_refusal>,
+      {"c", "C", ".h", false, false, always, refusal_in_c,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
-         require_form(refusal_in_floats<c_refusal>(graph));
+         require_form(refusal_in_c(graph));
+         if (in_fixed_point(graph)) return write_c_program(path, graph);
          write_c_header(path, graph);
+         return Paths{path};
        }},
       {"tflite", "TFLite", ".tflite", false, true, can_write_tflite, tflite_refusal,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
          require_form(tflite_refusal(graph));
          write_tflite(path, graph);
+         return Paths{path};
        }},
   };
   return formats;

@@ -26,9 +26,10 @@ struct ExportFormat {
   // Why a graph of such operations and codes has no such form, whatever its parameters are; ""
   // where it has: what is known before training.
   std::string (*refusal)(const Graph&);
-  // Replaces the file. Throws InputError for a graph that has no such form.
-  void (*write)(const std::filesystem::path& path, const Graph& graph,
-                const ExportOptions& options);
+  // Replaces the file, and others that belong to it; their paths. Throws InputError for a graph
+  // that has no such form.
+  std::vector<std::filesystem::path> (*write)(const std::filesystem::path& path, const Graph& graph,
+                                              const ExportOptions& options);
 };
 
 // The table. To add a format: its writer and a row here.

@@ -18,6 +18,7 @@ struct WeightCodes;
 
 namespace steelyard::deploy {
 
+class CNodes;
 class OnnxNodes;
 class TfliteNodes;
 
@@ -99,6 +100,8 @@ struct OpInfo {
   int opset = 13;  // that has what it writes
   // Writes the operation on codes in fixed point into a TFLite file. Null where that has no form.
   void (*tflite)(TfliteNodes&, const Node&) = nullptr;
+  // The same in a C program.
+  void (*c)(CNodes&, const Node&) = nullptr;
   // The text after the name in a printed line about the node: " 3x3, stride 1x1".
   std::string (*text)(const Node&) = nullptr;
 };

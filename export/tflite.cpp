@@ -1,31 +1,19 @@
 #include "steelyard/export/tflite.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "steelyard/export/fixed_point_graph.h"
 #include "steelyard/export/op_info.h"
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/data/target_kind.h"
 #include "steelyard/framework/files/files.h"
-#include "steelyard/framework/tensor/printable.h"
 
 namespace steelyard::deploy {
 namespace {
 
 constexpr const char* kMetadataName = "steelyard";
-
-bool makes_input_codes(const Graph& graph, const Node& node) {
-  return node.op == Op::kQuantize && node.inputs[0] == graph.input;
-}
-
-// The value that the file has as its input: the codes of the model's.
-std::size_t input_codes(const Graph& graph) {
-  return std::find_if(graph.nodes.begin(), graph.nodes.end(),
-                      [&](const Node& node) { return makes_input_codes(graph, node); })
-      ->output;
-}
 
 std::string metadata_text(const Graph& graph) {
   nlohmann::ordered_json json;
@@ -39,28 +27,8 @@ std::string metadata_text(const Graph& graph) {
 }  // namespace
 
 std::string tflite_refusal(const Graph& graph) {
-  if (!graph.input_ports.empty() || !graph.output_ports.empty()) {
-    return "a TFLite file has one input and one output here, the model has several";
-  }
-  const auto input_readers =
-      std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
-        return std::count(node.inputs.begin(), node.inputs.end(), graph.input) > 0;
-      });
-  for (const Node& node : graph.nodes) {
-    const auto& q = graph.values[node.output].quantization;
-    if (q && !q->fixed_point()) {
-      return "its codes are rounded as floats: a TFLite file needs a model trained with "
-             "export.profile tflm";
-    }
-    const std::string layer = "layer '" + printable(node.name) + "': ";
-    if (!q) return layer + "a TFLite file has no floats";
-    if (makes_input_codes(graph, node) && input_readers == 1) continue;
-    if (op_info(node.op).tflite == nullptr) {
-      return layer + "the TFLite file has no form of " + op_name(node.op);
-    }
-  }
-  return graph.nodes.empty() || input_readers != 1 ? "the model's input is expected to be quantized"
-                                                   : "";
+  return fixed_point_refusal(graph, "a TFLite file",
+                             [](const OpInfo& info) { return info.tflite != nullptr; });
 }
 
 std::string tflite_file(const Graph& graph) {

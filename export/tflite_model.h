@@ -15,16 +15,26 @@ enum class TfliteType : std::int8_t { kInt32 = 2, kInt8 = 9 };
 enum class TfliteOp : std::int32_t {
   kAdd = 0,
   kAveragePool2d = 1,
+  kConcatenation = 2,
   kConv2d = 3,
   kDepthwiseConv2d = 4,
   kFullyConnected = 9,
+  kLogistic = 14,
   kMaxPool2d = 17,
+  kMul = 18,
   kRelu = 19,
   kReshape = 22,
+  kSoftmax = 25,
   kPad = 34,
   kTranspose = 39,
   kMean = 40,
-  kPadV2 = 60
+  kStridedSlice = 45,
+  kPadV2 = 60,
+  kSlice = 65,
+  kResizeNearestNeighbor = 97,
+  kLeakyRelu = 98,
+  kQuantize = 114,
+  kHardSwish = 117
 };
 
 // A field of a table of options: its number, its bytes (1 or 4) and its value.

@@ -34,6 +34,13 @@ TfliteQuantization tflite_quantization(const Quantization& q) {
   return {{q.scale}, {q.zero_point}, 0};
 }
 
+std::vector<std::int32_t> tflite_positions(std::int32_t of_batch,
+                                           const std::vector<std::int64_t>& of_sample) {
+  std::vector<std::int32_t> positions{of_batch};
+  for (const std::int64_t at : of_sample) positions.push_back(static_cast<std::int32_t>(at));
+  return positions;
+}
+
 const Node* tflite_flattened(const Graph& graph, std::size_t value) {
   if (value == graph.output) return nullptr;
   const Node* flatten = nullptr;
@@ -77,11 +84,7 @@ TfliteNodes::TfliteNodes(const Graph& graph) : graph_(graph) {
 }
 
 std::vector<std::int32_t> TfliteNodes::batch_shape(std::size_t value) const {
-  std::vector<std::int32_t> shape{1};
-  for (const std::int64_t size : graph_.values[value].shape) {
-    shape.push_back(static_cast<std::int32_t>(size));
-  }
-  return shape;
+  return tflite_positions(1, graph_.values[value].shape);
 }
 
 std::int32_t TfliteNodes::add_tensor(TfliteTensor tensor) {

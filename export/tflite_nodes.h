@@ -75,6 +75,10 @@ class TfliteNodes {
   std::map<std::string, std::uint32_t> buffers_;  // by their bytes
 };
 
+// Positions along the dimensions of a sample as those of the tensor, whose first is the batch's.
+std::vector<std::int32_t> tflite_positions(std::int32_t of_batch,
+                                           const std::vector<std::int64_t>& of_sample);
+
 // The node that flattens an image into this value, whose elements a file has pixel by pixel; null
 // where the file has them as the graph has, or where another node flattens nothing.
 const Node* tflite_flattened(const Graph& graph, std::size_t value);

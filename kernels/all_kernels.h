@@ -5,6 +5,7 @@
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
+#include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/ggml_blocks/ggml_blocks.h"
 #include "steelyard/kernels/histogram/histogram.h"
@@ -28,12 +29,14 @@
 
 namespace steelyard::kernels {
 
-using SharedKernels = JoinedKernels<
-    BlockScalesKernels, ConvKernels, EmbeddingKernels, FakeQuantizeKernels, FixedRequantizeKernels,
-    GgmlBlocksKernels, HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
-    IntegerProductKernels, MatmulKernels, NormKernels, OptimizerStepKernels, PercentileKernels,
-    PoolKernels, QuantKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-    SharedBodies, ShrunkenRangeKernels, TransposeKernels, WeightCodesKernels, WideCodesKernels>;
+using SharedKernels =
+    JoinedKernels<BlockScalesKernels, ConvKernels, EmbeddingKernels, FakeQuantizeKernels,
+                  FixedCodesKernels, FixedRequantizeKernels, GgmlBlocksKernels, HistogramKernels,
+                  HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
+                  MatmulKernels, NormKernels, OptimizerStepKernels, PercentileKernels, PoolKernels,
+                  QuantKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
+                  SharedBodies, ShrunkenRangeKernels, TransposeKernels, WeightCodesKernels,
+                  WideCodesKernels>;
 using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels>;
 using AllCudaKernels =
     JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/fixed_activations.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/framework/tensor/describes.h"
@@ -35,6 +36,7 @@ void check(const Graph& graph, const Node& node) {
   if (!graph.values[node.output].quantization) return;
   expect(graph.values[node.inputs[0]].quantization.has_value(), node, "codes are made of codes");
   require_bytes(graph, node);
+  if (graph.values[node.output].quantization->fixed_point()) check_fixed_activation(graph, node);
 }
 
 // The real value that a byte stands for as a code.
@@ -64,6 +66,7 @@ void activate(const Operands& op, const Formula& formula) {
     });
     return;
   }
+  if (op.output_value().quantization->fixed_point()) return fixed_activate(op);
   const Table table = table_of(*op.input_value(0).quantization, formula);
   const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
   const auto* bytes = static_cast<const std::uint8_t*>(op.input(0).raw());
@@ -339,18 +342,19 @@ OpInfo affine_op() {
 }
 
 OpInfo leaky_relu_op() {
-  return {.op = Op::kLeakyRelu,
-          .name = "leaky_relu",
-          .recorded = {"quantized_leaky_relu", "leaky_relu"},
-          .options = NegativeSlope{},
-          .graph_version = 5,
-          .later_version = version_of_codes<8>,
-          .in_c_header = true,
-          .read = read_slope,
-          .shape = shape,
-          .check = check_slope,
-          .reference = [](const Operands& op) { activate(op, leaky_relu_of(op.node)); },
-          .onnx = leaky_relu_onnx};
+  return with_fixed_activation(
+      {.op = Op::kLeakyRelu,
+       .name = "leaky_relu",
+       .recorded = {"quantized_leaky_relu", "leaky_relu"},
+       .options = NegativeSlope{},
+       .graph_version = 5,
+       .later_version = version_of_codes<8>,
+       .in_c_header = true,
+       .read = read_slope,
+       .shape = shape,
+       .check = check_slope,
+       .reference = [](const Operands& op) { activate(op, leaky_relu_of(op.node)); },
+       .onnx = leaky_relu_onnx});
 }
 
 OpInfo gelu_op() { return row<gelu>(Op::kGelu, {"gelu", "quantized_gelu"}, 5, gelu_onnx); }
@@ -360,7 +364,8 @@ OpInfo tanh_gelu_op() {
 }
 
 OpInfo sigmoid_op() {
-  return row<sigmoid>(Op::kSigmoid, {"sigmoid", "quantized_sigmoid"}, 1, sigmoid_onnx);
+  return with_fixed_activation(
+      row<sigmoid>(Op::kSigmoid, {"sigmoid", "quantized_sigmoid"}, 1, sigmoid_onnx));
 }
 
 OpInfo silu_op() { return row<silu>(Op::kSilu, {"silu", "quantized_silu"}, 4, silu_onnx); }
@@ -373,7 +378,8 @@ OpInfo tanh_op() {
 }
 
 OpInfo hardswish_op() {
-  return row<hardswish>(Op::kHardswish, {"hardswish", "quantized_hardswish"}, 1, hardswish_onnx);
+  return with_fixed_activation(
+      row<hardswish>(Op::kHardswish, {"hardswish", "quantized_hardswish"}, 1, hardswish_onnx));
 }
 
 }  // namespace steelyard::deploy

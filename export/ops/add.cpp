@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "steelyard/export/ops/arithmetic.h"
+#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
@@ -141,6 +142,24 @@ void tflite(TfliteNodes& nodes, const Node& node) {
             {.table = 11, .fields = {{0, 1, tflite_activation(node.activation)}}});
 }
 
+void c(CNodes& nodes, const Node& node) {
+  const Quantization& q = nodes.output_quantization(node);
+  const kernels::FixedAdd rule =
+      kernels::make_fixed_add(grid_of(nodes.input_quantization(node, 0)),
+                              grid_of(nodes.input_quantization(node, 1)), grid_of(q), q.rounding);
+  CFields fields;
+  fields.set("count", shape_size(nodes.graph().values[node.output].shape));
+  fields.set("zero_a", rule.zero_a);
+  fields.set("multiplier_a", rule.of_a.multiplier).set("shift_a", rule.of_a.shift);
+  fields.set("zero_b", rule.zero_b);
+  fields.set("multiplier_b", rule.of_b.multiplier).set("shift_b", rule.of_b.shift);
+  fields.set("multiplier", rule.of_sum.multiplier).set("shift", rule.of_sum.shift);
+  fields.set("out_zero", q.zero_point);
+  set_c_range(fields, q, node.activation);
+  nodes.reuse(node);
+  nodes.call("add", "add_node", node, fields);
+}
+
 }  // namespace
 
 OpInfo add_op() {
@@ -158,7 +177,8 @@ OpInfo add_op() {
           .reference = reference,
           .fast = fast,
           .onnx = onnx,
-          .tflite = tflite};
+          .tflite = tflite,
+          .c = c};
 }
 
 }  // namespace steelyard::deploy

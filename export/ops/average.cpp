@@ -233,6 +233,8 @@ void window_tflite(TfliteNodes& nodes, const Node& node) {
   add_tflite_pool(nodes, node, TfliteOp::kAveragePool2d, 0);  // without padding
 }
 
+void window_c(CNodes& nodes, const Node& node) { add_c_pool(nodes, node, "average_pool"); }
+
 // --- whole images
 
 Shape global_shape(const Graph& graph, const Node& node) {
@@ -288,6 +290,19 @@ void global_tflite(TfliteNodes& nodes, const Node& node) {
             nodes.output(node), {.table = 27});
 }
 
+void global_c(CNodes& nodes, const Node& node) {
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  const Quantization& x = nodes.input_quantization(node);
+  const Quantization& q = nodes.output_quantization(node);
+  const kernels::FixedMultiplier factor =
+      kernels::fixed_mean(x.scale, in[0] * in[1], q.scale, q.rounding);
+  CFields fields;
+  fields.set("pixels", in[0] * in[1]).set("channels", in[2]).set("in_zero", x.zero_point);
+  fields.set("multiplier", factor.multiplier).set("shift", factor.shift);
+  fields.set("out_zero", q.zero_point).set("least", q.range.qmin).set("most", q.range.qmax);
+  nodes.call("mean", "mean_node", node, fields);
+}
+
 }  // namespace
 
 OpInfo avg_pool2d_op() {
@@ -307,6 +322,7 @@ OpInfo avg_pool2d_op() {
           .onnx = window_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .tflite = window_tflite,
+          .c = window_c,
           .text = pool_text};
 }
 
@@ -323,7 +339,8 @@ OpInfo global_avg_pool_op() {
           .fast = global_fast,
           .onnx = global_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
-          .tflite = global_tflite};
+          .tflite = global_tflite,
+          .c = global_c};
 }
 
 }  // namespace steelyard::deploy

@@ -1,10 +1,12 @@
 // Joins values along a dimension, the last one for codes; their other dimensions are equal.
-#include <array>
-
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/c_move.h"
+#include "steelyard/export/ops/fixed_activations.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
+#include "steelyard/kernels/fixed_functions.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -67,6 +69,26 @@ void check(const Graph& graph, const Node& node) {
   }
 }
 
+// The output's code of every byte that can be a code of the input.
+CodeTable code_table(const Quantization& in, const Quantization& out) {
+  if (out.fixed_point()) {
+    const auto factor = kernels::fixed_rescale(in.scale, out.scale, out.rounding);
+    return code_table_of(in, out, [&](std::int32_t x) {
+      return kernels::fixed_code(x, factor, out.zero_point, out.rounding);
+    });
+  }
+  CodeTable table{};
+  const auto grid = kernels::make_affine(out.range, out.scale, out.zero_point);
+  for (int byte = 0; byte < 256; ++byte) {
+    const int code = in.dtype == DType::kI8 ? static_cast<std::int8_t>(byte) : byte;
+    const float real = kernels::dequantize_code(static_cast<float>(code),
+                                                static_cast<float>(in.zero_point), in.scale);
+    table[static_cast<std::size_t>(byte)] =
+        static_cast<std::int8_t>(kernels::quantize_value(real, grid));
+  }
+  return table;
+}
+
 // Input `part`, on the output's grid or as floats, at `first` of every row of the output.
 void join_part(const Operands& op, std::size_t part, std::int64_t first) {
   const Tensor real = dequantized(op.input_value(part), op.input(part));
@@ -75,11 +97,16 @@ void join_part(const Operands& op, std::size_t part, std::int64_t first) {
   const std::int64_t width = row_size(op.input_value(part).shape, axis);
   const std::int64_t whole = row_size(op.output_value().shape, axis);
   const auto& q = op.output_value().quantization;
+  CodeTable table{};
+  const bool fixed = q && q->fixed_point();
+  if (fixed) table = code_table(*op.input_value(part).quantization, *q);
 #pragma omp parallel for
   for (std::int64_t i = 0; i < real.size(); ++i) {
     const std::int64_t to = i / width * whole + first + i % width;
     const float x = real.data<float>()[i];
-    if (q) {
+    if (fixed) {
+      set_code(out, to, table[static_cast<std::uint8_t>(code_at(op.input(part), i))]);
+    } else if (q) {
       set_code(out, to, kernels::quantize_value(x, grid_of(*q)));
     } else {
       out.data<float>()[to] = x;
@@ -93,20 +120,6 @@ void reference(const Operands& op) {
     join_part(op, part, first);
     first += row_size(op.input_value(part).shape, axis_of(op.graph, op.node));
   }
-}
-
-// The output's code of every byte that can be a code of the input.
-std::array<std::int8_t, 256> code_table(const Quantization& in, const Quantization& out) {
-  std::array<std::int8_t, 256> table{};
-  const auto grid = kernels::make_affine(out.range, out.scale, out.zero_point);
-  for (int byte = 0; byte < 256; ++byte) {
-    const int code = in.dtype == DType::kI8 ? static_cast<std::int8_t>(byte) : byte;
-    const float real = kernels::dequantize_code(static_cast<float>(code),
-                                                static_cast<float>(in.zero_point), in.scale);
-    table[static_cast<std::size_t>(byte)] =
-        static_cast<std::int8_t>(kernels::quantize_value(real, grid));
-  }
-  return table;
 }
 
 bool fast(const Operands& op) {
@@ -136,6 +149,40 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   nodes.onnx().add("Concat", parts, output, {{"axis", axis}});
 }
 
+void tflite(TfliteNodes& nodes, const Node& node) {
+  const Quantization& q = *nodes.graph().values[node.output].quantization;
+  std::vector<std::int32_t> parts;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    parts.push_back(nodes.input(node, i));
+    if (nodes.input_quantization(node, i) == q) continue;
+    const std::int32_t rescaled = nodes.computed(node.name + "/part" + std::to_string(i),
+                                                 nodes.batch_shape(node.inputs[i]), q);
+    nodes.add(TfliteOp::kQuantize, 2, {parts.back()}, rescaled, {.table = 89});
+    parts.back() = rescaled;
+  }
+  const auto axis = static_cast<std::int32_t>(axis_of(nodes.graph(), node)) + 1;
+  nodes.add(TfliteOp::kConcatenation, 2, parts, nodes.output(node),
+            {.table = 10, .fields = {{0, 4, axis}}});
+}
+
+void c(CNodes& nodes, const Node& node) {
+  const Graph& graph = nodes.graph();
+  const std::size_t axis = axis_of(graph, node);
+  const std::int64_t whole = row_size(graph.values[node.output].shape, axis);
+  const Quantization& q = nodes.output_quantization(node);
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    const Shape& part = graph.values[node.inputs[i]].shape;
+    const std::int64_t width = row_size(part, axis), rows = shape_size(part) / width;
+    add_c_move(nodes, node, node.inputs[i], {{rows, width, whole}, {width, 1, 1}}, 0, first);
+    if (nodes.input_quantization(node, i) != q) {
+      add_c_map(nodes, node, node.output, code_table(nodes.input_quantization(node, i), q),
+                {rows, width, whole, first});
+    }
+    first += width;
+  }
+}
+
 }  // namespace
 
 OpInfo concat_op() {
@@ -143,6 +190,7 @@ OpInfo concat_op() {
           .name = "concat",
           .recorded = {"quantized_concat", "concat"},
           .inputs = 0,
+          .fixed_point = true,
           .options = JoinedAxis{},
           .later_version = version_of_axis,
           .in_c_header = true,
@@ -152,7 +200,9 @@ OpInfo concat_op() {
           .check = check,
           .reference = reference,
           .fast = fast,
-          .onnx = onnx};
+          .onnx = onnx,
+          .tflite = tflite,
+          .c = c};
 }
 
 }  // namespace steelyard::deploy

@@ -1,6 +1,7 @@
 // An image and a weight [O, C/groups, KH, KW].
 #include <fmt/core.h>
 
+#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
@@ -49,7 +50,7 @@ namespace {
 
 // Weights [O, C/groups, KH, KW] as [O, KH, KW, C/groups], or as [KH, KW, O] where each channel has
 // outputs of its own.
-std::vector<std::int8_t> tflite_weights(const Tensor& weight, bool depthwise) {
+std::vector<std::int8_t> ordered_weights(const Tensor& weight, bool depthwise) {
   const std::int64_t outputs = weight.dim(0), channels = weight.dim(1);
   const std::int64_t taps = weight.dim(2) * weight.dim(3);
   std::vector<std::int8_t> codes(static_cast<std::size_t>(weight.size()));
@@ -65,12 +66,17 @@ std::vector<std::int8_t> tflite_weights(const Tensor& weight, bool depthwise) {
   return codes;
 }
 
+// Whether each channel has outputs of its own.
+bool is_depthwise(const Node& node) {
+  return node.as<Conv2dGeometry>().groups > 1 && node.weights->weight.dim(1) == 1;
+}
+
 void tflite(TfliteNodes& nodes, const Node& node) {
   const Weights& weights = *node.weights;
   const Shape& shape = weights.weight.shape();
   const auto& conv = node.as<Conv2dGeometry>();
   const auto size = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
-  const bool depthwise = conv.groups > 1 && shape[1] == 1;
+  const bool depthwise = is_depthwise(node);
   const TfliteNodes::Padded image =
       nodes.padded(node,
                    {.kernel = {shape[2], shape[3]},
@@ -83,7 +89,7 @@ void tflite(TfliteNodes& nodes, const Node& node) {
                 : std::vector<std::int32_t>{size(shape[0]), size(shape[2]), size(shape[3]),
                                             size(shape[1])};
   const std::int32_t codes = nodes.codes(
-      node.name + "/weight", tflite_weights(weights.weight, depthwise), filter,
+      node.name + "/weight", ordered_weights(weights.weight, depthwise), filter,
       {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), depthwise ? 3 : 0});
   std::vector<std::int32_t> inputs{image.input, codes};
   add_tflite_bias(nodes, node, inputs);
@@ -111,6 +117,25 @@ void tflite(TfliteNodes& nodes, const Node& node) {
                         {3, 1, activation},
                         {4, 4, dilation_w},
                         {5, 4, dilation_h}}});
+}
+
+void c(CNodes& nodes, const Node& node) {
+  const Shape& weight = node.weights->weight.shape();
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  const Shape& out = nodes.graph().values[node.output].shape;
+  const auto& conv = node.as<Conv2dGeometry>();
+  CFields fields;
+  fields.set("in_h", in[0]).set("in_w", in[1]).set("in_c", in[2]);
+  fields.set("out_h", out[0]).set("out_w", out[1]).set("out_c", out[2]);
+  fields.set("kernel_h", weight[2]).set("kernel_w", weight[3]);
+  fields.set("stride_h", conv.stride[0]).set("stride_w", conv.stride[1]);
+  fields.set("pad_h", conv.padding[0]).set("pad_w", conv.padding[1]);
+  fields.set("dilation_h", conv.dilation[0]).set("dilation_w", conv.dilation[1]);
+  fields.set("group_in", weight[1]).set("group_out", weight[0] / conv.groups);
+  const bool depthwise = is_depthwise(node);
+  add_c_product(nodes, node,
+                {depthwise ? "depthwise" : "conv", ordered_weights(node.weights->weight, depthwise),
+                 depthwise, fields});
 }
 
 std::string text(const Node& node) {
@@ -144,6 +169,7 @@ OpInfo conv2d_op() {
           .onnx = conv2d_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .tflite = tflite,
+          .c = c,
           .text = text};
 }
 

@@ -1,4 +1,5 @@
 // Features [..., I] times a weight [O, I].
+#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
@@ -70,9 +71,9 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   reshape(nodes, product, shape, output);
 }
 
-// The weight [O, I], its columns in the order in which a file has the pixels of the image that was
-// flattened.
-std::vector<std::int8_t> tflite_weights(const Graph& graph, const Node& node) {
+// The weight [O, I], its columns in the order in which programs have the pixels of the image that
+// was flattened.
+std::vector<std::int8_t> ordered_weights(const Graph& graph, const Node& node) {
   const Tensor& weight = node.weights->weight;
   std::vector<std::int8_t> codes(weight.span<std::int8_t>().begin(),
                                  weight.span<std::int8_t>().end());
@@ -93,7 +94,7 @@ void tflite(TfliteNodes& nodes, const Node& node) {
   const Shape& shape = weights.weight.shape();
   std::vector<std::int32_t> inputs{
       nodes.input(node),
-      nodes.codes(node.name + "/weight", tflite_weights(nodes.graph(), node),
+      nodes.codes(node.name + "/weight", ordered_weights(nodes.graph(), node),
                   {static_cast<std::int32_t>(shape[0]), static_cast<std::int32_t>(shape[1])},
                   {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), 0})};
   add_tflite_bias(nodes, node, inputs);
@@ -101,6 +102,14 @@ void tflite(TfliteNodes& nodes, const Node& node) {
   nodes.add(
       TfliteOp::kFullyConnected, shape[0] > 1 ? 12 : 4, inputs, nodes.output(node),
       {.table = 8, .fields = {{0, 1, tflite_activation(node.activation)}, {2, 1, rows ? 1 : 0}}});
+}
+
+void c(CNodes& nodes, const Node& node) {
+  const Shape& weight = node.weights->weight.shape();
+  const std::int64_t rows = shape_size(nodes.graph().values[node.output].shape) / weight[0];
+  CFields fields;
+  fields.set("in_h", rows).set("in_c", weight[1]).set("out_c", weight[0]);
+  add_c_product(nodes, node, {"linear", ordered_weights(nodes.graph(), node), false, fields});
 }
 
 }  // namespace
@@ -120,7 +129,8 @@ OpInfo linear_op() {
           .fast = fast,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kAsHere,
-          .tflite = tflite};
+          .tflite = tflite,
+          .c = c};
 }
 
 }  // namespace steelyard::deploy

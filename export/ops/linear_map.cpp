@@ -144,16 +144,20 @@ kernels::ScaleProduct scale_product(const Node& node) {
              : kernels::ScaleProduct::kDouble;
 }
 
-// The factors of the channels in fixed point.
-std::vector<kernels::FixedMultiplier> fixed_factors(const Operands& op) {
-  const Quantization& q = *op.output_value().quantization;
+}  // namespace
+
+std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const Node& node) {
+  const float in_scale = graph.values[node.inputs[0]].quantization->scale;
+  const Quantization& q = *graph.values[node.output].quantization;
   std::vector<kernels::FixedMultiplier> factors;
-  for (const float scale : op.node.weights->scales) {
-    factors.push_back(kernels::fixed_requantizer(op.input_value(0).quantization->scale, scale,
-                                                 q.scale, scale_product(op.node), q.rounding));
+  for (const float scale : node.weights->scales) {
+    factors.push_back(
+        kernels::fixed_requantizer(in_scale, scale, q.scale, scale_product(node), q.rounding));
   }
   return factors;
 }
+
+namespace {
 
 void integer_linear_map(const Operands& op, const Windows& windows) {
   const Weights& weights = *op.node.weights;
@@ -176,7 +180,7 @@ void integer_linear_map(const Operands& op, const Windows& windows) {
     return;
   }
   if (op.output_value().quantization->fixed_point()) {
-    const std::vector<kernels::FixedMultiplier> factors = fixed_factors(op);
+    const std::vector<kernels::FixedMultiplier> factors = fixed_factors(op.graph, op.node);
     for_each_sum<std::int16_t, std::int32_t>(
         op, windows, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
           const Quantization& q = *op.output_value().quantization;
@@ -262,7 +266,7 @@ void finish_fixed(const Operands& op, const kernels::Requantize& rule, const Ten
                   const std::int32_t* bias, const Tensor& product_scale) {
   const Quantization& q = *op.output_value().quantization;
   std::vector<std::int32_t> multiplier, shift;
-  for (const kernels::FixedMultiplier& factor : fixed_factors(op)) {
+  for (const kernels::FixedMultiplier& factor : fixed_factors(op.graph, op.node)) {
     multiplier.push_back(factor.multiplier);
     shift.push_back(factor.shift);
   }

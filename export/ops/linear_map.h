@@ -38,6 +38,9 @@ std::shared_ptr<const qat::WeightCodes> prepared_weights(const Graph& graph, con
 // The integer product on the exact kernels that training runs; false for a float one.
 bool run_linear_map(const Operands& op, const qat::Product& product);
 
+// The factors from sums of its products to codes in fixed point, one for each scale of its weights.
+std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const Node& node);
+
 // The bias of the product in a TFLite file, as its next input: zeros without one, because LiteRT
 // needs one.
 void add_tflite_bias(TfliteNodes& nodes, const Node& node, std::vector<std::int32_t>& inputs);

@@ -65,6 +65,8 @@ void tflite(TfliteNodes& nodes, const Node& node) {
   add_tflite_pool(nodes, node, TfliteOp::kMaxPool2d, -128);  // less than any code, or as small
 }
 
+void c(CNodes& nodes, const Node& node) { add_c_pool(nodes, node, "max_pool"); }
+
 }  // namespace
 
 OpInfo max_pool2d_op() {
@@ -82,6 +84,7 @@ OpInfo max_pool2d_op() {
           .onnx = onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .tflite = tflite,
+          .c = c,
           .text = pool_text};
 }
 

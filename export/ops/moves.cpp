@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/c_move.h"
 #include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/tflite_nodes.h"
@@ -132,6 +133,29 @@ void permute_onnx(OnnxNodes& nodes, const Node& node, const std::string& output)
   nodes.onnx().add("Transpose", {nodes.read_by(node, node.inputs[0])}, output, {{"perm", order}});
 }
 
+std::int32_t tensor_of(TfliteNodes& nodes, const std::string& name,
+                       const std::vector<std::int32_t>& positions) {
+  return nodes.int32s(name, positions, {static_cast<std::int32_t>(positions.size())});
+}
+
+void permute_tflite(TfliteNodes& nodes, const Node& node) {
+  List order = node.as<AxisOrder>().order;
+  for (std::int64_t& d : order) ++d;
+  nodes.add(TfliteOp::kTranspose, 2,
+            {nodes.input(node), tensor_of(nodes, node.name + "/order", tflite_positions(0, order))},
+            nodes.output(node), {.table = 26});
+}
+
+void permute_c(CNodes& nodes, const Node& node) {
+  const Shape& out = output_shape(nodes.graph(), node);
+  const List from = strides_of(input_shape(nodes.graph(), node)), to = strides_of(out);
+  std::vector<CMoved> dims;
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    dims.push_back({out[d], from[static_cast<std::size_t>(node.as<AxisOrder>().order[d])], to[d]});
+  }
+  add_c_move(nodes, node, node.inputs[0], dims);
+}
+
 // --- slice
 
 Shape sliced(const Graph& graph, const Node& node) {
@@ -198,6 +222,42 @@ void slice_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
                    {nodes.input(node), list("/starts", starts), list("/ends", ends),
                     list("/axes", axes), list("/steps", steps)},
                    output);
+}
+
+void slice_tflite(TfliteNodes& nodes, const Node& node) {
+  const Shape& out = output_shape(nodes.graph(), node);
+  const auto& [first, steps] = node.as<Positions>();
+  std::vector<std::int32_t> inputs{
+      nodes.input(node), tensor_of(nodes, node.name + "/begin", tflite_positions(0, first))};
+  if (std::all_of(steps.begin(), steps.end(), [](std::int64_t step) { return step == 1; })) {
+    inputs.push_back(tensor_of(nodes, node.name + "/size", tflite_positions(1, out)));
+    return nodes.add(TfliteOp::kSlice, 2, inputs, nodes.output(node), {.table = 48});
+  }
+  List ends;
+  std::int32_t to_the_end = 0;  // a bit for each dimension whose end lies before its first position
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    ends.push_back(first[d] + out[d] * steps[d]);
+    if (ends[d] >= 0) continue;
+    to_the_end |= 1 << (d + 1);
+    ends[d] = 0;
+  }
+  inputs.push_back(tensor_of(nodes, node.name + "/end", tflite_positions(1, ends)));
+  inputs.push_back(tensor_of(nodes, node.name + "/steps", tflite_positions(1, steps)));
+  nodes.add(TfliteOp::kStridedSlice, 2, inputs, nodes.output(node),
+            {.table = 32, .fields = {{1, 4, to_the_end}}});
+}
+
+void slice_c(CNodes& nodes, const Node& node) {
+  const Shape& out = output_shape(nodes.graph(), node);
+  const List from = strides_of(input_shape(nodes.graph(), node)), to = strides_of(out);
+  const auto& [first, steps] = node.as<Positions>();
+  std::vector<CMoved> dims;
+  std::int64_t first_from = 0;
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    dims.push_back({out[d], steps[d] * from[d], to[d]});
+    first_from += first[d] * from[d];
+  }
+  add_c_move(nodes, node, node.inputs[0], dims, first_from);
 }
 
 // --- pad
@@ -268,6 +328,36 @@ void pad_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
       output);
 }
 
+void pad_tflite(TfliteNodes& nodes, const Node& node) {
+  const Shape& in = input_shape(nodes.graph(), node);
+  const Shape& out = output_shape(nodes.graph(), node);
+  std::vector<std::int32_t> pads{0, 0};
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    const std::int64_t before = node.as<Border>().before[d];
+    pads.push_back(static_cast<std::int32_t>(before));
+    pads.push_back(static_cast<std::int32_t>(out[d] - in[d] - before));
+  }
+  const std::int32_t paddings =
+      nodes.int32s(node.name + "/paddings", pads, {static_cast<std::int32_t>(pads.size() / 2), 2});
+  nodes.add(TfliteOp::kPad, 2, {nodes.input(node), paddings}, nodes.output(node), {.table = 22});
+}
+
+void pad_c(CNodes& nodes, const Node& node) {
+  const Shape& in = input_shape(nodes.graph(), node);
+  const Shape& out = output_shape(nodes.graph(), node);
+  const List from = strides_of(in), to = strides_of(out);
+  CFields border;
+  border.set("count", shape_size(out)).set("code", nodes.output_quantization(node).zero_point);
+  nodes.call_on(std::nullopt, "fill", "fill_node", node, border);
+  std::vector<CMoved> dims;
+  std::int64_t first_to = 0;
+  for (std::size_t d = 0; d < in.size(); ++d) {
+    dims.push_back({in[d], from[d], to[d]});
+    first_to += node.as<Border>().before[d] * to[d];
+  }
+  add_c_move(nodes, node, node.inputs[0], dims, 0, first_to);
+}
+
 }  // namespace
 
 OpInfo reshape_op() {
@@ -283,9 +373,9 @@ OpInfo reshape_op() {
           .reference = reshape,
           .onnx = reshape_onnx,
           .onnx_order = OnnxOrder::kAsHere,
-          .tflite = [](TfliteNodes& nodes, const Node& node) {
-            add_tflite_reshape(nodes, node, nodes.input(node));
-          }};
+          .tflite = [](TfliteNodes& nodes,
+                       const Node& node) { add_tflite_reshape(nodes, node, nodes.input(node)); },
+          .c = [](CNodes& nodes, const Node& node) { nodes.keep(node); }};
 }
 
 OpInfo permute_op() {
@@ -300,7 +390,9 @@ OpInfo permute_op() {
           .shape = permuted,
           .reference = permute,
           .onnx = permute_onnx,
-          .onnx_order = OnnxOrder::kAsHere};
+          .onnx_order = OnnxOrder::kAsHere,
+          .tflite = permute_tflite,
+          .c = permute_c};
 }
 
 OpInfo slice_op() {
@@ -314,7 +406,9 @@ OpInfo slice_op() {
           .read = read_parts,
           .shape = sliced,
           .reference = slice,
-          .onnx = slice_onnx};
+          .onnx = slice_onnx,
+          .tflite = slice_tflite,
+          .c = slice_c};
 }
 
 OpInfo pad_op() {
@@ -329,7 +423,9 @@ OpInfo pad_op() {
           .shape = padded,
           .check = check_border,
           .reference = pad,
-          .onnx = pad_onnx};
+          .onnx = pad_onnx,
+          .tflite = pad_tflite,
+          .c = pad_c};
 }
 
 }  // namespace steelyard::deploy

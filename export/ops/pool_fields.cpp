@@ -38,4 +38,17 @@ void add_tflite_pool(TfliteNodes& nodes, const Node& node, TfliteOp op, std::int
                         {4, 4, size(pool.kernel[0])}}});
 }
 
+void add_c_pool(CNodes& nodes, const Node& node, const char* kernel) {
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  const Shape& out = nodes.graph().values[node.output].shape;
+  const auto& pool = node.as<Pool2dGeometry>();
+  CFields fields;
+  fields.set("in_h", in[0]).set("in_w", in[1]).set("channels", in[2]);
+  fields.set("out_h", out[0]).set("out_w", out[1]);
+  fields.set("kernel_h", pool.kernel[0]).set("kernel_w", pool.kernel[1]);
+  fields.set("stride_h", pool.stride[0]).set("stride_w", pool.stride[1]);
+  fields.set("pad_h", pool.padding[0]).set("pad_w", pool.padding[1]);
+  nodes.call(kernel, "pool_node", node, fields);
+}
+
 }  // namespace steelyard::deploy

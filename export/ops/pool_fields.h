@@ -1,6 +1,7 @@
 // The common part of pools over windows: text, shape, checks.
 #pragma once
 
+#include "steelyard/export/c_nodes.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/export/tflite_nodes.h"
 
@@ -14,6 +15,9 @@ void check_window(const Node& node, std::int64_t pixels);
 
 // A pool in a TFLite file; the border of its padding has this code.
 void add_tflite_pool(TfliteNodes& nodes, const Node& node, TfliteOp op, std::int8_t border);
+
+// A call of a pool's kernel in a C program.
+void add_c_pool(CNodes& nodes, const Node& node, const char* kernel);
 
 // "3x3".
 std::string extent_text(const std::array<std::int64_t, 2>& pair);

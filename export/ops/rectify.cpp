@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
 #include "steelyard/export/tflite_nodes.h"
@@ -28,6 +29,14 @@ void activate(const Operands& op, kernels::Activation activation) {
   fill_floats(op.output(), [&](std::int64_t i) {
     return kernels::clamp_keeping_nan(x.data<float>()[i], 0.0F, top);
   });
+}
+
+void add_clamp(CNodes& nodes, const Node& node, kernels::Activation activation) {
+  CFields fields;
+  fields.set("count", shape_size(nodes.graph().values[node.output].shape));
+  set_c_range(fields, nodes.output_quantization(node), activation);
+  nodes.reuse(node);
+  nodes.call("clamp", "clamp_node", node, fields);
 }
 
 void relu_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
@@ -84,7 +93,9 @@ OpInfo relu_op() {
           .tflite =
               [](TfliteNodes& nodes, const Node& node) {
                 nodes.add(TfliteOp::kRelu, 2, {nodes.input(node)}, nodes.output(node));
-              }};
+              },
+          .c = [](CNodes& nodes,
+                  const Node& node) { add_clamp(nodes, node, kernels::Activation::kRelu); }};
 }
 
 OpInfo clamp_op() {

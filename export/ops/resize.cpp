@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/c_move.h"
 #include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/tensor/describes.h"
 
@@ -150,6 +152,28 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   }
 }
 
+// Whole numbers of repeats, by the centres of pixels: no rounding reaches another pixel.
+void tflite(TfliteNodes& nodes, const Node& node) {
+  const Shape& out = nodes.graph().values[node.output].shape;
+  const std::vector<std::int32_t> sizes{static_cast<std::int32_t>(out[0]),
+                                        static_cast<std::int32_t>(out[1])};
+  nodes.add(TfliteOp::kResizeNearestNeighbor, 3,
+            {nodes.input(node), nodes.int32s(node.name + "/size", sizes, {2})}, nodes.output(node),
+            {.table = 74, .fields = {{1, 1, 1}}});
+}
+
+void c(CNodes& nodes, const Node& node) {
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  const auto [rows, columns] = repeats_of(node);
+  const std::int64_t row = in[1] * columns * in[2];
+  add_c_move(nodes, node, node.inputs[0],
+             {{in[0], in[1] * in[2], rows * row},
+              {rows, 0, row},
+              {in[1], in[2], columns * in[2]},
+              {columns, 0, in[2]},
+              {in[2], 1, 1}});
+}
+
 }  // namespace
 
 OpInfo resize_op() {
@@ -168,7 +192,9 @@ OpInfo resize_op() {
           .check = check,
           .reference = reference,
           .onnx = onnx,
-          .onnx_order = OnnxOrder::kChannelsFirst};
+          .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = tflite,
+          .c = c};
 }
 
 }  // namespace steelyard::deploy

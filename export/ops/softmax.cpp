@@ -3,9 +3,12 @@
 #include <cmath>
 #include <vector>
 
+#include "steelyard/export/c_nodes.h"
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/ops/support.h"
+#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/kernels/fixed_functions.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -26,6 +29,12 @@ void check(const Graph& graph, const Node& node) {
                     (out->scale == 0x1p-7F && out->zero_point == 0);
   expect(fits && out->range.qmax - out->range.qmin >= 254, node,
          "shares have steps of 2^-8 from the smallest of 256 codes, or 2^-7 from 0");
+  if (!out->fixed_point()) return;
+  expect(out->zero_point == -128, node, "in fixed point shares have steps of 2^-8 from -128 on");
+  expect(kernels::has_fixed_input(in->scale, kernels::kSoftmaxBits) &&
+             graph.values[node.output].shape.back() < 4096,
+         node,
+         "in fixed point it has at most 4095 columns, and a scale of its input from 2^-26 on");
 }
 
 // y = of(x - the row's largest, the row's sum of exp(x - largest)).
@@ -44,7 +53,50 @@ void of_floats(const Operands& op, const F& of) {
   }
 }
 
+void fixed_reference(const Operands& op) {
+  const Quantization& in = *op.input_value(0).quantization;
+  const kernels::Rounding rounding = op.output_value().quantization->rounding;
+  const kernels::FixedInput input = kernels::make_fixed_softmax(in.scale, rounding);
+  const std::int64_t columns = op.input(0).dim(-1);
+  for (std::int64_t first = 0; first < op.output().size(); first += columns) {
+    std::int32_t largest = INT32_MIN, sum = 0;
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      largest = std::max(largest, code_at(op.input(0), i));
+    }
+    const auto exponential = [&](std::int64_t i) {
+      return kernels::fixed_softmax_exp(code_at(op.input(0), i) - largest, input, rounding);
+    };
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      sum += kernels::fixed_softmax_term(exponential(i));
+    }
+    const kernels::FixedShare share = kernels::make_fixed_share(sum);
+    for (std::int64_t i = first; i < first + columns; ++i) {
+      set_code(op.output(), i, std::min(kernels::fixed_share_code(exponential(i), share), 127));
+    }
+  }
+}
+
+void tflite(TfliteNodes& nodes, const Node& node) {
+  constexpr std::int32_t kOne = 0x3f800000;  // beta, as the bits of a float
+  nodes.add(TfliteOp::kSoftmax, 2, {nodes.input(node)}, nodes.output(node),
+            {.table = 9, .fields = {{0, 4, kOne}}});
+}
+
+void c(CNodes& nodes, const Node& node) {
+  const Shape& shape = nodes.graph().values[node.output].shape;
+  const kernels::FixedInput input = kernels::make_fixed_softmax(
+      nodes.input_quantization(node).scale, nodes.output_quantization(node).rounding);
+  CFields fields;
+  fields.set("rows", shape_size(shape) / shape.back()).set("columns", shape.back());
+  fields.set("multiplier", input.by.multiplier).set("shift", input.by.shift);
+  fields.set("radius", input.radius);
+  nodes.call("softmax", "softmax_node", node, fields);
+}
+
 void reference(const Operands& op) {
+  if (op.output_value().quantization && op.output_value().quantization->fixed_point()) {
+    return fixed_reference(op);
+  }
   if (!op.output_value().quantization) {
     return of_floats(op, [](double x, double sum) { return std::exp(x) / sum; });
   }
@@ -111,13 +163,16 @@ OpInfo softmax_op() {
   return {.op = Op::kSoftmax,
           .name = "softmax",
           .recorded = {"quantized_softmax", "softmax"},
+          .fixed_point = true,
           .rounds_floats = true,
           .later_version = version_of_floats,
           .in_c_header = true,
           .shape = shape,
           .check = check,
           .reference = reference,
-          .onnx = onnx};
+          .onnx = onnx,
+          .tflite = tflite,
+          .c = c};
 }
 
 OpInfo log_softmax_op() {

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "steelyard/framework/ops/moves/concat.h"
+#include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/qat/quantizers/straight_through.h"
 
 namespace steelyard::qat {
@@ -24,6 +26,41 @@ class ConcatCodesFunction : public Function {
   }
 };
 
+// The unclamped codes that x has on another grid, in fixed point.
+Variable rescaled(const QuantizedValue& x, const QParamTensors& to, kernels::Rounding rounding) {
+  constexpr std::int64_t kBytes = 256;
+  const Device device = x.codes.device();
+  const Tensor table = Tensor::empty({kBytes}, DType::kF32, device);
+  run(device, kernels::FixedRescaleTable{.n = kBytes,
+                                         .rounding = rounding,
+                                         .in_scale = x.qparams.scale.data<float>(),
+                                         .in_zero_point = x.qparams.zero_point.data<std::int32_t>(),
+                                         .scale = to.scale.data<float>(),
+                                         .zero_point = to.zero_point.data<std::int32_t>(),
+                                         .codes = table.data<float>()});
+  Tensor codes = Tensor::empty(x.codes.shape(), DType::kF32, device);
+  run(device, kernels::MapToFloats{.n = codes.size(),
+                                   .x = static_cast<const std::uint8_t*>(x.codes.raw()),
+                                   .table = table.data<float>(),
+                                   .factor = nullptr,
+                                   .y = codes.data<float>()});
+  return Variable(codes);
+}
+
+// The codes of the joined parts in fixed point, and their mask unless it is null.
+Tensor fixed_join(const std::vector<std::shared_ptr<const QuantizedValue>>& parts,
+                  const ActivationQuantizer& output, const QParamTensors& qparams, Tensor* mask) {
+  const NoGradGuard no_grad;
+  std::vector<Variable> unclamped;
+  for (const auto& part : parts) {
+    unclamped.push_back(rescaled(*part, qparams, output.config().rounding));
+  }
+  return output.quantize(concat(unclamped).value(),
+                         {Tensor::full({1}, 1, DType::kF32, qparams.scale.device()),
+                          Tensor::full({1}, 0, DType::kI32, qparams.scale.device())},
+                         mask, /*counted=*/true);
+}
+
 }  // namespace
 
 Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& output,
@@ -40,7 +77,10 @@ Variable concat_codes(const std::vector<Variable>& inputs, ActivationQuantizer& 
       output.observes(context) ? output.observe(joined) : QParamTensors(), context);
   const bool recorded = should_record(inputs);
   Tensor mask;
-  Tensor codes = output.quantize(joined, qparams, recorded ? &mask : nullptr, /*counted=*/true);
+  Tensor* const wanted = recorded ? &mask : nullptr;
+  Tensor codes = kernels::is_fixed_point(output.config().rounding)
+                     ? fixed_join(parts, output, qparams, wanted)
+                     : output.quantize(joined, qparams, wanted, /*counted=*/true);
   Variable y = make_variable(output.value_of(std::move(codes), qparams));
   if (!recorded) return y;
   y = record(std::move(y), std::make_shared<ConcatCodesFunction>(std::move(mask)), inputs);

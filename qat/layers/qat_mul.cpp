@@ -8,6 +8,7 @@
 #include "steelyard/framework/ops/reductions/reduced_axes.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
+#include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/qat/quantizers/codes_of.h"
 #include "steelyard/qat/quantizers/straight_through.h"
@@ -36,6 +37,23 @@ Tensor product(const QuantizedValue& a, const QuantizedValue& b, const Tensor& s
     });
   });
   return y;
+}
+
+// The unclamped codes of a product in fixed point.
+Tensor fixed_product(const QuantizedValue& a, const QuantizedValue& b, const QuantizedValue& y) {
+  const Shape& shape = y.codes.shape();
+  Tensor codes = Tensor::empty(shape, DType::kF32, y.codes.device());
+  run(codes.device(),
+      kernels::FixedMultiplyCodes{.n = codes.size(),
+                                  .rounding = y.rounding,
+                                  .a = codes_of<std::int8_t>(a),
+                                  .at_a = ops::broadcast_index(kName, a.codes.shape(), shape),
+                                  .b = codes_of<std::int8_t>(b),
+                                  .at_b = ops::broadcast_index(kName, b.codes.shape(), shape),
+                                  .scale = y.qparams.scale.data<float>(),
+                                  .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                  .y = codes.data<float>()});
+  return codes;
 }
 
 // Fills y's codes; the product is in units of its scale already.
@@ -208,7 +226,12 @@ Variable multiply_codes(const Variable& a, const Variable& b, ActivationQuantize
   QuantizedValue y = output.empty_output(shape, values, context);
   const bool recorded = should_record({a, b});
   const Tensor mask = recorded ? empty_mask(y.codes.size(), y.codes.device()) : Tensor();
-  round_element_product(product(*of_a, *of_b, y.qparams.scale), y, mask);
+  if (kernels::is_fixed_point(y.rounding)) {
+    const Tensor left = Tensor::full({1}, 0, DType::kI32, y.codes.device());
+    round_product(fixed_product(*of_a, *of_b, y), left, y, mask);
+  } else {
+    round_element_product(product(*of_a, *of_b, y.qparams.scale), y, mask);
+  }
   const Variable result = make_variable(std::move(y));
   if (!recorded) return result;
   return output.learn_output(

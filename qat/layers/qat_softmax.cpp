@@ -2,6 +2,7 @@
 
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
@@ -31,36 +32,47 @@ class SoftmaxCodesFunction : public Function {
   QuantizedValue y_;  // shares the saved codes
 };
 
+void write_shares(const QuantizedValue& x, const QuantizedValue& y) {
+  const Device device = x.codes.device();
+  const std::int64_t columns = x.codes.dim(-1);
+  if (kernels::is_fixed_point(y.rounding)) {
+    return run(device, kernels::FixedSoftmaxCodes{.rows = y.codes.size() / columns,
+                                                  .columns = columns,
+                                                  .rounding = y.rounding,
+                                                  .x = x.codes.data<std::int8_t>(),
+                                                  .in_scale = x.qparams.scale.data<float>(),
+                                                  .codes = y.codes.data<std::int8_t>()});
+  }
+  const Tensor table = Tensor::empty({256}, DType::kI32, device);
+  auto* exponentials = static_cast<std::uint32_t*>(table.raw());
+  run(device, kernels::SoftmaxTable{.n = 256,
+                                    .columns = columns,
+                                    .scale = x.qparams.scale.data<float>(),
+                                    .table = exponentials});
+  visit_codes(x.codes.dtype(), [&](auto* in_tag) {
+    visit_codes(y.codes.dtype(), [&](auto* tag) {
+      using In = CodeOf<decltype(in_tag)>;
+      using Code = CodeOf<decltype(tag)>;
+      run(device,
+          kernels::SoftmaxCodes<In, Code>{.rows = y.codes.size() / columns,
+                                          .columns = columns,
+                                          .x = x.codes.data<In>(),
+                                          .table = exponentials,
+                                          .scale = y.qparams.scale.data<float>(),
+                                          .zero_point = y.qparams.zero_point.data<std::int32_t>(),
+                                          .range = y.range,
+                                          .codes = y.codes.data<Code>()});
+    });
+  });
+}
+
 }  // namespace
 
 Variable softmax_codes(const Variable& x, ActivationQuantizer& output, ForwardContext& context) {
   const auto in = quantized(x);
-  const Device device = in->codes.device();
   const auto real_values = [&] { return softmax(Variable(dequantized(*in))).value(); };
   QuantizedValue y = output.empty_output(x.shape(), real_values, context);
-  if (y.codes.size() > 0) {
-    const Tensor table = Tensor::empty({256}, DType::kI32, device);
-    auto* exponentials = static_cast<std::uint32_t*>(table.raw());
-    run(device, kernels::SoftmaxTable{.n = 256,
-                                      .columns = x.dim(-1),
-                                      .scale = in->qparams.scale.data<float>(),
-                                      .table = exponentials});
-    visit_codes(in->codes.dtype(), [&](auto* in_tag) {
-      visit_codes(y.codes.dtype(), [&](auto* tag) {
-        using In = CodeOf<decltype(in_tag)>;
-        using Code = CodeOf<decltype(tag)>;
-        run(device,
-            kernels::SoftmaxCodes<In, Code>{.rows = y.codes.size() / x.dim(-1),
-                                            .columns = x.dim(-1),
-                                            .x = in->codes.data<In>(),
-                                            .table = exponentials,
-                                            .scale = y.qparams.scale.data<float>(),
-                                            .zero_point = y.qparams.zero_point.data<std::int32_t>(),
-                                            .range = y.range,
-                                            .codes = y.codes.data<Code>()});
-      });
-    });
-  }
+  if (y.codes.size() > 0) write_shares(*in, y);
   const Variable result = make_variable(y);
   if (!should_record({x})) return result;
   return record(result, std::make_shared<SoftmaxCodesFunction>(y), {x});
@@ -78,6 +90,11 @@ Variable QatSoftmax::forward(const Variable& x, ForwardContext& context) {
   return output_->forward(softmax(x), context);
 }
 
+void fix_shares(QuantizerConfig& output, double limit) {
+  output.observer = {.type = "fixed", .limit = limit};
+  output.learning = Learning::kNothing;
+}
+
 QuantizedForm softmax_form() {
   QuantizedForm form =
       form_of<Softmax>("Softmax", FormKind::kComputes,
@@ -91,8 +108,7 @@ QuantizedForm softmax_form() {
   // The largest code stands for a step less than 1, so that the scale is 2^-8 or 2^-7.
   form.output = [](QuantizerConfig& output) {
     const bool half = output.scheme.is_signed && output.scheme.symmetric;
-    output.observer = {.type = "fixed", .limit = half ? 127.0 / 128 : 255.0 / 256};
-    output.learning = Learning::kNothing;
+    fix_shares(output, half ? 127.0 / 128 : 255.0 / 256);
   };
   return form;
 }

@@ -23,6 +23,9 @@ class QatSoftmax : public Module {
   std::shared_ptr<ActivationQuantizer> output_;
 };
 
+// The quantizer of values from 0 to `limit`, whatever the data are.
+void fix_shares(QuantizerConfig& output, double limit);
+
 QuantizedForm softmax_form();
 
 }  // namespace steelyard::qat

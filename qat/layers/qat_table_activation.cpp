@@ -3,7 +3,9 @@
 #include "steelyard/framework/ops/elementwise/activations.h"
 #include "steelyard/framework/tensor/describes.h"
 #include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/qat/layers/qat_softmax.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
 
 namespace steelyard::qat {
@@ -73,6 +75,18 @@ QuantizedForm table_form() {
         return std::make_shared<QatTableActivation>(activation, request.output, ramp_of(layer));
       });
   form.note = "by a table of codes";
+  if (!kernels::has_fixed_form(activation)) return form;
+  form.profiles = FormProfiles::kAll;
+  form.refusal = [](const Module& module, const QuantizerConfig& output) -> std::string {
+    const bool fixed = kernels::is_fixed_point(output.rounding);
+    const bool falls = fixed && ramp_of(dynamic_cast<const Layer&>(module)).slope < 0;
+    return falls ? "its slope is negative" : "";
+  };
+  if (activation == ActivationFunction::kSigmoid) {
+    form.output = [](QuantizerConfig& output) {
+      if (kernels::is_fixed_point(output.rounding)) fix_shares(output, 255.0 / 256);
+    };
+  }
   return form;
 }
 
@@ -109,7 +123,21 @@ Variable table_activation_codes(const Variable& x, ActivationFunction activation
   table.range = y.range;
   table.codes = codes.data<std::uint8_t>();
   table.slopes = slopes.data<float>();
-  run(device, table);
+  if (kernels::is_fixed_point(y.rounding)) {
+    run(device, kernels::FixedActivationTable{.n = kBytes,
+                                              .activation = activation,
+                                              .rounding = y.rounding,
+                                              .in_scale = table.in_scale,
+                                              .in_zero_point = table.in_zero_point,
+                                              .scale = table.scale,
+                                              .zero_point = table.zero_point,
+                                              .range = y.range,
+                                              .codes = table.codes,
+                                              .slopes = table.slopes,
+                                              .ramp = ramp});
+  } else {
+    run(device, table);
+  }
   run(device, kernels::MapBytes{.n = y.codes.size(),
                                 .x = bytes_of(in->codes),
                                 .table = codes.data<std::uint8_t>(),

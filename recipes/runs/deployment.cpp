@@ -218,8 +218,9 @@ std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
   create_folders(folder);
   std::vector<std::filesystem::path> written;
   for (const std::string& format : formats) {
-    written.push_back(export_path(folder, format));
-    deploy::export_format(format).write(written.back(), graph, options);
+    const auto paths =
+        deploy::export_format(format).write(export_path(folder, format), graph, options);
+    written.insert(written.end(), paths.begin(), paths.end());
   }
   return written;
 }

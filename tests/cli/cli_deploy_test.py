@@ -300,9 +300,12 @@ class Deploy(Case):
                          self.succeed("predict", os.path.join(run, "export", "model.safetensors"),
                                       os.path.join(self.data, "test.safetensors")))
         self.fail_with(2, "export: ONNX: it has no codes in fixed point", arguments=["export", run, "--format", "onnx"])
-        sigmoid = self.recipe(LAYERS.replace("{type: ReLU}", "{type: Sigmoid, name: gate}") + SHORT + QUANTIZE, "gate.yaml")
-        self.fail_with(2, "gate: the profile tflm has no such Sigmoid",
-                       arguments=["train", sigmoid, "--set", "export.profile=tflm", "--run-dir", "gate"])
+        self.assertRegex(self.succeed("export", run, "--format", "c"), r"^run/export/model.h: \d+ bytes\n"
+                                                                       r"run/export/model.c: \d+ bytes\n"
+                                                                       r"run/export/model_test.c: \d+ bytes\n$")
+        silu = self.recipe(LAYERS.replace("{type: ReLU}", "{type: SiLU, name: gate}") + SHORT + QUANTIZE, "gate.yaml")
+        self.fail_with(2, "gate: the profile tflm has no such SiLU",
+                       arguments=["train", silu, "--set", "export.profile=tflm", "--run-dir", "gate"])
 
     def test_tensorrt_profile(self):
         run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")

@@ -220,6 +220,26 @@ inline std::shared_ptr<Module> fixed_point_net(Rng& rng) {
       {"fc2", std::make_shared<Linear>(LinearOptions{16, 1, /*bias=*/false}, rng)}});
 }
 
+// [N, 9, 8, 3]: functions, products, joins and moves of codes that fixed point has.
+inline std::shared_ptr<Module> fixed_functions_net(Rng& rng) {
+  const auto product = std::make_shared<PairArithmetic>(Arithmetic::kMultiply);
+  const auto gated = std::make_shared<PairArithmetic>(Arithmetic::kMultiply);
+  const auto whole = std::make_shared<AvgPool2d>(AvgPool2dOptions{{{5, 4}, {1, 1}, {0, 0}}});
+  return std::make_shared<Graph>(
+      std::vector<Graph::NamedNode>{{"conv", conv(3, 6, 3, 2, rng)},
+                                    {"swish", std::make_shared<Hardswish>()},
+                                    {"pool", whole},
+                                    {"squeeze", conv(6, 6, 1, 1, rng)},
+                                    {"gate", std::make_shared<Sigmoid>()},
+                                    {"gated", gated, {"swish", "gate"}},
+                                    {"leaky", std::make_shared<LeakyReLU>(0.1), {"conv"}},
+                                    {"product", product, {"gated", "leaky"}},
+                                    {"cat", std::make_shared<Cat>(), {"product", "gated", "leaky"}},
+                                    {"average", std::make_shared<GlobalAvgPool>()},
+                                    {"fc", std::make_shared<Linear>(LinearOptions{18, 5}, rng)},
+                                    {"shares", std::make_shared<Softmax>()}});
+}
+
 // [N, 9, 8, 3]: smooth activations that have a form on codes.
 inline std::shared_ptr<Module> smooth_net(Rng& rng) {
   return std::make_shared<Sequential>(

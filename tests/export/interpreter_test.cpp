@@ -75,6 +75,9 @@ std::vector<InterpreterCase> cases() {
           {"fixed_point_once", testing::fixed_point_net,
            testing::tflm(8, qat::Profile::kTflmSingleRounding)},
           {"residual_fixed_point", testing::residual_net, testing::tflm(8)},
+          {"fixed_functions", testing::fixed_functions_net, testing::tflm(8)},
+          {"fixed_functions_once", testing::fixed_functions_net,
+           testing::tflm(8, qat::Profile::kTflmSingleRounding)},
           {"residual_fixed_point_once", testing::residual_net,
            testing::tflm(8, qat::Profile::kTflmSingleRounding)}};
 }

@@ -13,6 +13,14 @@
 
 namespace steelyard::testing {
 
+// The graph up to the node of its value `output`.
+inline deploy::Graph cut_at(deploy::Graph graph, std::size_t output) {
+  std::erase_if(graph.nodes, [&](const deploy::Node& node) { return node.output > output; });
+  graph.values.resize(output + 1);
+  graph.output = output;
+  return graph;
+}
+
 class RandomGraph {
  public:
   // Codes of `dtype` everywhere; in fixed point i8, of the operations that have such a form.
@@ -31,6 +39,9 @@ class RandomGraph {
     }
     add_linear(7, pick_activation());
     add_linear(4, kernels::Activation::kNone);
+    if (fixed_point() && pick(0, 1) == 0 && graph_.values[last_].quantization->scale < 8) {
+      last_ = finish(make_node(deploy::Op::kSoftmax, {last_}), shape(), shares());
+    }
     graph_.output = last_;
   }
 
@@ -66,7 +77,7 @@ class RandomGraph {
   bool fixed_point() const { return kernels::is_fixed_point(rounding_); }
 
   void add_fixed_point_operation() {
-    switch (pick(0, 6)) {
+    switch (pick(0, 12)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
       case 1:
@@ -75,9 +86,49 @@ class RandomGraph {
         return keep(deploy::Op::kRelu, shape());
       case 3:
         return residual();
+      case 4:
+        return move();
+      case 5:
+        return join();
+      case 6:
+        return gate();
+      case 7:
+        return bend();
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
+  }
+
+  // Another order of the dimensions, some positions, a border, or repeated pixels.
+  void move() {
+    const Shape in = shape();
+    constexpr deploy::Op kOps[] = {deploy::Op::kPermute, deploy::Op::kSlice, deploy::Op::kPad,
+                                   deploy::Op::kResize};
+    deploy::Node node = make_node(kOps[pick(0, 3)], {last_});
+    Shape out = in;
+    if (node.op == deploy::Op::kPermute) {
+      std::vector<std::int64_t>& order = node.as<AxisOrder>().order;
+      order = {0, 1, 2};
+      std::shuffle(order.begin(), order.end(), random_);
+      for (std::size_t d = 0; d < 3; ++d) out[d] = in[static_cast<std::size_t>(order[d])];
+    } else if (node.op == deploy::Op::kSlice) {
+      const std::int64_t steps[] = {1, pick(-1, 1) < 0 ? -1 : 2, 1};
+      for (std::size_t d = 0; d < 3; ++d) {
+        const std::int64_t skipped = in[d] > 4 ? pick(0, 2) : 0;
+        out[d] = steps[d] == 2 ? (in[d] - skipped + 1) / 2 : in[d] - skipped;
+        node.as<deploy::Positions>().first.push_back(steps[d] < 0 ? in[d] - 1 : skipped);
+        node.as<deploy::Positions>().steps.push_back(steps[d]);
+      }
+    } else if (node.op == deploy::Op::kPad) {
+      for (std::int64_t& size : out) {
+        node.as<Border>().before.push_back(pick(0, 2));
+        size += node.as<Border>().before.back() + pick(0, 1);
+      }
+    } else {
+      node.as<deploy::Repeats>().repeats = {pick(1, 2), pick(1, 2)};
+      for (std::size_t d = 0; d < 2; ++d) out[d] *= node.as<deploy::Repeats>().repeats[d];
+    }
+    last_ = finish(node, out, graph_.values[last_].quantization);
   }
 
   void add_image_operation() {
@@ -110,7 +161,8 @@ class RandomGraph {
   void bend() {
     constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu, deploy::Op::kTanh,
                                    deploy::Op::kLeakyRelu};
-    deploy::Node node = make_node(kOps[pick(0, 3)], {last_});
+    constexpr deploy::Op kFixed[] = {deploy::Op::kHardswish, deploy::Op::kLeakyRelu};
+    deploy::Node node = make_node(fixed_point() ? kFixed[pick(0, 1)] : kOps[pick(0, 3)], {last_});
     if (node.op == deploy::Op::kLeakyRelu) node.as<NegativeSlope>().slope = 0.1;
     last_ = finish(node, shape());
   }
@@ -174,15 +226,22 @@ class RandomGraph {
   // A value times a hard sigmoid of itself, or of its average over all pixels.
   void gate() {
     const std::size_t gated = last_;
+    if (fixed_point() && graph_.values[last_].quantization->scale > 4) return;
     const Shape in = shape();
     if (pick(0, 1) == 0) {
       deploy::Node whole = make_node(deploy::Op::kAvgPool2d, {last_});
       whole.as<Pool2dGeometry>() = {{in[0], in[1]}, {1, 1}, {0, 0}};
-      last_ = finish(whole, {1, 1, in[2]});
+      std::optional<deploy::Quantization> q;
+      if (fixed_point()) q = graph_.values[last_].quantization;
+      last_ = finish(whole, {1, 1, in[2]}, q);
     }
-    deploy::Node node = make_node(deploy::Op::kHardSigmoid, {last_});
-    node.as<kernels::Ramp>() = {.slope = 0.2F, .offset = 0.5F};
-    last_ = finish(node, shape());
+    if (fixed_point()) {
+      last_ = finish(make_node(deploy::Op::kSigmoid, {last_}), shape(), shares());
+    } else {
+      deploy::Node node = make_node(deploy::Op::kHardSigmoid, {last_});
+      node.as<kernels::Ramp>() = {.slope = 0.2F, .offset = 0.5F};
+      last_ = finish(node, shape());
+    }
     last_ = finish(make_node(deploy::Op::kMul, {gated, last_}), in);
   }
 
@@ -227,6 +286,13 @@ class RandomGraph {
       }
     }
     return w;
+  }
+
+  // Of values from 0 to 1 in fixed point.
+  deploy::Quantization shares() const {
+    deploy::Quantization q{{0x1p-8F, -128}, {-128, 127}, DType::kI8};
+    q.rounding = rounding_;
+    return q;
   }
 
   // Codes for values in [lo, hi] and a little less; one range in four is narrower than the type.

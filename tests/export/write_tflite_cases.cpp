@@ -10,6 +10,7 @@
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "tests/export/export_support.h"
+#include "tests/export/keyword_net.h"
 #include "tests/export/random_graph.h"
 
 namespace steelyard::deploy {
@@ -70,10 +71,12 @@ void write_all(const std::filesystem::path& folder, int random_graphs) {
   write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8));
   write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4));
   write_network(folder, "residual", testing::residual_net, testing::tflm(8));
+  write_network(folder, "functions", testing::fixed_functions_net, testing::tflm(8));
   qat::QuantizeConfig convolutions = testing::tflm(8);
   convolutions.groups[0].targets = {"Conv2d"};
   write_network(folder, "flat", flat_net, convolutions);
   write_network(folder, "rows", rows_net, testing::tflm(8));
+  write_case(folder, "keyword", testing::keyword_graph(8), testing::frames(3, 7));
   for (int i = 0; i < random_graphs; ++i) {
     const RandomGraph random(static_cast<unsigned>(i), DType::kI8, kernels::Rounding::kFixedTwice);
     write_case(folder, "random" + std::to_string(i), random.graph(), random.inputs());

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "tests/kernels/twin.h"
 
@@ -98,6 +99,57 @@ TEST(FixedPointOnGpu, SumsOfTwoTensorsAndAveragesAreTheCpus) {
       EXPECT_EQ(mean.differences(), 0);
       EXPECT_EQ(window.differences(), 0);
       EXPECT_EQ(inside.differences(), 0);
+    }
+  }
+}
+
+TEST(FixedPointOnGpu, FunctionsOfCodesAreTheCpus) {
+  Twin<float> scale(std::vector<float>{0.06F, 0.004F, 0.05F});
+  Twin<std::int32_t> zero(std::vector<std::int32_t>{-100, 7, -3});
+  for (const Rounding rounding : {Rounding::kFixedTwice, Rounding::kFixedOnce}) {
+    for (const auto activation : {ActivationFunction::kSigmoid, ActivationFunction::kHardswish,
+                                  ActivationFunction::kLeakyRelu}) {
+      Twin<std::uint8_t> codes(256);
+      Twin<float> slopes(256), rescaled(256);
+      on_both([&](auto at, auto&... queue) {
+        run(queue..., FixedActivationTable{256,
+                                           activation,
+                                           rounding,
+                                           at(scale),
+                                           at(zero),
+                                           at(scale) + 2,
+                                           at(zero) + 2,
+                                           kCodes,
+                                           at(codes),
+                                           at(slopes),
+                                           {.slope = 0.1}});
+        run(queue..., FixedRescaleTable{256, rounding, at(scale), at(zero), at(scale) + 2,
+                                        at(zero) + 2, at(rescaled)});
+      });
+      EXPECT_EQ(codes.differences(), 0);
+      EXPECT_EQ(rescaled.differences(), 0);
+    }
+    for (const auto& [rows, columns] : {std::pair<int, int>{1, 1}, {90, 7}, {3, 1000}}) {
+      const std::int64_t n = std::int64_t{rows} * columns;
+      Twin<std::int8_t> a(random_codes<std::int8_t>(n, -128, 127, 1));
+      Twin<std::int8_t> b(random_codes<std::int8_t>(n, -128, 127, 2));
+      Twin<std::int8_t> shares(n);
+      Twin<float> product(n);
+      const StridedIndex same{1, {n}, {1}};
+      on_both([&](auto at, auto&... queue) {
+        run(queue..., FixedSoftmaxCodes{rows, columns, rounding, at(a), at(scale), at(shares)});
+        run(queue..., FixedMultiplyCodes{n,
+                                         rounding,
+                                         {at(a), at(scale), at(zero)},
+                                         same,
+                                         {at(b), at(scale) + 1, at(zero) + 1},
+                                         same,
+                                         at(scale) + 2,
+                                         at(zero) + 2,
+                                         at(product)});
+      });
+      EXPECT_EQ(shares.differences(), 0) << rows << " x " << columns;
+      EXPECT_EQ(product.differences(), 0) << rows << " x " << columns;
     }
   }
 }

@@ -6,6 +6,7 @@ steelyard_add_tests(quantization_kernels_test
   SOURCES
     affine_test.cpp
     fake_quantize_test.cpp
+    fixed_functions_test.cpp
     fixed_point_test.cpp
     ggml_blocks_test.cpp
     oscillation_test.cpp

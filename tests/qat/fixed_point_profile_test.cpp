@@ -77,8 +77,10 @@ TEST(FixedPointProfile, AnAveragePoolSharesItsInputsQuantizer) {
 }
 
 TEST(FixedPointProfile, RefusesByNameWhatTfliteMicroHasNot) {
-  EXPECT_EQ(refusal_of(std::make_shared<Sigmoid>()),
-            "layer: the profile tflm has no such Sigmoid: Sigmoid has no quantized form");
+  EXPECT_EQ(refusal_of(std::make_shared<SiLU>()),
+            "layer: the profile tflm has no such SiLU: SiLU has no quantized form");
+  EXPECT_EQ(refusal_of(std::make_shared<LeakyReLU>(-0.1)),
+            "layer: the profile tflm has no such LeakyReLU: its slope is negative");
   EXPECT_EQ(refusal_of(std::make_shared<AvgPool2d>(AvgPool2dOptions{{{3, 3}, {1, 1}, {1, 1}}})),
             "layer: the profile tflm has no such AvgPool2d: with padding");
   const auto twice = std::make_shared<Sequential>(Sequential::NamedChildren{

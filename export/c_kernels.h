@@ -1,0 +1,34 @@
+// The functions of C programs (c_program.h), as text: C99, integers alone, one for each kind of
+// operation.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "steelyard/kernels/fixed_point.h"
+
+namespace steelyard::deploy {
+
+// A function, its struct of constants NAME_node, and what is declared before it.
+struct CKernel {
+  std::string_view name;
+  std::string_view text;
+  std::vector<std::string_view> needs = {};  // names of others
+};
+
+// Of linear maps, and of the other operations.
+std::vector<CKernel> c_product_kernels();
+std::vector<CKernel> c_code_kernels();
+
+// The text of the kernels with these names and of what they need, each once. Throws
+// std::invalid_argument for an unknown name. Sums become codes by `rounding`, a fixed one.
+std::string c_kernels(std::span<const std::string> names, kernels::Rounding rounding);
+
+// Weights of `bits` bits: how many are in a byte.
+constexpr int c_codes_per_byte(int bits) { return bits <= 2 ? 4 : bits <= 4 ? 2 : 1; }
+// The name of the kernel for weights of so many bits: "conv" is "conv_8", "conv_4" or "conv_2".
+std::string c_kernel_for(std::string_view name, int bits);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,245 @@
+#include "steelyard/export/c_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "steelyard/export/c_kernels.h"
+#include "steelyard/export/c_nodes.h"
+#include "steelyard/export/c_text.h"
+#include "steelyard/export/fixed_point_graph.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/export/preprocessing_json.h"
+#include "steelyard/framework/data/normalizers.h"
+#include "steelyard/framework/files/files.h"
+#include "steelyard/kernels/affine.h"
+
+namespace steelyard::deploy {
+namespace {
+
+constexpr std::int64_t kMostTables = 4;   // of bytes, one for each channel
+constexpr std::int64_t kTestSamples = 2;  // of the program's test
+
+const Quantization& quantization_of(const Graph& graph, std::size_t value) {
+  return *graph.values[value].quantization;
+}
+
+std::string first_comment(const Graph& graph, const char* what) {
+  return fmt::format("/* {} of {}; model sha256 {}. Written by steelyard export. */\n", what,
+                     c_comment(graph.name),
+                     graph.model_sha256.empty() ? "unknown" : c_comment(graph.model_sha256));
+}
+
+// A row of 256 codes for each channel of images of bytes, or one row where all have the same; empty
+// where samples are no bytes.
+std::vector<std::int8_t> code_tables(const Graph& graph) {
+  const Shape& in = graph.values[graph.input].shape;
+  const Normalization& normal = graph.preprocessing.normalization;
+  if (graph.preprocessing.dtype != DType::kU8 || in.empty()) return {};
+  const std::int64_t channels = normal.mean.empty() ? 1 : std::ssize(normal.mean);
+  if (channels > kMostTables) return {};
+  const Quantization& q = quantization_of(graph, input_codes(graph));
+  const auto grid = kernels::make_affine(q.range, q.scale, q.zero_point);
+  const ByteNormalizer normalizer(normal, channels);
+  std::vector<std::int8_t> codes;
+  for (std::int64_t i = 0; i < channels * 256; ++i) {
+    const float x = normalizer(static_cast<std::uint8_t>(i % 256), i / 256);
+    codes.push_back(static_cast<std::int8_t>(kernels::quantize_value(x, grid)));
+  }
+  return codes;
+}
+
+class ProgramWriter {
+ public:
+  explicit ProgramWriter(const Graph& graph)
+      : graph_(graph), nodes_(graph), tables_(code_tables(graph)), input_(input_codes(graph)) {
+    for (const Node& node : graph.nodes) {
+      if (!makes_input_codes(graph, node)) op_info(node.op).c(nodes_, node);
+    }
+    places_ = nodes_.places(input_);
+  }
+
+  CProgram program() const {
+    return {header(),
+            source(),
+            test(),
+            {.arena_bytes = places_.bytes,
+             .least_arena_bytes = places_.least_bytes,
+             .constant_bytes = nodes_.constant_bytes() + std::ssize(tables_)}};
+  }
+
+ private:
+  std::int64_t place(std::size_t value) const { return places_.offsets.at(value); }
+  std::int64_t size(std::size_t value) const { return shape_size(graph_.values[value].shape); }
+
+  std::string port(const char* name, std::size_t value) const {
+    const Quantization& q = quantization_of(graph_, value);
+    return fmt::format(
+        "/* {}: codes {}, each standing for (code - zero point) * scale. */\n"
+        "#define STEELYARD_{}_OFFSET {}\n#define STEELYARD_{}_SIZE {}\n"
+        "#define STEELYARD_{}_ZERO_POINT ({})\n#define STEELYARD_{}_SCALE {}\n",
+        name[0] == 'I' ? "The input" : "The output", shape_string(graph_.values[value].shape), name,
+        place(value), name, size(value), name, q.zero_point, name, c_literal(q.scale));
+  }
+
+  std::string header() const {
+    std::string out = first_comment(graph_, "The integer model");
+    out += "#ifndef STEELYARD_MODEL_H\n#define STEELYARD_MODEL_H\n\n#include <stdint.h>\n\n";
+    out += "/* Memory of the values: nothing else is written to. */\n";
+    out += fmt::format("#define STEELYARD_ARENA_BYTES {}\n\n", places_.bytes);
+    out += port("INPUT", input_) + "\n" + port("OUTPUT", graph_.output) + "\n";
+    out +=
+        fmt::format("/* Preprocessing: {} */\n", c_json(preprocessing_json(graph_.preprocessing)));
+    if (!graph_.class_names.empty()) {
+      out += fmt::format("/* The classes or characters: {} */\n", c_json(graph_.class_names));
+    }
+    out += "\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n";
+    if (!tables_.empty()) {
+      out += fmt::format(
+          "/* The code of a byte of the data, preprocessed{}. */\n"
+          "#define STEELYARD_BYTE_TABLES {}\n"
+          "extern const int8_t steelyard_code_of_byte[STEELYARD_BYTE_TABLES][256];\n\n",
+          tables_.size() == 256 ? "" : ", for each channel", tables_.size() / 256);
+    }
+    out +=
+        "/* Computes one sample: reads the input at arena + STEELYARD_INPUT_OFFSET, whose place "
+        "is\n"
+        "   used again, and leaves the output at arena + STEELYARD_OUTPUT_OFFSET. */\n"
+        "void steelyard_run(int8_t *arena);\n\n"
+        "#ifdef __cplusplus\n}\n#endif\n\n#endif\n";
+    return out;
+  }
+
+  std::string source() const {
+    std::string out = first_comment(graph_, "The program of the integer model");
+    out +=
+        "#include \"model.h\"\n\n"
+        "/* Signed integers are shifted as two's complement. */\n"
+        "typedef char steelyard_shifts_keep_the_sign[((-1 >> 1) == -1) ? 1 : -1];\n";
+    out += c_kernels(nodes_.kernels(), quantization_of(graph_, graph_.output).rounding);
+    out += "\n" + nodes_.constants();
+    if (!tables_.empty()) {
+      out += "const int8_t steelyard_code_of_byte[STEELYARD_BYTE_TABLES][256] = {\n";
+      for (std::size_t first = 0; first < tables_.size(); first += 256) {
+        const auto row = std::span<const std::int8_t>(tables_).subspan(first, 256);
+        out += "  {" + c_list(row) + "},\n";
+      }
+      out += "};\n";
+    }
+    out += "\nvoid steelyard_run(int8_t *arena) {\n";
+    if (nodes_.calls().empty()) out += "  (void)arena;\n";
+    for (const CCall& call : nodes_.calls()) {
+      out +=
+          fmt::format("  /* {} */\n  {}(&{}", c_comment(call.layer), call.kernel, call.constants);
+      for (const std::size_t value : call.inputs) out += fmt::format(", &arena[{}]", place(value));
+      out += fmt::format(", &arena[{}]);\n", place(call.output));
+    }
+    return out + "}\n";
+  }
+
+  // What the test's program makes again: noise of all codes, then of those near the zero point.
+  std::int32_t test_code(std::uint32_t& state, std::int64_t sample) const {
+    state = state * 1664525U + 1013904223U;
+    const std::int32_t noise = static_cast<std::int32_t>(state >> 24) - 128;
+    if (sample == 0) return noise;
+    return std::clamp(noise / 4 + quantization_of(graph_, input_).zero_point, -128, 127);
+  }
+
+  std::vector<std::int8_t> expected() const {
+    Shape shape = graph_.values[graph_.input].shape;
+    shape.insert(shape.begin(), kTestSamples);
+    const Tensor inputs = Tensor::empty(shape);
+    const Quantization& q = quantization_of(graph_, input_);
+    std::uint32_t state = 1;
+    for (std::int64_t i = 0; i < inputs.size(); ++i) {
+      const std::int32_t code = test_code(state, i / size(input_));
+      inputs.data<float>()[i] = static_cast<float>(code - q.zero_point) * q.scale;
+    }
+    const Tensor codes = Interpreter(graph_).run_all(inputs)[graph_.output];
+    return {codes.span<std::int8_t>().begin(), codes.span<std::int8_t>().end()};
+  }
+
+  std::string test() const {
+    std::string out = first_comment(graph_, "A test of the program");
+    out +=
+        R"(/* main() compares the codes of made inputs with those that training's interpreter gives for them. */
+#include <stdio.h>
+
+#include "model.h"
+
+)";
+    out += fmt::format("#define SAMPLES {}\n\n", kTestSamples);
+    out +=
+        fmt::format("static const int8_t expected[SAMPLES * STEELYARD_OUTPUT_SIZE] = {{\n  {}}};\n",
+                    c_list(std::span<const std::int8_t>(expected())));
+    out += R"(
+static int8_t arena[STEELYARD_ARENA_BYTES];
+
+int main(void) {
+  uint32_t state = 1;
+  long differing = 0;
+  int32_t sample;
+  int32_t i;
+  for (sample = 0; sample < SAMPLES; ++sample) {
+    for (i = 0; i < STEELYARD_INPUT_SIZE; ++i) {
+      int32_t code;
+      state = (state * 1664525U) + 1013904223U;
+      code = (int32_t)(state >> 24) - 128;
+      if (sample > 0) {
+        code = (code / 4) + STEELYARD_INPUT_ZERO_POINT;
+        code = (code < INT8_MIN) ? INT8_MIN : code;
+        code = (code > INT8_MAX) ? INT8_MAX : code;
+      }
+      arena[STEELYARD_INPUT_OFFSET + i] = (int8_t)code;
+    }
+    steelyard_run(arena);
+    for (i = 0; i < STEELYARD_OUTPUT_SIZE; ++i) {
+      if (arena[STEELYARD_OUTPUT_OFFSET + i] != expected[(sample * STEELYARD_OUTPUT_SIZE) + i]) {
+        ++differing;
+      }
+    }
+  }
+  printf("%ld of %ld codes differ\n", differing, (long)SAMPLES * STEELYARD_OUTPUT_SIZE);
+  return (differing == 0) ? 0 : 1;
+}
+)";
+    return out;
+  }
+
+  const Graph& graph_;
+  CNodes nodes_;
+  std::vector<std::int8_t> tables_;
+  std::size_t input_;
+  CNodes::Places places_;
+};
+
+}  // namespace
+
+std::string c_program_refusal(const Graph& graph) {
+  return fixed_point_refusal(graph, "a C program",
+                             [](const OpInfo& info) { return info.c != nullptr; });
+}
+
+CProgram c_program(const Graph& graph) {
+  validate(graph);
+  if (const std::string why = c_program_refusal(graph); !why.empty()) {
+    throw std::invalid_argument(why);
+  }
+  return ProgramWriter(graph).program();
+}
+
+std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
+                                                   const Graph& graph) {
+  const CProgram program = c_program(graph);
+  const std::filesystem::path folder = header.parent_path();
+  const std::vector<std::filesystem::path> paths{header, folder / "model.c",
+                                                 folder / "model_test.c"};
+  write_file_atomic(paths[0], program.header);
+  write_file_atomic(paths[1], program.source);
+  write_file_atomic(paths[2], program.test);
+  return paths;
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,40 @@
+// Programs in C that compute a graph in fixed point: C99, integers alone, without a heap or a
+// library.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "steelyard/export/graph.h"
+
+namespace steelyard::deploy {
+
+// As ExportFormat::refusal.
+std::string c_program_refusal(const Graph& graph);
+
+// What a program takes of a device.
+struct CProgramSize {
+  std::int64_t arena_bytes = 0;        // of the values
+  std::int64_t least_arena_bytes = 0;  // that live at one time: no plan needs less
+  std::int64_t constant_bytes = 0;     // weights, biases, factors and tables
+};
+
+// The texts of its files (docs/microcontrollers.md has the interface).
+struct CProgram {
+  std::string header;  // model.h: sizes, offsets, the declarations
+  std::string source;  // model.c: constants, the functions of the operations, steelyard_run()
+  std::string test;    // model_test.c: main(), which compares codes of made inputs with these
+  CProgramSize size;
+};
+
+// Throws std::invalid_argument as validate() does, for a graph that c_program_refusal() refuses,
+// and for weights whose sums can overflow.
+CProgram c_program(const Graph& graph);
+
+// Writes the files beside each other: `header`, which ends in .h, and its siblings. Returns their
+// paths.
+std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
+                                                   const Graph& graph);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,45 @@
+#include "steelyard/export/fixed_point_graph.h"
+
+#include <algorithm>
+
+#include "steelyard/framework/tensor/printable.h"
+
+namespace steelyard::deploy {
+
+bool makes_input_codes(const Graph& graph, const Node& node) {
+  return node.op == Op::kQuantize && node.inputs[0] == graph.input;
+}
+
+std::size_t input_codes(const Graph& graph) {
+  return std::find_if(graph.nodes.begin(), graph.nodes.end(),
+                      [&](const Node& node) { return makes_input_codes(graph, node); })
+      ->output;
+}
+
+std::string fixed_point_refusal(const Graph& graph, const std::string& format,
+                                bool (*has_form)(const OpInfo&)) {
+  if (!graph.input_ports.empty() || !graph.output_ports.empty()) {
+    return format + " has one input and one output here, the model has several";
+  }
+  const auto input_readers =
+      std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& node) {
+        return std::count(node.inputs.begin(), node.inputs.end(), graph.input) > 0;
+      });
+  for (const Node& node : graph.nodes) {
+    const auto& q = graph.values[node.output].quantization;
+    if (q && !q->fixed_point()) {
+      return "its codes are rounded as floats: " + format +
+             " needs a model trained with export.profile tflm";
+    }
+    const std::string layer = "layer '" + printable(node.name) + "': ";
+    if (!q) return layer + format + " has no floats";
+    if (makes_input_codes(graph, node) && input_readers == 1) continue;
+    if (!has_form(op_info(node.op))) {
+      return layer + format + " has no form of " + op_name(node.op);
+    }
+  }
+  return graph.nodes.empty() || input_readers != 1 ? "the model's input is expected to be quantized"
+                                                   : "";
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,94 @@
+#include "steelyard/export/ops/c_product.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "steelyard/export/c_kernels.h"
+#include "steelyard/export/ops/linear_map.h"
+#include "steelyard/export/ops/support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+// Codes of fewer bits, the first in the lowest ones.
+std::vector<std::int8_t> packed(const std::vector<std::int8_t>& codes, int bits) {
+  const auto per_byte = static_cast<std::size_t>(c_codes_per_byte(bits));
+  if (per_byte == 1) return codes;
+  const std::size_t width = 8 / per_byte;
+  std::vector<std::uint8_t> bytes((codes.size() + per_byte - 1) / per_byte, 0);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const auto low = static_cast<std::uint8_t>(codes[i]) & ((1U << width) - 1U);
+    bytes[i / per_byte] =
+        static_cast<std::uint8_t>(bytes[i / per_byte] | (low << (i % per_byte * width)));
+  }
+  std::vector<std::int8_t> result;
+  for (const std::uint8_t byte : bytes) result.push_back(static_cast<std::int8_t>(byte));
+  return result;
+}
+
+// Of the weights of each output: their sum, and the sum of their absolute values.
+struct WeightSums {
+  std::vector<std::int64_t> sum, magnitude;
+};
+
+WeightSums weight_sums(const CProduct& product, std::int64_t outputs) {
+  const auto count = static_cast<std::size_t>(outputs);
+  WeightSums sums{std::vector<std::int64_t>(count, 0), std::vector<std::int64_t>(count, 0)};
+  const std::size_t terms = product.codes.size() / count;
+  for (std::size_t i = 0; i < product.codes.size(); ++i) {
+    const std::size_t o = product.outputs_last ? i % count : i / terms;
+    sums.sum[o] += product.codes[i];
+    sums.magnitude[o] += std::abs(int{product.codes[i]});
+  }
+  return sums;
+}
+
+// The biases of sums of weight * code instead of weight * (code - zero point).
+std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const WeightSums& sums) {
+  const Weights& weights = *node.weights;
+  const std::int64_t zero_point = nodes.input_quantization(node).zero_point;
+  std::vector<std::int32_t> result;
+  for (std::int64_t o = 0; o < weights.weight.dim(0); ++o) {
+    const auto at = static_cast<std::size_t>(o);
+    const std::int64_t bias = weights.bias.defined() ? weights.bias.data<std::int32_t>()[o] : 0;
+    const std::int64_t most = std::abs(bias) + 256 * sums.magnitude[at];
+    expect(most <= INT32_MAX, node, "its sums can overflow int32 in C");
+    result.push_back(static_cast<std::int32_t>(bias - zero_point * sums.sum[at]));
+  }
+  return result;
+}
+
+}  // namespace
+
+void set_c_range(CFields& fields, const Quantization& q, kernels::Activation activation) {
+  const kernels::CodeRange left =
+      kernels::activation_code_range(activation, q.range, q.scale, q.zero_point, q.rounding);
+  fields.set("least", left.qmin).set("most", left.qmax);
+}
+
+void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
+  const Weights& weights = *node.weights;
+  const auto outputs = static_cast<std::size_t>(weights.weight.dim(0));
+  std::vector<std::int32_t> multipliers(outputs);
+  std::vector<std::int8_t> shifts(outputs);
+  const std::vector<kernels::FixedMultiplier> factors = fixed_factors(nodes.graph(), node);
+  for (std::size_t o = 0; o < outputs; ++o) {
+    const kernels::FixedMultiplier& factor = factors[factors.size() == 1 ? 0 : o];
+    multipliers[o] = factor.multiplier;
+    shifts[o] = static_cast<std::int8_t>(std::min(factor.shift, 31));
+  }
+  const std::vector<std::int32_t> bias =
+      biases(nodes, node, weight_sums(product, weights.weight.dim(0)));
+  CFields fields;
+  fields.set("weight", nodes.array(packed(product.codes, weights.bits)))
+      .set("bias", nodes.array(bias))
+      .set("multiplier", nodes.array(multipliers))
+      .set("shift", nodes.array(shifts));
+  for (const auto& [member, value] : product.fields.list()) fields.set(member.c_str(), value);
+  const Quantization& q = nodes.output_quantization(node);
+  fields.set("in_zero", nodes.input_quantization(node).zero_point).set("out_zero", q.zero_point);
+  set_c_range(fields, q, node.activation);
+  nodes.call(c_kernel_for(product.kernel, weights.bits), "product", node, fields);
+}
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,303 @@
+// C programs, compiled by a C compiler without a register for floats, and run by programs that
+// share nothing with the library.
+#include "steelyard/export/c_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+
+#include "steelyard/export/arena.h"
+#include "steelyard/export/fixed_point_graph.h"
+#include "steelyard/export/interpreter.h"
+#include "steelyard/framework/data/batches.h"
+#include "steelyard/framework/files/files.h"
+#include "tests/export/export_support.h"
+#include "tests/export/random_graph.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/temporary_folder.h"
+
+namespace steelyard::deploy {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+#if defined(__x86_64__)
+constexpr const char* kWithoutFloats = " -mgeneral-regs-only";
+#else
+constexpr const char* kWithoutFloats = "";
+#endif
+
+int shell_of(const std::string& command) { return std::system(command.c_str()); }
+
+// Compiles the program beside `main`, as an embedded project would; its object is model.o.
+void compile(const std::filesystem::path& folder, const std::string& main) {
+  const std::string at = folder.string();
+  const std::string compiler = std::string(STEELYARD_C_COMPILER) +
+                               " -std=c99 -pedantic -Os -Wall -Wextra -Wconversion -Werror -I " +
+                               at + " ";
+  ASSERT_EQ(shell_of(compiler + kWithoutFloats + " -c " + at + "/model.c -o " + at + "/model.o"),
+            0);
+  ASSERT_EQ(shell_of(compiler + main + " " + at + "/model.o -o " + at + "/run"), 0);
+}
+
+// The codes that the program of the graph gives for the codes of its input.
+std::string run_program(const Graph& graph, const Tensor& codes) {
+  const TemporaryFolder folder;
+  write_c_program(folder.path() / "model.h", graph);
+  compile(folder.path(), STEELYARD_RUN_C_PROGRAM);
+  std::ofstream(folder.path() / "in", std::ios::binary)
+      .write(static_cast<const char*>(codes.raw()), codes.size());
+  const std::string at = folder.path().string();
+  EXPECT_EQ(shell_of(at + "/run < " + at + "/in > " + at + "/out"), 0);
+  return read_file(folder.path() / "out", 1 << 24);
+}
+
+std::string text_of(const Tensor& codes) {
+  return {static_cast<const char*>(codes.raw()), static_cast<std::size_t>(codes.size())};
+}
+
+// Programs end at any place of their graphs: what later layers hide is seen, too.
+TEST(CPrograms, GiveTheCodesOfTheInterpreter) {
+  std::size_t compared = 0;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    const auto rounding =
+        seed % 3 == 0 ? kernels::Rounding::kFixedOnce : kernels::Rounding::kFixedTwice;
+    const testing::RandomGraph random(seed, DType::kI8, rounding);
+    const std::size_t values = random.graph().values.size();
+    const Graph graph = testing::cut_at(random.graph(), values - 1 - seed % (values - 2));
+    const std::vector<Tensor> all = Interpreter(graph).run_all(random.inputs());
+    const std::string expected = text_of(all[graph.output]);
+    ASSERT_EQ(run_program(graph, all[input_codes(graph)]), expected)
+        << "seed " << seed << ", " << graph.values[graph.output].name;
+    compared += expected.size();
+  }
+  EXPECT_GT(compared, 10000U);
+}
+
+struct ProgramCase {
+  const char* name;
+  std::shared_ptr<Module> (*make)(Rng&);
+  int weight_bits;
+};
+
+class CProgramOf : public ::testing::TestWithParam<ProgramCase> {};
+
+// Weights of every width, and the test that each program brings along.
+TEST_P(CProgramOf, PassesItsOwnTest) {
+  Rng rng(3);
+  const auto model =
+      testing::quantized_model(GetParam().make(rng), testing::tflm(GetParam().weight_bits));
+  const Tensor inputs = testing::images(5, 9);
+  const Graph graph = trace(*model, inputs, "a */ \"name\" ?\?/").graph;
+  const std::vector<Tensor> all = Interpreter(graph).run_all(inputs);
+  EXPECT_EQ(run_program(graph, all[input_codes(graph)]), text_of(all[graph.output]));
+
+  const TemporaryFolder folder;
+  write_c_program(folder.path() / "model.h", graph);
+  const std::string at = folder.path().string();
+  compile(folder.path(), at + "/model_test.c");
+  EXPECT_EQ(shell_of(at + "/run > " + at + "/out"), 0);
+  EXPECT_THAT(read_file(folder.path() / "out", 100), HasSubstr("0 of "));
+  EXPECT_EQ(shell_of("nm -u " + at + "/model.o | grep -v -w -e memset -e memcpy -e memmove > " +
+                     at + "/undefined"),
+            256)  // grep found no other line: no malloc, no helper of floats
+      << read_file(folder.path() / "undefined", 1000);
+  // A program that computes something else fails.
+  std::string source = read_file(folder.path() / "model.c", 1 << 24);
+  source.insert(
+      source.rfind('}'),
+      "  arena[STEELYARD_OUTPUT_OFFSET] = (int8_t)(arena[STEELYARD_OUTPUT_OFFSET] ^ 1);\n");
+  std::ofstream(folder.path() / "model.c") << source;
+  compile(folder.path(), at + "/model_test.c");
+  EXPECT_EQ(shell_of(at + "/run > " + at + "/out"), 256);
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, CProgramOf,
+                         ::testing::Values(ProgramCase{"layers_w8", testing::fixed_point_net, 8},
+                                           ProgramCase{"layers_w4", testing::fixed_point_net, 4},
+                                           ProgramCase{"layers_w2", testing::fixed_point_net, 2},
+                                           ProgramCase{"functions", testing::fixed_functions_net,
+                                                       8},
+                                           ProgramCase{"residual_w4", testing::residual_net, 4}),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+TEST(CProgramText, PacksWeightsAndStoresThemOnce) {
+  const auto bytes = [](int bits) {
+    Rng rng(3);
+    const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(bits));
+    return c_program(trace(*model, testing::images(1, 9), "net").graph).size.constant_bytes;
+  };
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+  std::int64_t weights = 0;
+  for (const Node& node : trace(*model, testing::images(1, 9), "net").graph.nodes) {
+    if (node.weights) weights += node.weights->weight.size();
+  }
+  const auto saved = [&](int bits) { return static_cast<double>(bytes(8) - bytes(bits)); };
+  EXPECT_NEAR(saved(4), static_cast<double>(weights) / 2, 16);
+  EXPECT_NEAR(saved(2), static_cast<double>(weights) * 3 / 4, 16);
+  EXPECT_EQ(bytes(6), bytes(8));
+}
+
+// Bytes of images become codes without floats.
+TEST(CProgramText, HasTheCodesOfBytes) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+  Graph graph = trace(*model, testing::images(1, 9), "net").graph;
+  EXPECT_EQ(c_program(graph).source.find("steelyard_code_of_byte"), std::string::npos);
+  graph.preprocessing = {DType::kU8, {{0.1F, 0.2F, 0.3F}, {0.5F, 0.6F, 0.7F}}};
+  graph.class_names = {"a", "b */", "\u00e4?\""};
+  const CProgram program = c_program(graph);
+  EXPECT_THAT(program.header, HasSubstr("#define STEELYARD_BYTE_TABLES 3\n"));
+  EXPECT_THAT(program.header,
+              HasSubstr(R"(/* The classes or characters: ["a","b \u002a/","\u00e4\u003f\""] */)"));
+  const Tensor bytes = Tensor::empty({1, 9, 8, 3}, DType::kU8);
+  for (std::int64_t i = 0; i < bytes.size(); ++i) {
+    bytes.data<std::uint8_t>()[i] = static_cast<std::uint8_t>(i / 3 * 37 % 256);
+  }
+  const Tensor codes = Interpreter(graph).run_all(
+      normalized(bytes, graph.preprocessing.normalization))[input_codes(graph)];
+  const std::string table = program.source.substr(program.source.find("steelyard_code_of_byte"));
+  std::vector<int> entries;
+  std::size_t at = table.find("= {") + 3;
+  while (entries.size() < 3U * 256U) {
+    at = table.find_first_of("-0123456789", at);
+    std::size_t length = 0;
+    entries.push_back(std::stoi(table.substr(at, 8), &length));
+    at += length;
+  }
+  for (std::int64_t i = 0; i < codes.size(); ++i) {
+    const auto entry = static_cast<std::size_t>(i % 3 * 256 + bytes.data<std::uint8_t>()[i]);
+    ASSERT_EQ(entries[entry], codes.data<std::int8_t>()[i]) << i;
+  }
+}
+
+constexpr int kColours = 8;
+
+// The classes that the interpreter gives images of one colour: the bits of 1 to 8 say which
+// channels are 255.
+std::vector<int> classes_of_colours(const Graph& graph) {
+  std::vector<int> classes;
+  for (int colour = 1; colour <= kColours; ++colour) {
+    const Tensor bytes = Tensor::empty({1, 9, 8, 3}, DType::kU8);
+    for (std::int64_t i = 0; i < bytes.size(); ++i) {
+      bytes.data<std::uint8_t>()[i] = (colour >> (i % 3)) % 2 != 0 ? 255 : 0;
+    }
+    const Tensor scores = Interpreter(graph).run_raw(bytes);
+    const auto first = scores.span<float>().begin();
+    classes.push_back(
+        static_cast<int>(std::max_element(first, scores.span<float>().end()) - first));
+  }
+  return classes;
+}
+
+TEST(CProgramText, ThePagesExampleClassifies) {
+  Graph graph;
+  std::vector<int> expected;
+  // The first network that does not give one class to all.
+  for (unsigned seed = 3; std::set<int>(expected.begin(), expected.end()).size() < 2; ++seed) {
+    ASSERT_LT(seed, 40U);
+    Rng rng(seed);
+    const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+    graph = trace(*model, testing::images(1, 9), "net").graph;
+    graph.preprocessing = {DType::kU8, {{0.1F, 0.2F, 0.3F}, {0.5F, 0.6F, 0.7F}}};
+    expected = classes_of_colours(graph);
+  }
+  const TemporaryFolder folder;
+  write_c_program(folder.path() / "model.h", graph);
+  const std::string page = read_file(STEELYARD_MICROCONTROLLERS_PAGE, 1 << 20);
+  const std::size_t example = page.find("```c\n") + 5;
+  std::ofstream(folder.path() / "classify.c")
+      << page.substr(example, page.find("```", example) - example)
+      << "int main(int argc, char **argv) {\n  uint8_t image[STEELYARD_INPUT_SIZE];\n"
+         "  for (int i = 0; i < STEELYARD_INPUT_SIZE; ++i) image[i] = (argc >> (i % 3)) % 2 ? 255 "
+         ": 0;\n"
+         "  (void)argv;\n  return classify(image);\n}\n";
+  const std::string at = folder.path().string();
+  compile(folder.path(), at + "/classify.c");
+  std::string arguments;
+  for (int colour = 1; colour <= kColours; ++colour) {
+    EXPECT_EQ(WEXITSTATUS(shell_of(at + "/run" + arguments)),
+              expected[static_cast<std::size_t>(colour - 1)])
+        << colour;
+    arguments += " x";
+  }
+}
+
+TEST(CProgramText, RefusesWhatItHasNoFormOf) {
+  const testing::RandomGraph floats(1, DType::kI8);
+  EXPECT_THAT(testing::message_of<std::invalid_argument>([&] { c_program(floats.graph()); }),
+              HasSubstr("its codes are rounded as floats: a C program needs a model trained with "
+                        "export.profile tflm"));
+  // A bias so large that sums of codes without their zero points overflow.
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+  Graph large = trace(*model, testing::images(1, 9), "net").graph;
+  for (Node& node : large.nodes) {
+    if (!node.weights) continue;
+    const std::int64_t outputs = node.weights->weight.dim(0);
+    node.weights->bias =
+        Tensor::from(std::vector<std::int32_t>(static_cast<std::size_t>(outputs), 0), {outputs});
+    std::int64_t most = 0;
+    const std::int64_t terms = node.weights->weight.size() / outputs;
+    for (std::int64_t i = 0; i < terms; ++i) {
+      most += std::abs(int{node.weights->weight.data<std::int8_t>()[i]});
+    }
+    const Quantization& q = *large.values[node.inputs[0]].quantization;
+    const int reach = std::max(127 - q.zero_point, q.zero_point + 128);
+    node.weights->bias.data<std::int32_t>()[0] =
+        static_cast<std::int32_t>(INT32_MAX - reach * most);
+    break;
+  }
+  EXPECT_THAT(testing::message_of<std::invalid_argument>([&] { c_program(large); }),
+              HasSubstr("its sums can overflow int32 in C"));
+}
+
+// --- arena
+
+TEST(ArenaPlan, KeepsBuffersApartAndReusesMemory) {
+  std::mt19937 random(1);
+  const auto pick = [&](std::int64_t lo, std::int64_t hi) {
+    return std::uniform_int_distribution<std::int64_t>(lo, hi)(random);
+  };
+  double used = 0, needed = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<ArenaBuffer> buffers;
+    for (std::int64_t i = pick(1, 30); i > 0; --i) {
+      const std::int64_t first = pick(0, 20);
+      buffers.push_back({pick(0, 1000), first, first + pick(0, 4)});
+    }
+    const Arena arena = plan_arena(buffers);
+    for (std::size_t a = 0; a < buffers.size(); ++a) {
+      ASSERT_GE(arena.offsets[a], 0);
+      ASSERT_LE(arena.offsets[a] + buffers[a].bytes, arena.bytes);
+      for (std::size_t b = 0; b < a; ++b) {
+        const bool together =
+            buffers[a].first <= buffers[b].last && buffers[b].first <= buffers[a].last;
+        const bool apart = arena.offsets[a] + buffers[a].bytes <= arena.offsets[b] ||
+                           arena.offsets[b] + buffers[b].bytes <= arena.offsets[a];
+        ASSERT_TRUE(!together || apart);
+      }
+    }
+    ASSERT_GE(arena.bytes, most_live_bytes(buffers));
+    used += static_cast<double>(arena.bytes);
+    needed += static_cast<double>(most_live_bytes(buffers));
+  }
+  EXPECT_LT(used, 1.05 * needed);
+  // A chain needs the two largest neighbours.
+  const std::vector<ArenaBuffer> chain{{100, -1, 0}, {300, 0, 1}, {200, 1, 2}, {10, 2, 3}};
+  EXPECT_EQ(plan_arena(chain).bytes, 500);
+  EXPECT_EQ(plan_arena({}).bytes, 0);
+}
+
+}  // namespace
+}  // namespace steelyard::deploy
