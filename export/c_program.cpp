@@ -14,6 +14,8 @@
 #include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/data/normalizers.h"
 #include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/kernels/affine.h"
 
 namespace steelyard::deploy {
@@ -53,8 +55,12 @@ std::vector<std::int8_t> code_tables(const Graph& graph) {
 
 class ProgramWriter {
  public:
-  explicit ProgramWriter(const Graph& graph)
-      : graph_(graph), nodes_(graph), tables_(code_tables(graph)), input_(input_codes(graph)) {
+  ProgramWriter(const Graph& graph, const std::string& header)
+      : graph_(graph),
+        header_(header),
+        nodes_(graph),
+        tables_(code_tables(graph)),
+        input_(input_codes(graph)) {
     for (const Node& node : graph.nodes) {
       if (!makes_input_codes(graph, node)) op_info(node.op).c(nodes_, node);
     }
@@ -114,8 +120,8 @@ class ProgramWriter {
 
   std::string source() const {
     std::string out = first_comment(graph_, "The program of the integer model");
+    out += fmt::format("#include \"{}\"\n\n", header_);
     out +=
-        "#include \"model.h\"\n\n"
         "/* Signed integers are shifted as two's complement. */\n"
         "typedef char steelyard_shifts_keep_the_sign[((-1 >> 1) == -1) ? 1 : -1];\n";
     out += c_kernels(nodes_.kernels(), quantization_of(graph_, graph_.output).rounding);
@@ -167,10 +173,8 @@ class ProgramWriter {
         R"(/* main() compares the codes of made inputs with those that training's interpreter gives for them. */
 #include <stdio.h>
 
-#include "model.h"
-
 )";
-    out += fmt::format("#define SAMPLES {}\n\n", kTestSamples);
+    out += fmt::format("#include \"{}\"\n\n#define SAMPLES {}\n\n", header_, kTestSamples);
     out +=
         fmt::format("static const int8_t expected[SAMPLES * STEELYARD_OUTPUT_SIZE] = {{\n  {}}};\n",
                     c_list(std::span<const std::int8_t>(expected())));
@@ -209,6 +213,7 @@ int main(void) {
   }
 
   const Graph& graph_;
+  std::string header_;
   CNodes nodes_;
   std::vector<std::int8_t> tables_;
   std::size_t input_;
@@ -222,20 +227,25 @@ std::string c_program_refusal(const Graph& graph) {
                              [](const OpInfo& info) { return info.c != nullptr; });
 }
 
-CProgram c_program(const Graph& graph) {
+CProgram c_program(const Graph& graph, const std::string& header) {
   validate(graph);
   if (const std::string why = c_program_refusal(graph); !why.empty()) {
     throw std::invalid_argument(why);
   }
-  return ProgramWriter(graph).program();
+  return ProgramWriter(graph, header).program();
 }
 
 std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
                                                    const Graph& graph) {
-  const CProgram program = c_program(graph);
-  const std::filesystem::path folder = header.parent_path();
-  const std::vector<std::filesystem::path> paths{header, folder / "model.c",
-                                                 folder / "model_test.c"};
+  const std::string name = header.filename().string();
+  if (name.find_first_of("\"\\") != std::string::npos || name != printable(name)) {
+    throw InputError("export: " + printable(header.string()) +
+                     ": expected a name that #include can have in quotes");
+  }
+  const CProgram program = c_program(graph, name);
+  const std::filesystem::path base = header.parent_path() / header.stem();
+  const std::vector<std::filesystem::path> paths{header, base.string() + ".c",
+                                                 base.string() + "_test.c"};
   write_file_atomic(paths[0], program.header);
   write_file_atomic(paths[1], program.source);
   write_file_atomic(paths[2], program.test);

@@ -22,18 +22,19 @@ struct CProgramSize {
 
 // The texts of its files (docs/microcontrollers.md has the interface).
 struct CProgram {
-  std::string header;  // model.h: sizes, offsets, the declarations
-  std::string source;  // model.c: constants, the functions of the operations, steelyard_run()
-  std::string test;    // model_test.c: main(), which compares codes of made inputs with these
+  std::string header;  // sizes, offsets, the declarations
+  std::string source;  // constants, the functions of the operations, steelyard_run()
+  std::string test;    // main(), which compares codes of made inputs with these
   CProgramSize size;
 };
 
 // Throws std::invalid_argument as validate() does, for a graph that c_program_refusal() refuses,
-// and for weights whose sums can overflow.
-CProgram c_program(const Graph& graph);
+// and for weights whose sums can overflow. `header`: the file's name, by which the others include
+// it.
+CProgram c_program(const Graph& graph, const std::string& header = "model.h");
 
-// Writes the files beside each other: `header`, which ends in .h, and its siblings. Returns their
-// paths.
+// Writes the files beside each other: `header`, such as model.h, then model.c and model_test.c.
+// Returns their paths. Throws InputError for a name that cannot be included.
 std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
                                                    const Graph& graph);
 

@@ -262,6 +262,22 @@ TEST(CProgramText, RefusesWhatItHasNoFormOf) {
               HasSubstr("its sums can overflow int32 in C"));
 }
 
+TEST(CProgramText, IncludesItsHeaderByName) {
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+  const Graph graph = trace(*model, testing::images(1, 9), "net").graph;
+  const TemporaryFolder folder;
+  const auto paths = write_c_program(folder.path() / "words.h", graph);
+  ASSERT_EQ(paths.size(), 3U);
+  EXPECT_EQ(paths[2].filename(), "words_test.c");
+  for (std::size_t i = 1; i < paths.size(); ++i) {
+    EXPECT_THAT(read_file(paths[i], 1 << 20), HasSubstr("#include \"words.h\"\n"));
+  }
+  EXPECT_THAT(
+      testing::message_of<InputError>([&] { write_c_program(folder.path() / "a\"b.h", graph); }),
+      HasSubstr("a\"b.h: expected a name that #include can have in quotes"));
+}
+
 // --- arena
 
 TEST(ArenaPlan, KeepsBuffersApartAndReusesMemory) {
