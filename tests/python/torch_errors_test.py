@@ -107,6 +107,56 @@ class Refusals(TorchCase):
         model.second = nn.Linear(16, 4)
         self.assert_refused("the model (Layers) was changed after it was wrapped", module, torch.randn(2, 6))
 
+    def test_gradients_that_a_trace_has_not(self):
+        class Frozen(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.backbone, self.head = nn.Linear(6, 6), nn.Linear(6, 2)
+
+            def forward(self, x):
+                with torch.no_grad():
+                    y = self.backbone(x)
+                return self.head(y)
+
+        class Half(nn.Module):
+            def forward(self, x):
+                return x * torch.tanh(x).detach()
+
+        make, x = steelyard.torch.Module, torch.randn(3, 6)
+        self.assert_refused("backbone.bias: the exported network has another gradient", make, Frozen(), x)
+        self.assert_refused("input 0: the exported network has another gradient", make, Half(), x)
+
+    def test_parts_with_rules_of_their_own(self):
+        make, words = steelyard.torch.Module, torch.tensor([[0, 2], [0, 0]])
+        norm = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, momentum=None))
+        self.assert_refused("1 (BatchNorm2d): expected a momentum", make, norm, images())
+        counts = nn.Sequential(nn.Embedding(5, 3, scale_grad_by_freq=True), nn.Flatten())
+        self.assert_refused("0 (Embedding): scale_grad_by_freq", make, counts, words)
+        tied = nn.Sequential(nn.Embedding(5, 3, padding_idx=0), nn.Linear(3, 5, bias=False))
+        tied[1].weight = tied[0].weight
+        self.assert_refused("0 (Embedding): expected no padding_idx", make, tied, words)
+        module = make(nn.Sequential(nn.Embedding(5, 3, padding_idx=0), nn.Flatten(), nn.Linear(6, 1)), words)
+        module(words).sum().backward()
+        gradient = module.get_parameter("0.weight").grad
+        self.assertFalse(gradient[0].any())
+        self.assertTrue(gradient[2].any())
+
+    def test_settings_changed_after_wrapping(self):
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.scale = nn.Linear(6, 6), 2
+
+            def forward(self, x):
+                return self.layer(x) * self.scale
+
+        model = Scaled()
+        module = steelyard.torch.Module(model, torch.randn(2, 6))
+        self.assert_refused("scale is a setting", setattr, module, "scale", 5)
+        model.scale = 5
+        self.assert_refused("the model (Scaled): scale was changed after it was wrapped, from 2 to 5", module.train)
+        self.assert_refused("a hook on it would not run", module.layer.register_forward_hook, print)
+
     def test_a_part_of_the_module_changed(self):
         def made():
             return steelyard.torch.Module(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 6)), torch.randn(2, 6))

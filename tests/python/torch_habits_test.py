@@ -157,6 +157,27 @@ class Graphs(TorchCase):
             checkpoint(module, x, use_reentrant=reentrant).square().sum().backward()
             self.assert_near(module.first.weight.grad, expected)
 
+    def test_frozen_between_a_pass_and_its_gradients(self):
+        module = steelyard.torch.Module(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)), torch.randn(2, 6))
+        for frozen_first in (False, True):
+            x = torch.randn(3, 6, requires_grad=True)
+            module.zero_grad()
+            module(x).sum().backward()
+            expected = [p.grad.clone() for p in module.parameters()]
+            module.zero_grad()
+            module.requires_grad_(not frozen_first)
+            one = module(x).sum()
+            module.requires_grad_(frozen_first)
+            other = module(2 * x).sum()
+            module.requires_grad_(True)
+            one.backward()
+            for p, gradient in zip(module.parameters(), expected):
+                if frozen_first:
+                    self.assertIsNone(p.grad)
+                else:
+                    self.assert_near(p.grad, gradient)
+            other.backward()
+
     def test_hooks_and_clipping(self):
         module = steelyard.torch.Module(Layers(), torch.randn(2, 6))
         seen = []

@@ -261,6 +261,13 @@ class Ranges(TorchCase):
         y.sum().backward()
         # docs/numerics.md: d beta = g * the sum of dy over clipped values; of one sample with three values
         self.assert_near(q.learned_offset.grad, torch.tensor([2.0 * (3 * 15) ** -0.5]), 1e-5)
+        # and d s = g * (q - qmin) of clipped ones, though the zero point, 2.15, is rounded
+        q.zero_grad()
+        with torch.no_grad():
+            q.learned_offset.fill_(-0.43)
+        q(torch.tensor([[-2.0, 0.41, 9.0]])).sum().backward()
+        inside = 4 - 2 - 0.41 / 0.2
+        self.assert_near(q.learned_scale.grad, torch.tensor([(0 + 15 + inside) * (3 * 15) ** -0.5]), 1e-5)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from .._error import Error
 from .._recipe import uses
 from .._tensor import array
 from ..network import Network
+from ._checks import Gradients, require_one_way, require_same, require_wrappable
 from ._export import Marks, onnx_of, with_values
 from ._function import torch_tensor, torch_view
 from ._nested import flatten
@@ -54,6 +55,7 @@ class Wrapped:
     folded: dict[str, str]  # torch's names for the network's of what the import computed from several parameters
     lost: list[str]  # torch's names of the parameters that went into those
     dropouts: list[str]  # torch's names of the modules that drop values in training
+    padding: dict[str, int]  # rows of embeddings that do not train, by torch's names of their weights
 
     def network(self, onnx: Optional[bytes] = None) -> Network:
         return Network(zlib.decompress(self.packed) if onnx is None else onnx, self.recipe, device=self.device)
@@ -61,41 +63,6 @@ class Wrapped:
 
 def _norms(model: nn.Module) -> dict[str, nn.Module]:
     return {n: m for n, m in model.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)}
-
-
-def _require_wrappable(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        what = f"{name or 'the model'} ({type(module).__name__})"
-        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            if getattr(module, kind, None):
-                raise Error(f"{what} has hooks ({kind[1:]}), which would not run: expected a model without hooks; "
-                            "the Module itself may have some")
-        if isinstance(module, nn.SyncBatchNorm):
-            raise Error(f"{what}: statistics over several processes are not supported, expected BatchNorm2d")
-        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            raise Error(f"{what}: expected the model itself; wrap it first, then give the Module to "
-                        "DistributedDataParallel")
-    for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32:
-            raise Error(f"the parameter {name}: expected float32, got {parameter.dtype}")
-
-
-def _require_one_way(model: nn.Module, inputs: Sequence[torch.Tensor], drew: dict[str, nn.Module],
-                     evaluated: list[torch.Tensor], outputs: Any) -> None:
-    """Raises Error for a forward() that asks whether it trains, apart from batch norms and random numbers; the model
-    evaluates before and after."""
-    trains = [m for n, m in model.named_modules() if n not in drew and not hasattr(m, "running_mean")]
-    for m in trains:
-        m.training = True
-    with torch.no_grad():
-        trained, outputs_of_trained = flatten(model(*inputs), "the output")
-    for m in trains:
-        m.training = False
-    same = outputs_of_trained == outputs and all(
-        a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in zip(trained, evaluated))
-    if not same:
-        raise Error(f"{type(model).__name__} gives other outputs in training than in evaluation, or in each call (batch "
-                    "norms and dropout apart): expected one way through forward(), which is what is exported")
 
 
 def _source_of(marks: Marks, marked: np.ndarray, real: np.ndarray, values: np.ndarray) -> Optional[Source]:
@@ -154,31 +121,12 @@ def _folded(tracer: Network, real: Network, without: set[str], model: nn.Module)
     return folded
 
 
-def _largest(values: Sequence[torch.Tensor]) -> float:
-    return max((float(v.abs().max()) for v in values if v.numel()), default=0.0)
-
-
-def _require_same(network: Network, inputs: Sequence[torch.Tensor], expected: list[torch.Tensor],
-                  tolerance: float) -> None:
-    outputs = network.eval().forward(*(x.detach().cpu() for x in inputs))
-    given = [torch.from_numpy(np.asarray(o)) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
-    for i, (ours, theirs) in enumerate(zip(given, expected)):
-        if ours.shape != theirs.shape:
-            raise Error(f"output {i}: torch gives {list(theirs.shape)}, the exported network {list(ours.shape)}")
-        if not torch.isfinite(theirs).all():
-            raise Error(f"output {i} of the model is not finite on the example inputs")
-        off, most = _largest([ours - theirs]), _largest([theirs])
-        if off > tolerance * max(most, 1e-30):
-            raise Error(f"output {i}: the exported network gives other numbers than the model on the example inputs, by "
-                        f"up to {off:.3g} of {most:.3g}: does its forward() depend on values or on sizes?")
-
-
 def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: int, leave_out: Sequence[str],
          tolerance: Optional[float]) -> tuple[Wrapped, Network]:
     """Exports and imports a model, and finds its weights in the network. The model stays as it is."""
     import copy
 
-    _require_wrappable(model)
+    require_wrappable(model)
     devices = {p.device for p in [*model.parameters(), *model.buffers()]}
     if len(devices) > 1:
         raise Error(f"expected the model on one device, got {', '.join(sorted(map(str, devices)))}")
@@ -197,7 +145,8 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         m.eval()
     with torch.no_grad():
         expected, outputs = flatten(twin(*inputs), "the output")
-    _require_one_way(twin, inputs, drew, expected, outputs)
+    require_one_way(twin, inputs, drew, expected, outputs)
+    gradients = None if tolerance is None else Gradients(twin, inputs)
     for m in trained:
         m.train()
 
@@ -255,15 +204,21 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         constants={n: b for n, b in buffers.items() if n not in marked and not _is_counter(n, norms)},
         outputs=outputs, model_name=type(model).__name__, shared=_shared(model),
         constant_parameters=without - set(folded), constant_buffers=constant_buffers, folded=folded, lost=lost,
-        dropouts=dropouts)
+        dropouts=dropouts, padding=_padding(model))
     if tolerance is not None:
-        _require_same(in_float, inputs, expected, tolerance)
+        require_same(in_float, inputs, expected, tolerance)
+        gradients.require_same(in_float, sources, lost, wrapped.padding)
     return wrapped, wrapped.network(real)
 
 
 def _is_counter(name: str, norms: dict[str, nn.Module]) -> bool:
     path, _, last = name.rpartition(".")
     return last == _COUNTER and path in norms
+
+
+def _padding(model: nn.Module) -> dict[str, int]:
+    return {f"{n}.weight" if n else "weight": m.padding_idx for n, m in model.named_modules()
+            if isinstance(m, nn.Embedding) and m.padding_idx is not None}
 
 
 def _shared(model: nn.Module) -> dict[str, str]:
@@ -324,7 +279,7 @@ class Engine:
     def set_trainable(self, name: str, trainable: bool) -> None:
         if self._trainable.get(name, True) != trainable:
             self.network.set_trainable(name, trainable)
-            self._trainable[name] = trainable
+            self._trainable = {**self._trainable, name: trainable}  # passes keep the one before
 
     def arguments(self, owned: dict[str, torch.Tensor], named: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         """Binds all parameters, and returns the tensors that Call takes.
@@ -376,17 +331,31 @@ class Engine:
 
     def plan_of(self) -> Any:
         """What gradients() needs to know of the last arguments()."""
-        return self._slots, self._shapes
+        return self._slots, self._shapes, self._trainable
+
+    def begin_backward(self, plan: Any) -> None:
+        """What trains is what trained at that time: a pass has what its own gradients need."""
+        trainable = plan[2]
+        if trainable is not self._trainable:
+            for name in {**self._trainable, **trainable}:
+                self.set_trainable(name, trainable.get(name, True))
 
     def gradients(self, plan: Any, needed: Sequence[bool]) -> list[Optional[torch.Tensor]]:
         """The gradients of the tensors that arguments() gave at that time, where they are needed."""
-        slots, shapes = plan
+        slots, shapes, _ = plan
         result: list[Optional[torch.Tensor]] = []
         for parts, shape, wanted in zip(slots, shapes, needed):
             result.append(self._gradient(parts, shape) if wanted else None)
         return result
 
     def _gradient(self, parts: list[tuple[str, Source]], shape: torch.Size) -> Optional[torch.Tensor]:
+        whole = self._joined(parts, shape)
+        padding = self.wrapped.padding.get(parts[0][1].name)
+        if whole is not None and padding is not None:
+            whole[padding].zero_()
+        return whole
+
+    def _joined(self, parts: list[tuple[str, Source]], shape: torch.Size) -> Optional[torch.Tensor]:
         whole = None
         for name, source in parts:
             managed = self.network.pointer("steelyard_network_gradient", name)

@@ -99,6 +99,7 @@ class Call(torch.autograd.Function):
                      for i, g in enumerate(gradients)]
             if all(v is None for v in views):
                 return (None,) * len(ctx.needs_input_grad)
+            engine.begin_backward(ctx.plan)
             waiting.backward_views(views, current_stream(engine.device))
             of_inputs = [torch_tensor(waiting.input_gradient_pointer(i)) if wanted else None
                          for i, wanted in enumerate(ctx.input_gradients)]

@@ -33,8 +33,24 @@ class Part(nn.Module):
     def _get_name(self) -> str:
         return self.kind
 
+    def _refuse_hook(self, *_: Any, **__: Any) -> Any:
+        raise Error(f"this {self.kind} is a part of a steelyard.torch.Module, which computes as a whole: a hook on it would "
+                    "not run; the Module itself may have some")
+
+    register_forward_hook = register_forward_pre_hook = _refuse_hook
+    register_backward_hook = register_full_backward_hook = register_full_backward_pre_hook = _refuse_hook
+
     def forward(self, *_: Any) -> Any:
         raise Error(f"this {self.kind} is a part of a steelyard.torch.Module, which computes as a whole: call that")
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def plain_settings(module: nn.Module) -> dict[str, Any]:
+    """The attributes of a module that are numbers, words, or tuples of them."""
+    return {k: v for k, v in vars(module).items() if k != "training" and not k.startswith("_")
+            and (isinstance(v, _PLAIN) or (isinstance(v, tuple) and all(isinstance(x, _PLAIN) for x in v)))}
 
 
 class Watched:
@@ -42,6 +58,7 @@ class Watched:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = [(name, weakref.ref(m), self._state(m)) for name, m in model.named_modules()]
+        self._settings = [plain_settings(m) for m in model.modules()]
 
     @staticmethod
     def _state(module: nn.Module) -> tuple:
@@ -55,3 +72,13 @@ class Watched:
                 continue
             raise Error(f"{name or 'the model'} ({type(module).__name__}) was changed after it was wrapped: expected its "
                         "modules and parameters as they were; make a new Module of it")
+
+    def require_same_settings(self) -> None:
+        """Numbers and words of the model's modules, which take longer to compare than a pass should wait for."""
+        for (name, reference, _), settings in zip(self._modules, self._settings):
+            module = reference()
+            now = settings if module is None else plain_settings(module)
+            if now != settings:
+                key = next(k for k in {**settings, **now} if settings.get(k, now) != now.get(k, settings))
+                raise Error(f"{name or 'the model'} ({type(module).__name__}): {key} was changed after it was wrapped, from "
+                            f"{settings.get(key)!r} to {now.get(key)!r}: make a new Module of it")

@@ -139,6 +139,10 @@ class _DropFunction(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
+    def backward(_context, gradient):
+        return gradient, None, None
+
+    @staticmethod
     def symbolic(graph, x, unit, p):
         return graph.op("steelyard.training::Dropout", x, unit_s=unit, ratio_f=p).setType(x.type())
 

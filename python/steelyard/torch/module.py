@@ -14,7 +14,7 @@ from ..network import Network, Verification
 from ._engine import Engine, Wrapped, wrap
 from ._function import Call, current_stream, torch_view
 from ._nested import unflatten
-from ._parts import Part, Watched
+from ._parts import Part, Watched, plain_settings
 
 QUANTIZERS = "quantizers"  # what the quantizers of the network have is below this name
 _HALVES = (torch.float16, torch.bfloat16)
@@ -75,11 +75,11 @@ class Module(nn.Module):
         try:
             self._wrapped, network = wrap(model, inputs, recipe_text(recipe), opset, leave_out, tolerance)
         except RecursionError as error:
-            raise Error("the model's modules lie in each other deeper than torch's exporter goes with Python's limit "
-                        "(sys.setrecursionlimit)") from error
+            raise Error("the modules lie in each other deeper than Python's limit lets the exporter go") from error
         self._start(network)
         self._build(model)
         self._watched = Watched(model)
+        self._settings = frozenset(plain_settings(model)) - set(vars(self))
         self.train(model.training)
         for path, module in model.named_modules():
             if path and not module.training:
@@ -137,7 +137,9 @@ class Module(nn.Module):
             if first not in dropped and first not in taken:
                 self._place_parameter(name, parameters[first])
         for name, owned in self._owned.items():
-            self._place_parameter(owned, nn.Parameter(engine.values(name).clone()))
+            theirs = [p for n, p in parameters.items() if _split(n)[0] == _split(owned)[0]]
+            frozen = bool(theirs) and not any(p.requires_grad for p in theirs)
+            self._place_parameter(owned, nn.Parameter(engine.values(name).clone(), requires_grad=not frozen))
         for name in engine.network._names[1]:
             if name in wrapped.statistics:
                 self._states[name] = wrapped.statistics[name]
@@ -257,6 +259,20 @@ class Module(nn.Module):
             if not frozen:
                 network.begin_epoch(self._epoch)  # which may freeze them itself
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_settings", ()):
+            raise Error(f"{name} is a setting of the model that this Module was made of: change the model and make a new "
+                        "Module of it")
+        super().__setattr__(name, value)
+
+    def train(self, mode: bool = True) -> "Module":
+        self._require_same_settings()
+        return super().train(mode)
+
+    def _require_same_settings(self) -> None:
+        if self._watched is not None:
+            self._watched.require_same_settings()
+
     def _ready(self) -> Engine:
         if self._watched is not None:
             self._watched.require_unchanged()
@@ -268,8 +284,8 @@ class Module(nn.Module):
     def _bound(self) -> tuple[Engine, list[torch.Tensor]]:
         engine = self._ready()
         leaves, own = self._lookup()[:2]
-        named = {n: part._parameters[key] for n, (part, key) in leaves.items()}
-        owned = {n: part._parameters[key] for n, (part, key) in own.items()}
+        named = {n: part._parameters.get(key) for n, (part, key) in leaves.items()}
+        owned = {n: part._parameters.get(key) for n, (part, key) in own.items()}
         return engine, engine.arguments(owned, named)
 
     # --- computing
@@ -292,6 +308,7 @@ class Module(nn.Module):
 
     def calibrate(self, batches: Iterable[Any], count: int = 32) -> "Module":
         """Ranges from the inputs of up to ``count`` batches of a loader, before or instead of training."""
+        self._require_same_settings()
         engine, _ = self._bound()
         views = []
         for batch in batches:
@@ -335,6 +352,10 @@ class Module(nn.Module):
     def notes(self) -> list[str]:
         """What the import has to say, and which parameters went into others."""
         notes = self._engine.network.notes()
+        own = [t for t in self._owned.values() if not t.startswith(f"{QUANTIZERS}.")]
+        if own:
+            notes.append(f"{', '.join(own)}: parameters of this module alone, which an optimizer of the model does not move: "
+                         "make it of module.parameters()")
         if self._wrapped.lost:
             notes.append(f"{', '.join(self._wrapped.lost)}: went into {', '.join(self._wrapped.folded.values())}, which "
                          "are trained in their place")
@@ -363,6 +384,7 @@ class Module(nn.Module):
 
     def export(self, path: Union[str, "os.PathLike[str]"], format: Optional[str] = None) -> None:
         """Writes the integer model: .onnx, .safetensors, .tflite or .h (C), or the ``format`` onnx, safetensors, tflite or c."""
+        self._require_same_settings()
         engine, _ = self._bound()
         engine.network.export(path, format)
 
@@ -372,6 +394,7 @@ class Module(nn.Module):
         ``inputs``: a tensor, a tuple of the model's inputs, or a loader of batches that begin with them. ``model``: a
         file that export() wrote as safetensors; None: what it would write.
         """
+        self._require_same_settings()
         engine, _ = self._bound()
         one = isinstance(inputs, torch.Tensor) or (isinstance(inputs, (tuple, list)) and bool(inputs) and
                                                    all(isinstance(x, torch.Tensor) for x in inputs))

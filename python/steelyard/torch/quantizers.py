@@ -53,7 +53,11 @@ class Quantizer(nn.Module):
         if not self.scheme.learns_offset:
             return scale, self.zero_point.to(dtype)
         qmin, qmax, _ = self.scheme.codes
-        return scale, (qmin - self.learned_offset.to(dtype) / scale).clamp(qmin, qmax)
+        # While the scale moves, the offset stays: the zero point's own rounding is not the scale's to undo.
+        held = scale.detach()
+        zero_point = qmin - self.learned_offset.to(dtype) / held
+        by_scale = (qmin - zero_point.detach().round()) / held
+        return scale, (zero_point + by_scale * (scale - held)).clamp(qmin, qmax)
 
     def qparams(self, x: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
         """Scales [sets] and zero points i32 [sets], those of x where they follow values."""

@@ -1,0 +1,151 @@
+"""What a Module asks of a model before it stands in its place: parts that it knows, one way through forward(), and the
+exported network's outputs and gradients."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Collection, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from .._error import Error
+from ..network import Network
+from ._nested import flatten
+
+
+def require_wrappable(model: nn.Module) -> None:
+    """Raises Error naming a part of which the network would compute or learn something else."""
+    uses = collections.Counter(id(p) for m in model.modules() for p in m._parameters.values())
+    for name, module in model.named_modules():
+        what = f"{name or 'the model'} ({type(module).__name__})"
+        for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
+            if getattr(module, kind, None):
+                raise Error(f"{what} has hooks ({kind[1:]}), which would not run: expected a model without hooks; "
+                            "the Module itself may have some")
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.momentum is None:
+            raise Error(f"{what}: expected a momentum, got None, the mean over all steps")
+        if isinstance(module, nn.Embedding):
+            for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+                if getattr(module, option):
+                    raise Error(f"{what}: {option} is not supported, expected an embedding without")
+            if module.padding_idx is not None and uses[id(module.weight)] > 1:
+                raise Error(f"{what}: expected no padding_idx where other modules have the weight, too: its row gets "
+                            "gradients from them alone")
+        if isinstance(module, nn.SyncBatchNorm):
+            raise Error(f"{what}: statistics over several processes are not supported, expected BatchNorm2d")
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            raise Error(f"{what}: expected the model itself; wrap it first, then give the Module to "
+                        "DistributedDataParallel")
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise Error(f"the parameter {name}: expected float32, got {parameter.dtype}")
+
+
+def require_one_way(model: nn.Module, inputs: Sequence[torch.Tensor], drew: dict[str, nn.Module],
+                     evaluated: list[torch.Tensor], outputs: Any) -> None:
+    """Raises Error for a forward() that asks whether it trains, apart from batch norms and random numbers; the model
+    evaluates before and after."""
+    trains = [m for n, m in model.named_modules() if n not in drew and not hasattr(m, "running_mean")]
+    for m in trains:
+        m.training = True
+    with torch.no_grad():
+        trained, outputs_of_trained = flatten(model(*inputs), "the output")
+    for m in trains:
+        m.training = False
+    same = outputs_of_trained == outputs and all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True) for a, b in zip(trained, evaluated))
+    if not same:
+        raise Error(f"{type(model).__name__} gives other outputs in training than in evaluation, or in each call (batch "
+                    "norms and dropout apart): expected one way through forward(), which is what is exported")
+
+
+def _largest(values: Sequence[torch.Tensor]) -> float:
+    return max((float(v.abs().max()) for v in values if v.numel()), default=0.0)
+
+
+def require_same(network: Network, inputs: Sequence[torch.Tensor], expected: list[torch.Tensor],
+                  tolerance: float) -> None:
+    outputs = network.eval().forward(*(x.detach().cpu() for x in inputs))
+    given = [torch.from_numpy(np.asarray(o)) for o in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    for i, (ours, theirs) in enumerate(zip(given, expected)):
+        if ours.shape != theirs.shape:
+            raise Error(f"output {i}: torch gives {list(theirs.shape)}, the exported network {list(ours.shape)}")
+        if not torch.isfinite(theirs).all():
+            raise Error(f"output {i} of the model is not finite on the example inputs")
+        off, most = _largest([ours - theirs]), _largest([theirs])
+        if off > tolerance * max(most, 1e-30):
+            raise Error(f"output {i}: the exported network gives other numbers than the model on the example inputs, by "
+                        f"up to {off:.3g} of {most:.3g}: does its forward() depend on values or on sizes?")
+
+
+class Gradients:
+    """Torch's gradients of a model that evaluates, at inputs near the examples: of a sum of its outputs with weights
+    drawn once, which is no symmetric one."""
+
+    _PART = 0.05  # of a gradient that the network's may be off; a ReLU at 0 may go either way
+
+    def __init__(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+        generator = torch.Generator().manual_seed(1)
+
+        def noise(like: torch.Tensor) -> torch.Tensor:
+            return torch.randn(like.shape, generator=generator)
+
+        # Examples may be of zeros, where maxima are ties.
+        self._inputs = [x + 0.1 * noise(x) * x.std(unbiased=False).clamp(min=0.1) if x.is_floating_point() and x.numel()
+                        else x for x in (x.detach() for x in inputs)]
+        parameters = dict(model.named_parameters())
+        trainable = {n: p.requires_grad for n, p in parameters.items()}
+        leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in self._inputs]
+        for p in parameters.values():
+            p.requires_grad_(True)
+        with torch.enable_grad():
+            outputs, _ = flatten(model(*leaves), "the output")
+            self._weights = [noise(o) if o.is_floating_point() else None for o in outputs]
+            total = sum((o * w).sum() for o, w in zip(outputs, self._weights) if w is not None and o.requires_grad)
+        asked = {**parameters, **{f"input {i}": x for i, x in enumerate(leaves) if x.requires_grad}}
+        found = torch.autograd.grad(total, list(asked.values()), allow_unused=True) if isinstance(total, torch.Tensor) \
+            else [None] * len(asked)
+        self._theirs = {n: torch.zeros_like(x) if g is None else g for (n, x), g in zip(asked.items(), found)}
+        for n, p in parameters.items():
+            p.requires_grad_(trainable[n])
+
+    def require_same(self, network: Network, sources: Mapping[str, Any], lost: Collection[str],
+                     padding: Mapping[str, int]) -> None:
+        """Raises Error naming the parameter or input of which the exported network has another gradient. ``sources``:
+        which parameter of torch's is which of the network's; ``lost``: those of torch's that are in others;
+        ``padding``: rows of which the gradient is not used."""
+        if not all(bool(torch.isfinite(g).all()) for g in self._theirs.values()):
+            return  # the model itself has none here
+        by_inputs = any(n.startswith("input ") for n in self._theirs)
+        run = network.eval().record(*self._inputs, input_gradients=by_inputs)
+        run.backward(*self._weights)
+        ours = {n: torch.zeros(g.shape) for n, g in self._theirs.items()}
+        known = {n for n in ours if n.startswith("input ")}
+        for name, gradient in network.gradients().items():
+            source = sources.get(name)
+            if source is None:
+                continue
+            part = torch.from_numpy(np.ascontiguousarray(gradient)).reshape(-1)
+            if source.indices is None:
+                ours[source.name].reshape(-1)[source.first:source.first + source.count] += part
+                continue
+            flat = torch.zeros(sum(ours[n].numel() for n in source.names)).index_add_(0, source.indices.reshape(-1), part)
+            for n, piece in zip(source.names, flat.split([ours[n].numel() for n in source.names])):
+                ours[n] += piece.reshape(ours[n].shape)
+        known |= {n for s in sources.values() for n in (s.names or (s.name,))} - set(lost)
+        for i in range(len(self._inputs)):
+            if f"input {i}" in ours:
+                found = run.input_gradient(i)
+                if found is not None:
+                    ours[f"input {i}"] = torch.from_numpy(np.ascontiguousarray(found))
+        network.zero_gradients()
+        for name, row in padding.items():
+            ours[name][row] = 0
+        least = 1e-3 * max((float(g.norm()) for g in self._theirs.values()), default=0.0)
+        for name in known & set(ours):
+            off, size = float((ours[name] - self._theirs[name]).norm()), float(self._theirs[name].norm())
+            if off > self._PART * (size + least):
+                raise Error(f"{name}: the exported network has another gradient than the model, by {off:.3g} of {size:.3g}: "
+                            "does forward() use detach(), no_grad() or a gradient of its own? A trace has none of them")
