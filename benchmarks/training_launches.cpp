@@ -94,7 +94,7 @@ class Steps {
                     "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01, "
                     "momentum: 0.9, weight_decay: 5.0e-4}}\n" +
                     mode.quantize,
-                "training_launches", {}, registries_.models),
+                "training_launches", {}, registries_),
             registries_, InitialWeights::kRecipe) {
     const Device device = resolve_device("cuda");
     experiment_.move_to(device);

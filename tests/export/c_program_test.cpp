@@ -19,6 +19,7 @@
 #include "steelyard/export/interpreter.h"
 #include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"
+#include "steelyard/framework/tensor/error.h"
 #include "tests/export/export_support.h"
 #include "tests/export/random_graph.h"
 #include "tests/support/gradcheck.h"
