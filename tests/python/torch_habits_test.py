@@ -161,10 +161,10 @@ class Graphs(TorchCase):
         module = steelyard.torch.Module(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)), torch.randn(2, 6))
         for frozen_first in (False, True):
             x = torch.randn(3, 6, requires_grad=True)
-            module.zero_grad()
+            module.zero_grad(set_to_none=True)
             module(x).sum().backward()
             expected = [p.grad.clone() for p in module.parameters()]
-            module.zero_grad()
+            module.zero_grad(set_to_none=True)
             module.requires_grad_(not frozen_first)
             one = module(x).sum()
             module.requires_grad_(frozen_first)
