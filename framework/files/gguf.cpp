@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {

@@ -12,7 +12,6 @@
 #include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/divergence.h"
-#include "steelyard/qat/model/faults.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/models/models.h"
