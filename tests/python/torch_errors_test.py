@@ -123,7 +123,7 @@ class Refusals(TorchCase):
                 return x * torch.tanh(x).detach()
 
         make, x = steelyard.torch.Module, torch.randn(3, 6)
-        self.assert_refused("backbone.bias: the exported network has another gradient", make, Frozen(), x)
+        self.assert_refused("backbone.weight: the exported network has another gradient", make, Frozen(), x)
         self.assert_refused("input 0: the exported network has another gradient", make, Half(), x)
 
     def test_parts_with_rules_of_their_own(self):

@@ -144,7 +144,7 @@ class Gradients:
         for name, row in padding.items():
             ours[name][row] = 0
         least = 1e-3 * max((float(g.norm()) for g in self._theirs.values()), default=0.0)
-        for name in known & set(ours):
+        for name in (n for n in ours if n in known):
             off, size = float((ours[name] - self._theirs[name]).norm()), float(self._theirs[name].norm())
             if off > self._PART * (size + least):
                 raise Error(f"{name}: the exported network has another gradient than the model, by {off:.3g} of {size:.3g}: "
