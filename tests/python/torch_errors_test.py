@@ -126,6 +126,22 @@ class Refusals(TorchCase):
         self.assert_refused("backbone.weight: the exported network has another gradient", make, Frozen(), x)
         self.assert_refused("input 0: the exported network has another gradient", make, Half(), x)
 
+    def test_inputs_that_the_model_changes_or_asks_about(self):
+        class Asks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 2)
+
+            def forward(self, x):
+                if not torch.equal(x, x.round()):
+                    raise ValueError("expected whole numbers")
+                return self.layer(x)
+
+        x = torch.ones(3, 6)
+        steelyard.torch.Module(Asks(), x)
+        steelyard.torch.Module(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 2)), x)
+        self.assertTrue(torch.equal(x, torch.ones(3, 6)))
+
     def test_parts_with_rules_of_their_own(self):
         make, words = steelyard.torch.Module, torch.tensor([[0, 2], [0, 0]])
         norm = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, momentum=None))

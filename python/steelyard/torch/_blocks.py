@@ -13,9 +13,8 @@ import torch
 from .. import _gguf
 from .._error import Error
 from .._gguf import INPUTS, block_layout
-from .._plans import context
-from ._function import current_stream, torch_view
-from ._ops import _operator
+from ._function import torch_view
+from ._ops import _operator, ready
 
 Tensor = torch.Tensor
 
@@ -30,21 +29,12 @@ def _matrix(x: Tensor, type: str) -> Tensor:
     return x.detach().to(torch.float32).reshape(-1, width).contiguous()
 
 
-def _prepare(x: Tensor) -> int:
-    """The stream, with the threads that torch has."""
-    own, threads = context(), torch.get_num_threads()
-    if x.device.type == "cpu" and getattr(own, "threads", 0) != threads:
-        own.set_threads(threads)
-        own.threads = threads
-    return current_stream(x.device)
-
-
 def encode(x: Tensor, type: str) -> Tensor:
     """The blocks u8 [rows, bytes] of values [..., F], of any float type."""
     x = _matrix(x, type)
     elements, size = block_layout(type)
     blocks = x.new_empty((x.shape[0], x.shape[1] // elements * size), dtype=torch.uint8)
-    _gguf.encode(type, torch_view(x, "values"), torch_view(blocks, "blocks"), _prepare(x))
+    _gguf.encode(type, torch_view(x, "values"), torch_view(blocks, "blocks"), ready(x.device))
     return blocks
 
 
@@ -52,7 +42,7 @@ def decode(blocks: Tensor, type: str) -> Tensor:
     """The values f32 [rows, F] of blocks u8 [rows, bytes]."""
     elements, size = block_layout(type)
     values = blocks.new_empty((blocks.shape[0], blocks.shape[1] // size * elements), dtype=torch.float32)
-    _gguf.decode(type, torch_view(blocks, "blocks"), torch_view(values, "values"), _prepare(blocks))
+    _gguf.decode(type, torch_view(blocks, "blocks"), torch_view(values, "values"), ready(blocks.device))
     return values
 
 
@@ -81,7 +71,7 @@ def _pass_all(ctx: Any, grad_y: Tensor) -> tuple:
 def _block_linear(x: Tensor, weight: Tensor, type: str) -> Tensor:
     inputs, weights = encode(x, INPUTS), encode(weight, type)
     y = inputs.new_empty((inputs.shape[0], weights.shape[0]), dtype=torch.float32)
-    _gguf.product(type, torch_view(inputs, "inputs"), torch_view(weights, "weights"), torch_view(y, "y"), _prepare(y))
+    _gguf.product(type, torch_view(inputs, "inputs"), torch_view(weights, "weights"), torch_view(y, "y"), ready(y.device))
     return y.reshape(*x.shape[:-1], weight.shape[0]).to(x.dtype)
 
 

@@ -87,29 +87,38 @@ class Gradients:
     _PART = 0.05  # of a gradient that the network's may be off; a ReLU at 0 may go either way
 
     def __init__(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-        generator = torch.Generator().manual_seed(1)
-
-        def noise(like: torch.Tensor) -> torch.Tensor:
-            return torch.randn(like.shape, generator=generator)
-
+        self._draws = torch.Generator().manual_seed(1)
+        plain = [x.detach() for x in inputs]
         # Examples may be of zeros, where maxima are ties.
-        self._inputs = [x + 0.1 * noise(x) * x.std(unbiased=False).clamp(min=0.1) if x.is_floating_point() and x.numel()
-                        else x for x in (x.detach() for x in inputs)]
+        moved = [x + 0.1 * self._noise(x) * x.std(unbiased=False).clamp(min=0.1)
+                 if x.is_floating_point() and x.numel() else x for x in plain]
         parameters = dict(model.named_parameters())
         trainable = {n: p.requires_grad for n, p in parameters.items()}
-        leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in self._inputs]
-        for p in parameters.values():
-            p.requires_grad_(True)
+        try:
+            for p in parameters.values():
+                p.requires_grad_(True)
+            try:
+                self._find(model, moved, parameters)
+            except Exception:  # whatever the model asks of its inputs, the examples have it
+                self._find(model, plain, parameters)
+        finally:
+            for n, p in parameters.items():
+                p.requires_grad_(trainable[n])
+
+    def _noise(self, like: torch.Tensor) -> torch.Tensor:
+        return torch.randn(like.shape, generator=self._draws)
+
+    def _find(self, model: nn.Module, inputs: list[torch.Tensor], parameters: Mapping[str, nn.Parameter]) -> None:
+        self._inputs = inputs
+        leaves = [x.clone().requires_grad_(x.is_floating_point()) for x in inputs]
         with torch.enable_grad():
-            outputs, _ = flatten(model(*leaves), "the output")
-            self._weights = [noise(o) if o.is_floating_point() else None for o in outputs]
+            outputs, _ = flatten(model(*(x.clone() for x in leaves)), "the output")  # which it may change in place
+            self._weights = [self._noise(o) if o.is_floating_point() else None for o in outputs]
             total = sum((o * w).sum() for o, w in zip(outputs, self._weights) if w is not None and o.requires_grad)
         asked = {**parameters, **{f"input {i}": x for i, x in enumerate(leaves) if x.requires_grad}}
         found = torch.autograd.grad(total, list(asked.values()), allow_unused=True) if isinstance(total, torch.Tensor) \
             else [None] * len(asked)
         self._theirs = {n: torch.zeros_like(x) if g is None else g for (n, x), g in zip(asked.items(), found)}
-        for n, p in parameters.items():
-            p.requires_grad_(trainable[n])
 
     def require_same(self, network: Network, sources: Mapping[str, Any], lost: Collection[str],
                      padding: Mapping[str, int]) -> None:

@@ -47,6 +47,15 @@ def parameter_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
+def ready(device: torch.device) -> int:
+    """The stream that torch has selected; the library's calls have torch's threads from here on."""
+    own, threads = context(), torch.get_num_threads()
+    if device.type == "cpu" and getattr(own, "threads", 0) != threads:
+        own.set_threads(threads)
+        own.threads = threads
+    return current_stream(device)
+
+
 def _run(values: Tensor, description: tuple, arrays: dict[str, Tensor], checks_scales: bool = False) -> None:
     """Runs the plan of a description (codes, layout, operation, ...) on arrays, in order of torch's stream."""
     if _DTYPES.get(values.dtype) not in VALUE_TYPES:
@@ -57,15 +66,11 @@ def _run(values: Tensor, description: tuple, arrays: dict[str, Tensor], checks_s
     for name, tensor in arrays.items():
         views[name] = torch_view(tensor if name not in _VALUES else tensor.view(description[1].shape), name)
     device = values.device
-    own = context()
-    threads = torch.get_num_threads()
-    if device.type == "cpu" and getattr(own, "threads", 0) != threads:
-        own.set_threads(threads)
-        own.threads = threads
+    stream = ready(device)
     codes, layout, *rest = description
     p = plan(codes, layout, _DTYPES[values.dtype], (c.CPU if device.type == "cpu" else c.CUDA, device.index or 0), *rest)
     workspace = torch.empty(p.workspace_bytes, dtype=torch.uint8, device=device) if p.workspace_bytes else None
-    p.run(views, 0 if workspace is None else workspace.data_ptr(), current_stream(device), checks_scales)
+    p.run(views, 0 if workspace is None else workspace.data_ptr(), stream, checks_scales)
 
 
 _VALUES = ("x", "grad_y", "y", "grad_x", "codes")
