@@ -234,11 +234,11 @@ void float_linear_map(const Operands& op, const Windows& windows) {
 }
 
 // The operands as training holds them.
-qat::QuantizedValue training_value(const Operands& op) {
-  const Quantization& q = *op.input_value(0).quantization;
-  return {.codes = op.input(0),
+qat::QuantizedValue training_value(const Tensor& codes, const Quantization& q) {
+  return {.codes = codes,
           .qparams = {Tensor::from({q.scale}, {1}), Tensor::from({q.zero_point}, {1})},
-          .range = q.range};
+          .range = q.range,
+          .rounding = q.rounding};
 }
 qat::WeightCodes training_codes(const Weights& weights) {
   const auto count = static_cast<std::int64_t>(weights.scales.size());
@@ -259,29 +259,6 @@ qat::WeightCodes training_codes(const Weights& weights) {
                                               weights.zero_points.end());
   codes.qparams.zero_point = Tensor::from(zero_points, {count});
   return codes;
-}
-
-// The output of its sums in fixed point.
-void finish_fixed(const Operands& op, const kernels::Requantize& rule, const Tensor& acc,
-                  const std::int32_t* bias, const Tensor& product_scale) {
-  const Quantization& q = *op.output_value().quantization;
-  std::vector<std::int32_t> multiplier, shift;
-  for (const kernels::FixedMultiplier& factor : fixed_factors(op.graph, op.node)) {
-    multiplier.push_back(factor.multiplier);
-    shift.push_back(factor.shift);
-  }
-  kernels::run(kernels::FixedRequantize{.op = rule,
-                                        .rounding = q.rounding,
-                                        .acc = acc.data<std::int32_t>(),
-                                        .bias = bias,
-                                        .product_scale = product_scale.data<float>(),
-                                        .multiplier = multiplier.data(),
-                                        .shift = shift.data(),
-                                        .scale = &q.scale,
-                                        .zero_point = &q.zero_point,
-                                        .range = q.range,
-                                        .codes = op.output().data<std::int8_t>(),
-                                        .mask = nullptr});
 }
 
 // The output of its real values.
@@ -339,7 +316,7 @@ std::shared_ptr<const qat::WeightCodes> prepared_weights(const Graph& graph, con
 bool run_linear_map(const Operands& op, const qat::Product& product) {
   if (!op.node.weights->integer()) return false;
   const Weights& weights = *op.node.weights;
-  const qat::QuantizedValue x = training_value(op);
+  const qat::QuantizedValue x = training_value(op.input(0), *op.input_value(0).quantization);
   std::shared_ptr<const qat::WeightCodes> made;  // for a node that is not the interpreter's
   if (op.prepared == nullptr) made = prepared_weights(op.graph, op.node);
   const qat::WeightCodes& codes = op.prepared != nullptr ? *op.prepared : *made;
@@ -353,41 +330,30 @@ bool run_linear_map(const Operands& op, const qat::Product& product) {
     return true;
   }
   const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
-  qat::multiply_codes(product, x, codes, {-128, 127}, acc);
-  kernels::Requantize rule;
-  rule.channels = weights.weight.dim(0);
-  rule.rows = acc.size() / rule.channels;
-  const std::int32_t* bias = weights.bias.defined() ? weights.bias.data<std::int32_t>() : nullptr;
+  qat::Requantization to;
+  to.op.channels = weights.weight.dim(0);
+  to.op.rows = acc.size() / to.op.channels;
+  to.bias = weights.bias;
+  to.product_scale = codes.product_scale;
   if (!q || q->wide()) {
+    qat::multiply_codes(product, x, codes, {-128, 127}, acc);
     const Tensor real = Tensor::empty(acc.shape());
-    kernels::run(kernels::DequantizeAccumulators{.rows = rule.rows,
-                                                 .channels = rule.channels,
-                                                 .activation = rule.activation,
+    kernels::run(kernels::DequantizeAccumulators{.rows = to.op.rows,
+                                                 .channels = to.op.channels,
+                                                 .activation = to.op.activation,
                                                  .acc = acc.data<std::int32_t>(),
-                                                 .bias = bias,
-                                                 .product_scale = codes.product_scale.data<float>(),
+                                                 .bias = to.bias_data(),
+                                                 .product_scale = to.product_scale.data<float>(),
                                                  .out = real.data<float>()});
     finish_reals(op, real);
     return true;
   }
-  rule.activation = op.node.activation;
-  if (q->fixed_point()) {
-    finish_fixed(op, rule, acc, bias, codes.product_scale);
-    return true;
-  }
-  qat::visit_codes(q->dtype, [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
-    kernels::run(
-        kernels::RequantizeAccumulators<Code>{.op = rule,
-                                              .acc = acc.data<std::int32_t>(),
-                                              .bias = bias,
-                                              .product_scale = codes.product_scale.data<float>(),
-                                              .scale = &q->scale,
-                                              .zero_point = &q->zero_point,
-                                              .range = q->range,
-                                              .codes = op.output().data<Code>(),
-                                              .mask = nullptr});
-  });
+  to.op.activation = op.node.activation;
+  to.input_scale = x.qparams.scale;
+  to.weight_scale = codes.qparams.scale;
+  to.scale_product = product.scale_product(to.op.channels);
+  to.output = training_value(op.output(), *q);
+  qat::multiply_and_requantize(product, x, codes, {-128, 127}, acc, to);
   return true;
 }
 

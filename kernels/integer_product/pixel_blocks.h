@@ -1,4 +1,5 @@
-// Blocks of output pixels that threads share. Private to this family's CPU products.
+// The parts of a product that threads take, and the blocks within them. Private to this family's
+// CPU products.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +13,73 @@ namespace steelyard::kernels {
 
 inline constexpr std::int64_t kPixelBlock = 96;  // whose inputs stay in the cache for all columns
 
-// Calls each(first, number) for blocks of output pixels, over all threads. A block begins with a
-// byte of a mask.
+// Output pixels and tiles of columns: [begin, begin + count) of each.
+struct PixelBlock {
+  std::int64_t first, pixels;
+  std::int64_t first_tile, tiles;
+};
+
+// Pixels, a multiple of 8 so that they begin with a byte of a mask, and tiles of columns that a
+// thread takes at most.
+struct ThreadsPart {
+  std::int64_t pixels, tiles;
+};
+
+// The columns of a product: their tiles, whether threads may share them, and for how many pixels at
+// a time their sums are found.
+struct Columns {
+  std::int64_t tiles = 1;
+  bool shared = false;
+  std::int64_t rows = 1;
+};
+
+// The part with the least to do: few pixels are not enough for all threads, and then they share the
+// columns.
+inline ThreadsPart threads_part(std::int64_t pixels, const Columns& columns, std::int64_t threads) {
+  const auto parts = [](std::int64_t n, std::int64_t size) { return (n + size - 1) / size; };
+  ThreadsPart best{};
+  std::int64_t least = 0;
+  const std::int64_t most = columns.shared ? std::min(columns.tiles, threads) : 1;
+  for (std::int64_t shares = 1; shares <= most; ++shares) {
+    const ThreadsPart part{parts(parts(pixels, threads / shares), 8) * 8,
+                           parts(columns.tiles, shares)};
+    const std::int64_t work = parts(part.pixels, columns.rows) * part.tiles;
+    if (shares == 1 || work < least) {
+      best = part;
+      least = work;
+    }
+  }
+  return best;
+}
+
+// Calls each(PixelBlock) for blocks of output pixels and all tiles of their columns, over all
+// threads.
+template <typename Body>
+void for_each_block(const Conv2dShape& s, const Columns& columns, const Body& each) {
+  static_assert(kPixelBlock % 8 == 0);
+  constexpr std::int64_t kGrain = 1 << 18;  // multiply-adds that pay for waking a thread
+  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
+  const std::int64_t threads =
+      std::clamp<std::int64_t>(s.multiply_adds() / kGrain, 1, num_threads());
+  const ThreadsPart part = threads_part(pixels, columns, threads);
+  const std::int64_t parts = (pixels + part.pixels - 1) / part.pixels;
+  const std::int64_t shares = (columns.tiles + part.tiles - 1) / part.tiles;
+  parallel_for(parts * shares, 1, [&](std::int64_t i, std::int64_t end) {
+    for (; i < end; ++i) {
+      const std::int64_t first_tile = i / parts * part.tiles;
+      const std::int64_t last = std::min(pixels, (i % parts + 1) * part.pixels);
+      for (std::int64_t first = i % parts * part.pixels; first < last; first += kPixelBlock) {
+        each(PixelBlock{first, std::min(kPixelBlock, last - first), first_tile,
+                        std::min(part.tiles, columns.tiles - first_tile)});
+      }
+    }
+  });
+}
+
+// The same of products whose columns are not divided: each(first pixel, number of pixels).
 template <typename Body>
 void for_each_block(const Conv2dShape& s, const Body& each) {
-  static_assert(kPixelBlock % 8 == 0);
-  const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
-  // As many for each thread where there are few.
-  const std::int64_t of_thread = (pixels + num_threads() - 1) / num_threads();
-  const std::int64_t blocks = (of_thread + kPixelBlock - 1) / kPixelBlock;
-  const std::int64_t size = ((of_thread + blocks - 1) / blocks + 7) / 8 * 8;
-  constexpr std::int64_t kGrain = 1 << 18;  // multiply-adds per thread that pay for waking it
-  const std::int64_t grain = kGrain / (size * s.weight_size() + 1) + 1;
-  parallel_for((pixels + size - 1) / size, grain, [&](std::int64_t block, std::int64_t end) {
-    for (; block < end; ++block) each(block * size, std::min(size, pixels - block * size));
-  });
+  for_each_block(s, Columns{}, [&](const PixelBlock& block) { each(block.first, block.pixels); });
 }
 
 }  // namespace steelyard::kernels

@@ -3,8 +3,11 @@
 // products to the column's int32 sum. PairSums and QuadSums say which.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "steelyard/kernels/cpu/each_index.h"
 
@@ -14,16 +17,21 @@ namespace steelyard::kernels {
 template <class Sums, std::int64_t kVectors>
 inline constexpr std::int64_t kTileRows = Sums::kRows * 2 / kVectors;
 
+// A tile of fewer rows has a multiple of so many.
+template <class Sums, std::int64_t kVectors>
+inline constexpr std::int64_t kRowStep = 4 / kVectors;
+
 // sums[r * stride + c] = first[c] plus the sum over runs b and operands i of rows[r][begins[b] + i]
 // times the weight of column c; with `add`, what is there takes the place of first[c]. Runs have
 // the same length, a multiple of kTogether; weights are
 // [runs, length / kTogether, columns, kTogether], and there are kVectors * kLanes columns.
-template <class Sums, std::int64_t kVectors>
+template <class Sums, std::int64_t kVectors, std::int64_t kTile = kTileRows<Sums, kVectors>>
 void sum_tile(const typename Sums::Operand* const* rows, std::span<const std::int64_t> begins,
               std::int64_t length, const typename Sums::Weight* weights, const std::int32_t* first,
               bool add, std::int32_t* sums, std::int64_t stride) {
   constexpr std::int64_t kStep = kVectors * Sums::kLanes * Sums::kTogether;
-  constexpr std::int64_t kSums = Sums::kRows * 2;
+  constexpr std::int64_t kAhead = 2048 / sizeof(typename Sums::Weight);
+  constexpr std::int64_t kSums = kTile * kVectors;
   typename Sums::Lanes of[kSums];
   for_each_index<kSums>([&](auto i) {
     constexpr std::int64_t kRow = i / kVectors, kColumn = i % kVectors * Sums::kLanes;
@@ -34,8 +42,9 @@ void sum_tile(const typename Sums::Operand* const* rows, std::span<const std::in
       typename Sums::Weights columns[kVectors];
       for_each_index<kVectors>([&](auto v) {
         columns[v] = Sums::load_weights(weights + v * Sums::kLanes * Sums::kTogether);
+        __builtin_prefetch(weights + v * Sums::kLanes * Sums::kTogether + kAhead);
       });
-      for_each_index<kTileRows<Sums, kVectors>>([&](auto r) {
+      for_each_index<kTile>([&](auto r) {
         const auto operands = Sums::repeat(rows[r] + begin + i);
         for_each_index<kVectors>([&](auto v) {
           constexpr std::int64_t kSum = r * kVectors + v;
@@ -47,6 +56,18 @@ void sum_tile(const typename Sums::Operand* const* rows, std::span<const std::in
   for_each_index<kSums>([&](auto i) {
     Sums::store(sums + i / kVectors * stride + i % kVectors * Sums::kLanes, of[i]);
   });
+}
+
+// sum_tile() of so many rows: a multiple of kRowStep, at most kTileRows.
+template <class Sums, std::int64_t kVectors>
+auto sum_tile_of(std::int64_t rows) {
+  constexpr std::int64_t kStep = kRowStep<Sums, kVectors>;
+  constexpr auto by_rows = []<std::int64_t... i>(std::integer_sequence<std::int64_t, i...>) {
+    return std::array{&sum_tile<Sums, kVectors, kStep*(i + 1)>...};
+  };
+  constexpr auto kBy =
+      by_rows(std::make_integer_sequence<std::int64_t, kTileRows<Sums, kVectors> / kStep>());
+  return kBy[static_cast<std::size_t>(rows / kStep - 1)];
 }
 
 }  // namespace steelyard::kernels

@@ -87,22 +87,20 @@ void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x,
 template <class Sums>
 class Windows {
  public:
-  Windows(const Conv2dShape& s, const Bordered& images) : shape_(s), images_(images) {
+  Windows(const Conv2dShape& s, const Bordered& images)
+      : shape_(s),
+        images_(images),
+        taps_of_run_(s.groups == 1 && s.dilation_w == 1 ? s.kernel_w : 1) {
     constexpr std::int64_t kTogether = Sums::kTogether;
-    const bool by_row = s.groups == 1 && s.dilation_w == 1;
-    const std::int64_t channels = s.in_channels_per_group(), taps = s.kernel_h * s.kernel_w;
-    const std::int64_t taps_of_run = by_row ? s.kernel_w : 1;
-    const std::int64_t whole = taps_of_run * channels;
+    const std::int64_t taps = s.kernel_h * s.kernel_w;
+    const std::int64_t whole = taps_of_run_ * s.in_channels_per_group();
     const std::int64_t cuts = (whole + kChunk - 1) / kChunk;
     length_ = (whole + kTogether * cuts - 1) / (kTogether * cuts) * kTogether;
     beyond_ = cuts * length_ - whole;
-    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run) {
+    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run_) {
       const std::int64_t begin = tap / s.kernel_w * s.dilation_h * images.row +
                                  tap % s.kernel_w * s.dilation_w * s.in_channels;
-      for (std::int64_t i = 0; i < cuts * length_; ++i) {
-        if (i % length_ == 0) begins_.push_back(begin + i);
-        weights_.push_back(i < whole ? i % channels * taps + tap + i / channels : channels * taps);
-      }
+      for (std::int64_t cut = 0; cut < cuts; ++cut) begins_.push_back(begin + cut * length_);
     }
   }
 
@@ -117,9 +115,23 @@ class Windows {
   std::int64_t runs_of_chunk() const { return std::max<std::int64_t>(1, kChunk / length_); }
   // How many operands the last run of an image's last window may read beyond the image.
   std::int64_t beyond() const { return beyond_; }
+  // Operands of all runs.
+  std::int64_t operands() const { return std::ssize(begins_) * length_; }
   // Where, in an output's weights [C/groups, KH, KW], that of each operand of the runs is; behind
   // the last one where it has none.
-  const std::vector<std::int64_t>& weights() const { return weights_; }
+  std::vector<std::int64_t> order() const {
+    const std::int64_t channels = shape_.in_channels_per_group();
+    const std::int64_t taps = shape_.kernel_h * shape_.kernel_w;
+    const std::int64_t whole = taps_of_run_ * channels;
+    std::vector<std::int64_t> order;
+    order.reserve(static_cast<std::size_t>(operands()));
+    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run_) {
+      for (std::int64_t i = 0; i < whole + beyond_; ++i) {
+        order.push_back(i < whole ? i % channels * taps + tap + i / channels : channels * taps);
+      }
+    }
+    return order;
+  }
 
   // The first operands of `count` windows of x, from that of output pixel `first` on.
   void find(const typename Sums::Operand* x, std::int64_t first, std::int64_t count,
@@ -141,8 +153,8 @@ class Windows {
  private:
   const Conv2dShape& shape_;
   const Bordered& images_;
-  std::int64_t length_ = 0, beyond_ = 0;
-  std::vector<std::int64_t> begins_, weights_;
+  std::int64_t taps_of_run_, length_ = 0, beyond_ = 0;
+  std::vector<std::int64_t> begins_;
 };
 
 // Weights as [groups, tiles of columns, operands / kTogether, columns, kTogether], where the last
@@ -156,7 +168,7 @@ class PackedWeights {
                 KeptWeights* kept)
       : outputs_(windows.shape().out_channels_per_group()),
         tiles_((outputs_ + kColumns<Sums> - 1) / kColumns<Sums>),
-        size_(std::ssize(windows.weights()) * kColumns<Sums>) {
+        size_(windows.operands() * kColumns<Sums>) {
     const std::int64_t weights = windows.shape().groups * tiles_ * size_;
     constexpr std::int64_t kLine = kCacheLine / sizeof(std::int32_t);
     const std::int64_t sums =
@@ -198,19 +210,20 @@ class PackedWeights {
  private:
   void fill(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero) {
     const Conv2dShape& s = windows.shape();
+    const std::vector<std::int64_t> order = windows.order();
     parallel_for(s.groups * tiles_, 16384 / size_ + 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<std::int8_t> line;
       for (std::int64_t i = begin; i < end; ++i) {
-        fill_tile(windows, w, zero, i / tiles_, i % tiles_, line);
+        fill_tile(windows, order, w, zero, i / tiles_, i % tiles_, line);
       }
     });
   }
 
-  void fill_tile(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
-                 std::int64_t group, std::int64_t tile, std::vector<std::int8_t>& line) {
+  void fill_tile(const Windows<Sums>& windows, const std::vector<std::int64_t>& order,
+                 const std::int8_t* w, std::int32_t zero, std::int64_t group, std::int64_t tile,
+                 std::vector<std::int8_t>& line) {
     constexpr std::int64_t kTogether = Sums::kTogether;
     const std::int64_t terms = windows.shape().weight_size() / windows.shape().out_channels;
-    const std::vector<std::int64_t>& order = windows.weights();
     const std::int64_t stride = vectors(tile) * Sums::kLanes * kTogether;
     auto* const to = weights_ + (group * tiles_ + tile) * size_;
     std::int32_t* const first = first_ + (group * tiles_ + tile) * kColumns<Sums>;
@@ -265,7 +278,7 @@ void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
                    const typename Sums::Operand* const* starts,
                    const typename Sums::Weight* weights, const std::int32_t* first,
                    std::int64_t columns, std::int32_t* acc) {
-  constexpr std::int64_t kRows = kTileRows<Sums, kVectors>;
+  constexpr std::int64_t kRows = kTileRows<Sums, kVectors>, kStep = kRowStep<Sums, kVectors>;
   constexpr std::int64_t kWidth = kVectors * Sums::kLanes;
   const std::span<const std::int64_t> begins = windows.begins();
   const std::int64_t runs = std::ssize(begins), length = windows.length();
@@ -273,12 +286,17 @@ void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
   for (std::int64_t run = 0; run < runs; run += windows.runs_of_chunk()) {
     const auto chunk = begins.subspan(run, std::min(windows.runs_of_chunk(), runs - run));
     const auto* const of_chunk = weights + run * length * kWidth;
-    for (std::int64_t row = 0; row < pixels; row += kRows) {
-      const std::int64_t rows = std::min(kRows, pixels - row);
+    // Rows are shared out among as few tiles as they need.
+    std::int64_t tiles = (pixels + kRows - 1) / kRows;
+    for (std::int64_t row = 0, rows = 0; row < pixels; row += rows, --tiles) {
+      const std::int64_t left = pixels - row;
+      const std::int64_t tile = ((left + tiles - 1) / tiles + kStep - 1) / kStep * kStep;
+      rows = std::min(tile, left);
+      const auto sum = sum_tile_of<Sums, kVectors>(tile);
       const auto* const of_rows = starts + row;
       std::int32_t* const to = acc + row * stride;
-      if (rows == kRows && columns == kWidth) {
-        sum_tile<Sums, kVectors>(of_rows, chunk, length, of_chunk, first, run > 0, to, stride);
+      if (rows == tile && columns == kWidth) {
+        sum(of_rows, chunk, length, of_chunk, first, run > 0, to, stride);
         continue;
       }
       std::int32_t sums[kRows * kWidth];
@@ -287,7 +305,7 @@ void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
           std::copy_n(to + r * stride, columns, sums + r * kWidth);
         }
       }
-      sum_tile<Sums, kVectors>(of_rows, chunk, length, of_chunk, first, run > 0, sums, kWidth);
+      sum(of_rows, chunk, length, of_chunk, first, run > 0, sums, kWidth);
       for (std::int64_t r = 0; r < rows; ++r) {
         std::copy_n(sums + r * kWidth, columns, to + r * stride);
       }
@@ -295,8 +313,14 @@ void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
   }
 }
 
-// Calls use(first pixel, number of pixels, sums) for blocks of pixels; sums(acc) writes the sums of
-// all output channels.
+// Some output channels of some pixels: [begin, begin + count) of each.
+struct Block {
+  std::int64_t first, pixels;
+  std::int64_t first_channel, channels;
+};
+
+// Calls use(Block, sums) for blocks of the output; sums(acc) writes the block's, acc being where
+// those of all channels of its first pixel would begin.
 template <class Sums, typename Code, typename Use>
 void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   using Operand = typename Sums::Operand;
@@ -316,17 +340,29 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
     x = copy;
   }
   const PackedWeights<Sums> weights(windows, k.w, shift.zero, k.kept);
-  for_each_block(s, [&](std::int64_t first, std::int64_t pixels) {
-    static_assert(kPixelBlock % kTileRows<Sums, 1> == 0 && kPixelBlock % kTileRows<Sums, 2> == 0);
+  // They are shared where the codes of each pixel's begin with a byte of a mask.
+  const Columns shared{.tiles = weights.tiles(),
+                       .shared = s.groups == 1 && s.out_channels % 8 == 0,
+                       .rows = kRowStep<Sums, 2>};
+  for_each_block(s, shared, [&](const PixelBlock& block) {
+    static_assert(kPixelBlock % kRowStep<Sums, 1> == 0 && kPixelBlock % kRowStep<Sums, 2> == 0);
+    static_assert(kColumns<Sums> % 8 == 0);
     std::array<const Operand*, kPixelBlock> starts;
-    windows.find(x, first, pixels, starts.data());
-    std::fill(starts.begin() + pixels, starts.end(), starts[pixels - 1]);  // of missing rows
-    use(first, pixels, [&](std::int32_t* acc) {
+    windows.find(x, block.first, block.pixels, starts.data());
+    std::fill(starts.begin() + block.pixels, starts.end(),
+              starts[block.pixels - 1]);  // of missing rows
+    const std::int64_t last_tile = block.first_tile + block.tiles;
+    const std::int64_t first_channel = block.first_tile * kColumns<Sums>;
+    const std::int64_t channels =
+        block.tiles == weights.tiles()
+            ? s.out_channels
+            : std::min(s.out_channels, last_tile * kColumns<Sums>) - first_channel;
+    use(Block{block.first, block.pixels, first_channel, channels}, [&](std::int32_t* acc) {
       for (std::int64_t group = 0; group < s.groups; ++group) {
-        for (std::int64_t tile = 0; tile < weights.tiles(); ++tile) {
+        for (std::int64_t tile = block.first_tile; tile < last_tile; ++tile) {
           const auto by =
               weights.vectors(tile) == 1 ? multiply_tile<Sums, 1> : multiply_tile<Sums, 2>;
-          by(windows, pixels, starts.data(), weights.weights(group, tile),
+          by(windows, block.pixels, starts.data(), weights.weights(group, tile),
              weights.first(group, tile), weights.columns(tile),
              acc + group * weights.outputs() + tile * kColumns<Sums>);
         }
@@ -338,13 +374,16 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
 
 template <typename Code, typename Use>
 void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
+  const auto use_whole = [&](std::int64_t first, std::int64_t pixels, const auto& sums) {
+    use(Block{first, pixels, 0, k.shape.out_channels}, sums);
+  };
 #if defined(__AVX512BW__)
   if (k.backend != Backend::kEigen && has_vnni()) {
-    return k.shape.is_depthwise() ? depthwise_products::multiply_quads(k, use)
+    return k.shape.is_depthwise() ? depthwise_products::multiply_quads(k, use_whole)
                                   : multiply<QuadSums>(k, use);
   }
 #endif
-  if (k.shape.is_depthwise()) return depthwise_products::multiply(k, use);
+  if (k.shape.is_depthwise()) return depthwise_products::multiply(k, use_whole);
   multiply<PairSums>(k, use);
 }
 
@@ -352,18 +391,26 @@ void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
 
 template <typename Code>
 void compute(const IntegerConv2d<Code>& k) {
-  multiply_any(k, [&](std::int64_t first, std::int64_t, const auto& sums) {
-    sums(k.acc + first * k.shape.out_channels);
+  multiply_any(k, [&](const Block& block, const auto& sums) {
+    sums(k.acc + block.first * k.shape.out_channels);
   });
 }
 
 template <typename Code, typename Out>
 void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize) {
   const std::int64_t channels = k.shape.out_channels;
-  multiply_any(k, [&](std::int64_t first, std::int64_t pixels, const auto& sums) {
+  multiply_any(k, [&](const Block& block, const auto& sums) {
     auto* const acc = line_buffer<std::int32_t, 3>(kPixelBlock * channels);
     sums(acc);
-    requantize(first * channels, (first + pixels) * channels, acc);
+    // Rows that follow each other are one.
+    const bool whole = block.channels == channels;
+    const std::int64_t rows = whole ? 1 : block.pixels;
+    const std::int64_t length = whole ? block.pixels * channels : block.channels;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t at = row * channels + block.first_channel;
+      const std::int64_t begin = block.first * channels + at;
+      requantize(begin, begin + length, acc + at);
+    }
   });
 }
 

@@ -21,7 +21,8 @@ struct Addition {
   OutputCodes out;
 };
 
-template <typename CodeA, typename CodeB>
+// `passes` is null where there is no mask.
+template <bool kMasked, typename CodeA, typename CodeB>
 void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, ByteLane* codes,
              ByteLane* passes) {
   STEELYARD_VECTORIZE
@@ -30,7 +31,9 @@ void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, ByteL
     const float code_b = static_cast<float>(b[i]);
     const float code = requantized_add_code(code_a, code_b, add.requantizer);
     codes[i] = static_cast<ByteLane>(add.out.code(code));
-    passes[i] = add.out.passes(code, real_sum(code_a, add.of_a, code_b, add.of_b)) ? 1 : 0;
+    if constexpr (kMasked) {
+      passes[i] = add.out.passes(code, real_sum(code_a, add.of_a, code_b, add.of_b)) ? 1 : 0;
+    }
   }
 }
 
@@ -123,13 +126,21 @@ void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
   const Addition add{left, right, make_add_requantizer(left, right, result),
                      output_codes(k.activation, *k.scale, *k.zero_point, k.range)};
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
+    auto* const codes = reinterpret_cast<std::uint8_t*>(k.codes + begin);
+    const CodeA* const a = k.a.codes + begin;
+    const CodeB* const b = k.b.codes + begin;
+    if (k.mask == nullptr) {
+      return write_bytes<1>(end - begin, {codes},
+                            [&](std::int64_t first, std::int64_t count, const auto& lanes) {
+                              add_run<false>(count, a + first, b + first, add, lanes[0], nullptr);
+                            });
+    }
     alignas(64) std::uint8_t passes[kBlockElements];
-    write_bytes<2>(end - begin, {reinterpret_cast<std::uint8_t*>(k.codes + begin), passes},
+    write_bytes<2>(end - begin, {codes, passes},
                    [&](std::int64_t first, std::int64_t count, const auto& lanes) {
-                     add_run(count, k.a.codes + begin + first, k.b.codes + begin + first, add,
-                             lanes[0], lanes[1]);
+                     add_run<true>(count, a + first, b + first, add, lanes[0], lanes[1]);
                    });
-    if (k.mask != nullptr) pack_flags(passes, end - begin, k.mask + begin / 8);
+    pack_flags(passes, end - begin, k.mask + begin / 8);
   });
 }
 

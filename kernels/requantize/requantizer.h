@@ -20,12 +20,12 @@
 
 namespace steelyard::kernels {
 
-// Bias and product scale of each accumulator of a tile of rows.
+// Bias and product scale of each accumulator of a tile of rows; the scales may be null.
 struct TiledChannels {
   TiledChannels(const Requantize& op, const std::int32_t* bias_codes, const float* scales)
       : plan(RunPlan::tiles_of_rows(op.rows, op.channels)),
-        bias(static_cast<std::size_t>(plan.tile()), 0),
-        product_scale(tile_values<float>(plan, scales)) {
+        bias(static_cast<std::size_t>(plan.tile()), 0) {
+    if (scales != nullptr) product_scale = tile_values<float>(plan, scales);
     if (bias_codes != nullptr) bias = tile_values<std::int32_t>(plan, bias_codes);
   }
 
@@ -51,12 +51,26 @@ inline void requantize_run(std::int64_t n, const std::int32_t* acc, OfChannels o
   }
 }
 
+// The codes alone, without a mask.
+inline void codes_of_run(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                         const float* multiplier, OutputCodes out, ByteLane* codes) {
+  STEELYARD_VECTORIZE
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float code = requantized_code(acc[i] + bias[i], multiplier[i], out.full.zero_point);
+    codes[i] = static_cast<ByteLane>(out.code(code));
+  }
+}
+
+// Less than the largest float by a factor of 2^32, so that products of sums are finite.
+inline constexpr float kMostFactor = 0x1p96F;
+inline bool codes_are_finite(float multiplier) {
+  return multiplier >= 0 && multiplier < kMostFactor;
+}
 // Whether the mask follows from sums and codes alone: every product is finite, and positive where
 // its sum is. Then a code that its range did not change is inside, and a positive sum is linear.
 inline bool mask_follows_from_sums(Activation activation, float product_scale, float multiplier) {
-  constexpr float kMost = 0x1p96F;  // less than the largest float by a factor of 2^32
   return activation != Activation::kRelu6 && product_scale >= std::numeric_limits<float>::min() &&
-         product_scale < kMost && multiplier >= 0 && multiplier < kMost;
+         product_scale < kMostFactor && codes_are_finite(multiplier);
 }
 // The least sum that an activation other than relu6 passes.
 inline std::int32_t least_linear_sum(const OutputCodes& out) {
@@ -80,7 +94,7 @@ inline void requantize_by_sums(std::int64_t n, const std::int32_t* acc, OfChanne
 }
 
 #ifdef __AVX512BW__
-// requantize_by_sums() of 16 accumulators, and a bit for each that passes.
+// Codes of 16 accumulators, and a bit for each that passes where mask_follows_from_sums().
 class SixteenCodes {
  public:
   explicit SixteenCodes(const OutputCodes& out)
@@ -131,7 +145,7 @@ template <typename Code>
 class Requantizer {
  public:
   explicit Requantizer(const RequantizeAccumulators<Code>& k)
-      : tiled_(k.op, k.bias, k.product_scale),
+      : tiled_(k.op, k.bias, k.mask == nullptr ? nullptr : k.product_scale),
         output_(output_codes(k.op.activation, *k.scale, *k.zero_point, k.range)),
         codes_(k.codes),
         mask_(k.mask) {
@@ -141,17 +155,38 @@ class Requantizer {
     }
     multiplier_ = tile_values<float>(tiled_.plan, multipliers.data());
     for (std::size_t c = 0; c < multipliers.size(); ++c) {
-      by_sums_ =
-          by_sums_ && mask_follows_from_sums(k.op.activation, k.product_scale[c], multipliers[c]);
+      by_sums_ = by_sums_ &&
+                 (k.mask == nullptr ? codes_are_finite(multipliers[c])
+                                    : mask_follows_from_sums(k.op.activation, k.product_scale[c],
+                                                             multipliers[c]));
     }
   }
 
   // Codes and mask of the elements [begin, end), whose accumulators begin at `acc`. Parts begin at
-  // multiples of 8.
+  // multiples of 8 where there is a mask.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
 #ifdef __AVX512BW__
-    if (by_sums_ && tiled_.plan.tile() % 8 == 0) return write_bits(begin, end, acc);
+    if (by_sums_ && (mask_ == nullptr || tiled_.plan.tile() % 8 == 0)) {
+      return write_bits(begin, end, acc);
+    }
 #endif
+    return mask_ == nullptr ? write_codes(begin, end, acc) : write_both(begin, end, acc);
+  }
+
+ private:
+  void write_codes(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
+    tiled_.plan.for_each(
+        begin, end, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
+          const std::int32_t* const sums = acc + (first - begin);
+          write_bytes<1>(length, {reinterpret_cast<std::uint8_t*>(codes_ + first)},
+                         [&](std::int64_t from, std::int64_t some, const auto& lanes) {
+                           codes_of_run(some, sums + from, tiled_.bias.data() + slot + from,
+                                        multiplier_.data() + slot + from, output_, lanes[0]);
+                         });
+        });
+  }
+
+  void write_both(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
     const auto run = by_sums_ ? requantize_by_sums : requantize_run;
     alignas(64) std::uint8_t passes[kBlockElements];
     for (; begin < end; begin += kBlockElements, acc += kBlockElements) {
@@ -166,11 +201,10 @@ class Requantizer {
                                  lanes[1]);
                            });
           });
-      if (mask_ != nullptr) pack_flags(passes, count, mask_ + begin / 8);
+      pack_flags(passes, count, mask_ + begin / 8);
     }
   }
 
- private:
   OfChannels of_channels(std::int64_t slot) const {
     return {.bias = tiled_.bias.data() + slot,
             .product_scale = tiled_.product_scale.data() + slot,
@@ -178,7 +212,7 @@ class Requantizer {
   }
 
 #ifdef __AVX512BW__
-  // Where every run begins with a byte of the mask.
+  // Where every run begins with a byte of the mask, if there is one.
   void write_bits(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
     tiled_.plan.for_each(begin, end,
                          [&, sixteen = SixteenCodes(output_)](

@@ -83,6 +83,17 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
                                                 .acc = acc.data<std::int32_t>()});
 }
 
+// Sums that nothing else changes are requantized where they are computed, but in fixed point.
+void multiply_and_requantize(const Product& product, const QuantizedValue& x,
+                             const WeightCodes& weight, kernels::CodeRange weight_range,
+                             const Tensor& acc, const Requantization& to) {
+  if (weight.qparams.zero_point.defined() || kernels::is_fixed_point(to.output.rounding)) {
+    multiply_codes(product, x, weight, weight_range, acc);
+    return requantize(acc, to);
+  }
+  product.requantized(x, weight.codes, weight_range, acc, to, weight.kept.get());
+}
+
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,
                                                const QuantizedValue& x, const WeightCodes& weight,
                                                const QuantizedParameter& parameter, bool has_bias,

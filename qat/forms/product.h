@@ -74,9 +74,9 @@ class Product {
   }
   // The codes and mask of `to` from such sums, for which acc is memory that need not be written.
   void requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                   kernels::CodeRange weight_range, const Tensor& acc,
-                   const Requantization& to) const {
-    multiply(x, weight_codes, weight_range, acc, &to, nullptr);
+                   kernels::CodeRange weight_range, const Tensor& acc, const Requantization& to,
+                   kernels::KeptWeights* kept) const {
+    multiply(x, weight_codes, weight_range, acc, &to, kept);
   }
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
   // may be undefined (kernels/integer_groups/integer_groups.h).

@@ -304,9 +304,9 @@ TEST_P(IntegerConv, CodesOfItsSumsAreThoseOfTwoKernels) {
 
 TEST_P(IntegerProducts, CodesOfTheirSumsAreThoseOfTwoKernels) {
   const std::tuple<int, int, int> sizes[] = {
-      {1, 1, 1}, {0, 3, 2}, {3, 5, 0}, {5, 7, 3}, {130, 31, 257}};
+      {1, 1, 1}, {0, 3, 2}, {3, 5, 0}, {5, 7, 3}, {130, 31, 257}, {1, 1000, 515}, {49, 136, 640}};
   const int threads = num_threads();
-  for (const int count : {1, 2, 3}) {
+  for (const int count : {1, 2, 3, 7}) {
     set_num_threads(count);
     for (const auto& [m, n, k] : sizes) {
       SCOPED_TRACE(::testing::Message() << m << " x " << n << " x " << k);
