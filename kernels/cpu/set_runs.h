@@ -87,8 +87,12 @@ template <typename To, typename From>
 std::vector<To> tile_values(const RunPlan& plan, const From* values) {
   std::vector<To> tiled(static_cast<std::size_t>(plan.tile()));
   const std::int64_t of_set = plan.period() / plan.map().sets;
-  for (std::int64_t i = 0; i < plan.period(); i += of_set) {
-    std::fill_n(tiled.begin() + i, of_set, static_cast<To>(values[i / of_set]));
+  if (of_set == 1) {
+    std::copy_n(values, plan.period(), tiled.begin());
+  } else {
+    for (std::int64_t i = 0; i < plan.period(); i += of_set) {
+      std::fill_n(tiled.begin() + i, of_set, static_cast<To>(values[i / of_set]));
+    }
   }
   for (std::int64_t i = plan.period(); i < plan.tile(); ++i) tiled[i] = tiled[i - plan.period()];
   return tiled;

@@ -14,6 +14,7 @@
 #include "steelyard/kernels/cpu/each_index.h"
 #include "steelyard/kernels/cpu/taps.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/integer_product/packed_memory.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 
@@ -29,15 +30,35 @@ constexpr std::int64_t channel_of(std::int64_t vector, std::int64_t lane) {
 // Where few channels fill a part of a vector, it takes those of neighbouring pixels, too.
 class QuadWeights {
  public:
-  QuadWeights(const Conv2dShape& s, const std::int8_t* w, std::int32_t zero)
+  QuadWeights(const Conv2dShape& s, const std::int8_t* w, std::int32_t zero, KeptWeights* kept)
       : quads_((s.kernel_h * s.kernel_w + 3) / 4),
         pixels_(s.stride_w == 1 && kQuadChannels % s.in_channels == 0
                     ? kQuadChannels / s.in_channels
                     : 1) {
-    const std::int64_t taps = s.kernel_h * s.kernel_w;
     const std::int64_t vectors = (s.in_channels * pixels_ + kQuadChannels - 1) / kQuadChannels;
-    weights_.assign(static_cast<std::size_t>(vectors * quads_ * 4 * kQuadChannels), 0);
-    first_.assign(static_cast<std::size_t>(vectors * kQuadChannels), 0);
+    memory_ = packed_memory<std::int8_t>(
+        kept, vectors * kQuadChannels, vectors * quads_ * 4 * kQuadChannels,
+        [&](const Memory& memory) { fill(s, w, zero, vectors, memory); });
+  }
+
+  std::int64_t quads() const { return quads_; }
+  std::int64_t pixels() const { return pixels_; }  // that one vector can take
+  const std::int8_t* weights(std::int64_t block) const {
+    return memory_.weights + block * quads_ * 4 * kQuadChannels;
+  }
+  const std::int32_t* first(std::int64_t block) const {
+    return memory_.first + block * kQuadChannels;
+  }
+
+ private:
+  // [blocks of 64 channels, quads, vectors, lanes, 4 taps], and [blocks, vectors, lanes] of sums.
+  using Memory = PackedMemory<std::int8_t>;
+
+  void fill(const Conv2dShape& s, const std::int8_t* w, std::int32_t zero, std::int64_t vectors,
+            const Memory& memory) const {
+    const std::int64_t taps = s.kernel_h * s.kernel_w;
+    std::fill_n(memory.weights, vectors * quads_ * 4 * kQuadChannels, std::int8_t{0});
+    std::fill_n(memory.first, vectors * kQuadChannels, 0);
     for (std::int64_t i = 0; i < vectors * kQuadChannels; ++i) {
       const std::int64_t block = i / kQuadChannels, at = i % kQuadChannels;
       const std::int64_t place = block * kQuadChannels + channel_of(at / 16, at % 16);
@@ -45,26 +66,16 @@ class QuadWeights {
       const std::int8_t* const of_channel = w + place % s.in_channels * taps;
       std::uint32_t sum = 0;  // wraps as the sums do
       for (std::int64_t tap = 0; tap < taps; ++tap) {
-        weights_[((block * quads_ + tap / 4) * kQuadChannels + at) * 4 + tap % 4] = of_channel[tap];
+        const std::int64_t quad = block * quads_ + tap / 4;
+        memory.weights[(quad * kQuadChannels + at) * 4 + tap % 4] = of_channel[tap];
         sum += static_cast<std::uint32_t>(of_channel[tap]);
       }
-      first_[i] = static_cast<std::int32_t>(0U - sum * static_cast<std::uint32_t>(zero));
+      memory.first[i] = static_cast<std::int32_t>(0U - sum * static_cast<std::uint32_t>(zero));
     }
   }
 
-  std::int64_t quads() const { return quads_; }
-  std::int64_t pixels() const { return pixels_; }  // that one vector can take
-  const std::int8_t* weights(std::int64_t block) const {
-    return weights_.data() + block * quads_ * 4 * kQuadChannels;
-  }
-  const std::int32_t* first(std::int64_t block) const {
-    return first_.data() + block * kQuadChannels;
-  }
-
- private:
   std::int64_t quads_, pixels_;
-  std::vector<std::int8_t> weights_;  // [blocks of 64 channels, quads, vectors, lanes, 4 taps]
-  std::vector<std::int32_t> first_;   // [blocks, vectors, lanes]: what sums begin with
+  Memory memory_;
 };
 
 // Four vectors of the lanes of channel_of() as [64] in order, where the mask has a one.
@@ -121,7 +132,7 @@ template <typename Code, typename Use>
 void multiply_quads(const IntegerConv2d<Code>& k, const Use& use) {
   const Conv2dShape& s = k.shape;
   const std::int64_t channels = s.in_channels;
-  const QuadWeights weights(s, k.w, *k.zero_point - std::numeric_limits<Code>::min());
+  const QuadWeights weights(s, k.w, *k.zero_point - std::numeric_limits<Code>::min(), k.kept);
   // What taps in the padding read.
   const std::vector<Code> zeros(static_cast<std::size_t>(channels * weights.pixels()),
                                 static_cast<Code>(*k.zero_point));

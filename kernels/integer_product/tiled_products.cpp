@@ -16,6 +16,7 @@
 #include "steelyard/kernels/instructions.h"
 #include "steelyard/kernels/integer_product/depthwise_products.h"
 #include "steelyard/kernels/integer_product/depthwise_quads.h"
+#include "steelyard/kernels/integer_product/packed_memory.h"
 #include "steelyard/kernels/integer_product/pair_sums.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
@@ -163,35 +164,18 @@ class Windows {
 template <class Sums>
 class PackedWeights {
  public:
+  using Memory = PackedMemory<typename Sums::Weight>;
+
   // `zero` is the operand of the value 0.
   PackedWeights(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
                 KeptWeights* kept)
       : outputs_(windows.shape().out_channels_per_group()),
         tiles_((outputs_ + kColumns<Sums> - 1) / kColumns<Sums>),
         size_(windows.operands() * kColumns<Sums>) {
-    const std::int64_t weights = windows.shape().groups * tiles_ * size_;
-    constexpr std::int64_t kLine = kCacheLine / sizeof(std::int32_t);
-    const std::int64_t sums =
-        (windows.shape().groups * tiles_ * kColumns<Sums> + kLine - 1) / kLine * kLine;
-    if (kept == nullptr) {
-      weights_ = line_buffer<typename Sums::Weight, 1>(weights);
-      first_ = line_buffer<std::int32_t, 2>(sums);
-      fill(windows, w, zero);
-      return;
-    }
-    const auto place = [&] {
-      auto* const memory = kept->memory.data() + elements_before_line(kept->memory.data());
-      first_ = reinterpret_cast<std::int32_t*>(memory);
-      weights_ = reinterpret_cast<typename Sums::Weight*>(first_ + sums);
-    };
-    std::call_once(kept->once, [&] {
-      kept->memory.resize(static_cast<std::size_t>(sums) * sizeof(std::int32_t) +
-                          static_cast<std::size_t>(weights) * sizeof(typename Sums::Weight) +
-                          kCacheLine);
-      place();
-      fill(windows, w, zero);
-    });
-    place();
+    const std::int64_t tiles = windows.shape().groups * tiles_;
+    memory_ = packed_memory<typename Sums::Weight>(
+        kept, tiles * kColumns<Sums>, tiles * size_,
+        [&](const Memory& memory) { fill(windows, w, zero, memory); });
   }
 
   std::int64_t outputs() const { return outputs_; }  // of a group
@@ -201,32 +185,34 @@ class PackedWeights {
   }
   std::int64_t vectors(std::int64_t tile) const { return columns(tile) <= Sums::kLanes ? 1 : 2; }
   const typename Sums::Weight* weights(std::int64_t group, std::int64_t tile) const {
-    return weights_ + (group * tiles_ + tile) * size_;
+    return memory_.weights + (group * tiles_ + tile) * size_;
   }
   const std::int32_t* first(std::int64_t group, std::int64_t tile) const {
-    return first_ + (group * tiles_ + tile) * kColumns<Sums>;
+    return memory_.first + (group * tiles_ + tile) * kColumns<Sums>;
   }
 
  private:
-  void fill(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero) {
+  void fill(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
+            const Memory& memory) {
     const Conv2dShape& s = windows.shape();
     const std::vector<std::int64_t> order = windows.order();
     parallel_for(s.groups * tiles_, 16384 / size_ + 1, [&](std::int64_t begin, std::int64_t end) {
       std::vector<std::int8_t> line;
       for (std::int64_t i = begin; i < end; ++i) {
-        fill_tile(windows, order, w, zero, i / tiles_, i % tiles_, line);
+        fill_tile(windows, order, w, zero, memory, i, line);
       }
     });
   }
 
   void fill_tile(const Windows<Sums>& windows, const std::vector<std::int64_t>& order,
-                 const std::int8_t* w, std::int32_t zero, std::int64_t group, std::int64_t tile,
-                 std::vector<std::int8_t>& line) {
+                 const std::int8_t* w, std::int32_t zero, const Memory& memory,
+                 std::int64_t tile_of_all, std::vector<std::int8_t>& line) {
+    const std::int64_t group = tile_of_all / tiles_, tile = tile_of_all % tiles_;
     constexpr std::int64_t kTogether = Sums::kTogether;
     const std::int64_t terms = windows.shape().weight_size() / windows.shape().out_channels;
     const std::int64_t stride = vectors(tile) * Sums::kLanes * kTogether;
-    auto* const to = weights_ + (group * tiles_ + tile) * size_;
-    std::int32_t* const first = first_ + (group * tiles_ + tile) * kColumns<Sums>;
+    auto* const to = memory.weights + tile_of_all * size_;
+    std::int32_t* const first = memory.first + tile_of_all * kColumns<Sums>;
     const std::int64_t operands = std::ssize(order);
     const bool in_order = terms == windows.shape().in_channels_per_group();
     line.assign(static_cast<std::size_t>(in_order ? operands : terms + 1), 0);
@@ -268,8 +254,7 @@ class PackedWeights {
   }
 
   std::int64_t outputs_, tiles_, size_;
-  typename Sums::Weight* weights_ = nullptr;
-  std::int32_t* first_ = nullptr;
+  Memory memory_;
 };
 
 // Some columns of one tile for some pixels, whose windows begin at `starts`.

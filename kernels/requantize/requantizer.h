@@ -94,47 +94,76 @@ inline void requantize_by_sums(std::int64_t n, const std::int32_t* acc, OfChanne
 }
 
 #ifdef __AVX512BW__
-// Codes of 16 accumulators, and a bit for each that passes where mask_follows_from_sums().
+// Sixteen accumulators that `some` chooses, their biases added and scaled.
+struct SixteenSums {
+  SixteenSums(__mmask16 some, const std::int32_t* acc, const std::int32_t* bias,
+              const float* multiplier)
+      : sum(_mm512_add_epi32(_mm512_maskz_loadu_epi32(some, acc),
+                             _mm512_maskz_loadu_epi32(some, bias))),
+        scaled(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_maskz_loadu_ps(some, multiplier))) {}
+
+  __m512i sum;
+  __m512 scaled;
+};
+
+// Writes the codes of sixteen accumulators, where codes_are_finite(); of no mask, it returns 0.
+// Clamped first: the ends are integers, which rounding does not cross.
 class SixteenCodes {
  public:
   explicit SixteenCodes(const OutputCodes& out)
+      : zero_point_(_mm512_set1_epi32(static_cast<std::int32_t>(out.full.zero_point))),
+        lowest_(_mm512_set1_ps(out.clamped.qmin - out.full.zero_point)),
+        highest_(_mm512_set1_ps(out.clamped.qmax - out.full.zero_point)) {}
+
+  __mmask16 operator()(__mmask16 some, const SixteenSums& of, void* codes) const {
+    const __m512 clamped = _mm512_min_ps(highest_, _mm512_max_ps(lowest_, of.scaled));
+    const __m512i code = _mm512_add_epi32(_mm512_cvtps_epi32(clamped), zero_point_);
+    _mm_mask_storeu_epi8(codes, some, _mm512_cvtepi32_epi8(code));
+    return 0;
+  }
+
+ private:
+  __m512i zero_point_;
+  __m512 lowest_, highest_;
+};
+
+// Writes the codes and returns which accumulators pass, where mask_follows_from_sums().
+class SixteenPasses {
+ public:
+  explicit SixteenPasses(const OutputCodes& out)
       : zero_point_(_mm512_set1_ps(out.full.zero_point)),
         lowest_(_mm512_set1_ps(out.clamped.qmin)),
         highest_(_mm512_set1_ps(out.clamped.qmax)),
         least_(_mm512_set1_epi32(least_linear_sum(out))) {}
 
-  // Writes the codes of the accumulators that `some` chooses, and returns which of them pass.
-  __mmask16 operator()(__mmask16 some, const std::int32_t* acc, const std::int32_t* bias,
-                       const float* multiplier, void* codes) const {
-    const __m512i sum =
-        _mm512_add_epi32(_mm512_maskz_loadu_epi32(some, acc), _mm512_maskz_loadu_epi32(some, bias));
-    const __m512 scaled =
-        _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_maskz_loadu_ps(some, multiplier));
+  __mmask16 operator()(__mmask16 some, const SixteenSums& of, void* codes) const {
     constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-    const __m512 code = _mm512_add_ps(_mm512_roundscale_ps(scaled, kNearestEven), zero_point_);
+    const __m512 code = _mm512_add_ps(_mm512_roundscale_ps(of.scaled, kNearestEven), zero_point_);
     const __m512 clamped = _mm512_min_ps(highest_, _mm512_max_ps(lowest_, code));
     _mm_mask_storeu_epi8(codes, some, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clamped)));
     return _mm512_mask_cmpge_epi32_mask(_mm512_mask_cmp_ps_mask(some, code, clamped, _CMP_EQ_OQ),
-                                        sum, least_);
+                                        of.sum, least_);
   }
 
  private:
   __m512 zero_point_, lowest_, highest_;
   __m512i least_;
 };
-// The mask may be null. By value: codes are bytes, which might alias anything else.
-template <typename Code>
-void requantize_to_bits(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                        const float* multiplier, SixteenCodes sixteen, Code* codes,
-                        std::uint8_t* mask) {
+
+// By value: codes are bytes, which might alias anything else. The mask is null for SixteenCodes.
+template <typename Code, class Sixteen>
+void requantize_sixteens(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                         const float* multiplier, Sixteen sixteen, Code* codes,
+                         std::uint8_t* mask) {
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    const __mmask16 passes = sixteen(0xFFFF, acc + i, bias + i, multiplier + i, codes + i);
+    const __mmask16 passes =
+        sixteen(0xFFFF, {0xFFFF, acc + i, bias + i, multiplier + i}, codes + i);
     if (mask != nullptr) std::memcpy(mask + i / 8, &passes, 2);
   }
   if (i == n) return;
   const auto some = static_cast<__mmask16>((1U << (n - i)) - 1);
-  const __mmask16 passes = sixteen(some, acc + i, bias + i, multiplier + i, codes + i);
+  const __mmask16 passes = sixteen(some, {some, acc + i, bias + i, multiplier + i}, codes + i);
   if (mask == nullptr) return;
   mask[i / 8] = static_cast<std::uint8_t>(passes);
   if (n - i > 8) mask[i / 8 + 1] = static_cast<std::uint8_t>(passes >> 8);
@@ -166,8 +195,9 @@ class Requantizer {
   // multiples of 8 where there is a mask.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
 #ifdef __AVX512BW__
-    if (by_sums_ && (mask_ == nullptr || tiled_.plan.tile() % 8 == 0)) {
-      return write_bits(begin, end, acc);
+    if (by_sums_ && mask_ == nullptr) return write_sixteens<SixteenCodes>(begin, end, acc);
+    if (by_sums_ && tiled_.plan.tile() % 8 == 0) {
+      return write_sixteens<SixteenPasses>(begin, end, acc);
     }
 #endif
     return mask_ == nullptr ? write_codes(begin, end, acc) : write_both(begin, end, acc);
@@ -213,14 +243,15 @@ class Requantizer {
 
 #ifdef __AVX512BW__
   // Where every run begins with a byte of the mask, if there is one.
-  void write_bits(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
+  template <class Sixteen>
+  void write_sixteens(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
     tiled_.plan.for_each(begin, end,
-                         [&, sixteen = SixteenCodes(output_)](
-                             std::int64_t first, std::int64_t length, std::int64_t slot) {
-                           requantize_to_bits(length, acc + (first - begin),
-                                              tiled_.bias.data() + slot, multiplier_.data() + slot,
-                                              sixteen, codes_ + first,
-                                              mask_ == nullptr ? nullptr : mask_ + first / 8);
+                         [&, sixteen = Sixteen(output_)](std::int64_t first, std::int64_t length,
+                                                         std::int64_t slot) {
+                           requantize_sixteens(length, acc + (first - begin),
+                                               tiled_.bias.data() + slot, multiplier_.data() + slot,
+                                               sixteen, codes_ + first,
+                                               mask_ == nullptr ? nullptr : mask_ + first / 8);
                          });
   }
 #endif
