@@ -12,7 +12,7 @@
 #include "steelyard/framework/files/json_integer.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
-#include "steelyard/layers/activation_words.h"
+#include "steelyard/framework/tensor/activation_words.h"
 #include "steelyard/qat/quantizers/words.h"
 
 namespace steelyard::deploy {

@@ -6,7 +6,7 @@
 #include "steelyard/export/graph.h"
 #include "steelyard/export/op_info.h"
 #include "steelyard/framework/tensor/printable.h"
-#include "steelyard/layers/activation_words.h"
+#include "steelyard/framework/tensor/activation_words.h"
 
 namespace steelyard::deploy {
 namespace {

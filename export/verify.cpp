@@ -147,8 +147,8 @@ void compare(const Graph& trained, const Graph& deployed, const Node& node, cons
         "{} in training, {} deployed", quantization_text(*trained.values[node.output].quantization),
         quantization_text(*deployed.values[node.output].quantization));
   } else {
-    qat::visit_all_codes(got.dtype(), [&](auto* tag) {
-      count_differences<qat::CodeOf<decltype(tag)>>(expected, got, batch);
+    visit_all_codes(got.dtype(), [&](auto* tag) {
+      count_differences<CodeOf<decltype(tag)>>(expected, got, batch);
     });
   }
   comparison.elements += got.size();

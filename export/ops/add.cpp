@@ -111,12 +111,12 @@ bool fast(const Operands& op) {
   }
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;
-  qat::visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
-    qat::visit_codes(op.input(1).dtype(), [&](auto* tag_b) {
-      qat::visit_codes(q.dtype, [&](auto* tag) {
-        using A = qat::CodeOf<decltype(tag_a)>;
-        using B = qat::CodeOf<decltype(tag_b)>;
-        using Y = qat::CodeOf<decltype(tag)>;
+  visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
+    visit_codes(op.input(1).dtype(), [&](auto* tag_b) {
+      visit_codes(q.dtype, [&](auto* tag) {
+        using A = CodeOf<decltype(tag_a)>;
+        using B = CodeOf<decltype(tag_b)>;
+        using Y = CodeOf<decltype(tag)>;
         kernels::run(kernels::RequantizeAdd<A, B, Y>{
             .n = op.output().size(),
             .activation = op.node.activation,

@@ -108,8 +108,8 @@ bool fast(const Operands& op, const Pool2dGeometry& geometry, kernels::Average::
   if (rounds_reals(in, q)) return false;
   const kernels::Conv2dShape shape = pool2d_shape("avg_pool2d", op.input(0).shape(), geometry);
   const Tensor sums = Tensor::empty(op.output().shape(), DType::kI32);
-  qat::visit_codes(in.dtype, [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
+  visit_codes(in.dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
     kernels::run(kernels::IntegerWindowSums<Code>{.shape = shape,
                                                   .x = op.input(0).data<Code>(),
                                                   .zero_point = &in.zero_point,
@@ -129,8 +129,8 @@ bool fast(const Operands& op, const Pool2dGeometry& geometry, kernels::Average::
                                                  .mask = nullptr});
     return true;
   }
-  qat::visit_codes(q.dtype, [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
+  visit_codes(q.dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
     kernels::run(kernels::RequantizeAverage<Code>{.n = sums.size(),
                                                   .average = average,
                                                   .sums = sums.data<std::int32_t>(),

@@ -26,7 +26,7 @@ Shape shape(const Graph& graph, const Node& node) {
   expect(groups >= 1 && weight.rank() == 4 && weight.size() > 0 &&
              in[2] == weight.dim(1) * groups && weight.dim(0) % groups == 0,
          node, "its weight does not fit the input " + shape_string(in));
-  const auto s = qat::transposed_conv(batched(in), weight.shape(), geometry_of(node));
+  const auto s = transposed_conv(batched(in), weight.shape(), geometry_of(node));
   return {s.height.out, s.width.out, s.out_channels};
 }
 
@@ -86,7 +86,7 @@ Node phases_of(const Node& node, const kernels::TransposedConv& conv) {
 
 // Integers: the convolution of all phases, whose pixels are then put side by side.
 void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const auto conv = qat::transposed_conv(batched(nodes.graph().values[node.inputs[0]].shape),
+  const auto conv = transposed_conv(batched(nodes.graph().values[node.inputs[0]].shape),
                                          node.weights->weight.shape(), geometry_of(node));
   const auto& [h, w] = std::tie(conv.height, conv.width);
   const Shape whole{h.positions() * h.stride, w.positions() * w.stride};

@@ -288,8 +288,8 @@ void finish_fixed(const Operands& op, const kernels::Requantize& rule, const Ten
 void finish_reals(const Operands& op, const Tensor& real) {
   const auto& q = op.output_value().quantization;
   if (!q) return op.output().copy_from(real);
-  qat::visit_all_codes(q->dtype, [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
+  visit_all_codes(q->dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
     kernels::run(kernels::QuantizeReals<Code>{.n = kernels::mask_bytes(real.size()),
                                               .size = real.size(),
                                               .activation = op.node.activation,
@@ -375,8 +375,8 @@ bool run_linear_map(const Operands& op, const qat::Product& product) {
     finish_fixed(op, rule, acc, bias, codes.product_scale);
     return true;
   }
-  qat::visit_codes(q->dtype, [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
+  visit_codes(q->dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
     kernels::run(
         kernels::RequantizeAccumulators<Code>{.op = rule,
                                               .acc = acc.data<std::int32_t>(),

@@ -45,8 +45,8 @@ void reference(const Operands& op) {
 
 bool fast(const Operands& op) {
   if (!op.output_value().quantization) return false;
-  qat::visit_all_codes(op.output().dtype(), [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
+  visit_all_codes(op.output().dtype(), [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
     kernels::run(kernels::MaxPool<Code>{
         .shape = pool2d_shape("max_pool2d", op.input(0).shape(), op.node.as<Pool2dGeometry>()),
         .x = op.input(0).data<Code>(),

@@ -23,8 +23,8 @@ void reference(const Operands& op) {
 bool fast(const Operands& op) {
   const Quantization& q = *op.output_value().quantization;
   if (q.wide()) return false;
-  qat::visit_codes(q.dtype, [&](auto* tag) {
-    using Code = qat::CodeOf<decltype(tag)>;
+  visit_codes(q.dtype, [&](auto* tag) {
+    using Code = CodeOf<decltype(tag)>;
     kernels::run(kernels::Quantize<float, Code>{
         .layout = kernels::ChannelLayout::per_tensor(op.output().size()),
         .range = q.range,

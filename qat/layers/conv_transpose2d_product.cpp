@@ -156,19 +156,6 @@ Tensor swapped_channels(const Tensor& weight, std::int64_t groups) {
   return ops::gathered("swap_channels", weight, part).reshape({groups * inner, outer, s[2], s[3]});
 }
 
-kernels::TransposedConv transposed_conv(const Shape& x, const Shape& weight,
-                                        const ConvTranspose2dGeometry& geometry) {
-  const Conv2dGeometry& g = geometry.conv;
-  const Shape parameter{weight[1] * g.groups, weight[0] / g.groups, weight[2], weight[3]};
-  const kernels::Conv2dShape of = conv_transpose2d_shape(x, parameter, geometry);
-  return {.batch = of.batch,
-          .in_channels = of.out_channels,
-          .out_channels = of.in_channels,
-          .groups = of.groups,
-          .height = {x[1], of.in_h, of.kernel_h, of.stride_h, of.pad_h, of.dilation_h},
-          .width = {x[2], of.in_w, of.kernel_w, of.stride_w, of.pad_w, of.dilation_w}};
-}
-
 std::shared_ptr<const Product> conv_transpose2d_product(const ConvTranspose2dGeometry& geometry) {
   return std::make_shared<ConvTranspose2dProduct>(geometry);
 }
