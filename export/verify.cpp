@@ -10,13 +10,13 @@
 #include <tuple>
 #include <type_traits>
 
-#include "steelyard/export/op_info.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
+#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::deploy {
 namespace {

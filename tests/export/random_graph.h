@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/op_info.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
+#include "steelyard/runtime/interpreter.h"
+#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::testing {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 #include "steelyard/framework/ops/moves/strided.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 #include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {

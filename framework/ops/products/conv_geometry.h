@@ -46,8 +46,8 @@ struct ConvTranspose2dGeometry {
 kernels::Conv2dShape conv_transpose2d_shape(const Shape& x, const Shape& w,
                                             const ConvTranspose2dGeometry& geometry);
 
-// How a product of integers computes the latter, of weights [O, C/groups, KH, KW]. Throws std::invalid_argument
-// where they do not fit x.
+// How a product of integers computes the latter, of weights [O, C/groups, KH, KW]. Throws
+// std::invalid_argument where they do not fit x.
 kernels::TransposedConv transposed_conv(const Shape& x, const Shape& weight,
                                         const ConvTranspose2dGeometry& geometry);
 

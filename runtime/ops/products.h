@@ -1,0 +1,76 @@
+// The integer products of linear maps, on the exact kernels that training runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "steelyard/framework/ops/products/conv_geometry.h"
+#include "steelyard/framework/tensor/tensor.h"
+#include "steelyard/kernels/affine.h"
+
+namespace steelyard::kernels {
+struct KeptWeights;
+}
+
+namespace steelyard::deploy {
+
+// The codes of an input with their quantization.
+struct ProductInput {
+  Tensor codes;
+  float scale = 1;
+  std::int32_t zero_point = 0;
+  kernels::CodeRange range;
+
+  bool wide() const { return codes.dtype() == DType::kI32; }
+};
+
+// Weights as products take them.
+struct PreparedWeights {
+  Tensor codes;                         // i8, the shape of the weight
+  Tensor scale;                         // f32, one per output channel or group of its weights
+  Tensor zero_point;                    // i32, one per scale; undefined where all are 0
+  kernels::CodeRange range{-128, 127};  // that the codes are in
+  // What a product with a scale for each channel takes, [outputs] each; else undefined.
+  Tensor product_scale;  // f32: float(s_x * s_w)
+  Tensor bias;           // i32 codes of that scale; undefined without a bias
+  // For products with inputs of one zero point; null for others.
+  std::shared_ptr<kernels::KeptWeights> kept = {};
+};
+
+// A linear map of codes by weights [channels, ...], those of an output channel side by side.
+class IntegerProduct {
+ public:
+  virtual ~IntegerProduct() = default;
+  virtual Shape output_shape(const Shape& x, const Shape& weight) const = 0;
+  // Groups of channels that are multiplied each by itself.
+  virtual std::int64_t groups() const { return 1; }
+  // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the
+  // weights' codes being within weight_range. `kept` may be null.
+  virtual void multiply(const ProductInput& x, const Tensor& weight_codes,
+                        kernels::CodeRange weight_range, const Tensor& acc,
+                        kernels::KeptWeights* kept) const = 0;
+  // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
+  // may be undefined (kernels/integer_groups/integer_groups.h).
+  virtual void grouped(const ProductInput& x, const PreparedWeights& weight, const Tensor& bias,
+                       const Tensor& y) const = 0;
+};
+
+// x [..., in] times weight [out, in].
+std::unique_ptr<const IntegerProduct> linear_product();
+// x [N, H, W, C] with weight [O, C/groups, KH, KW].
+std::unique_ptr<const IntegerProduct> conv2d_product(const Conv2dGeometry& geometry);
+std::unique_ptr<const IntegerProduct> conv_transpose2d_product(
+    const ConvTranspose2dGeometry& geometry);
+
+// acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point), the
+// weights' codes being within weight_range.
+void multiply_codes(const IntegerProduct& product, const ProductInput& x,
+                    const PreparedWeights& weight, kernels::CodeRange weight_range,
+                    const Tensor& acc);
+
+// f32 values float(sum of (x - z_x) * (w - z_w) + bias) * product_scale of wide codes x; the sums
+// are exact.
+Tensor multiply_wide(const IntegerProduct& product, const ProductInput& x,
+                     const PreparedWeights& weight, kernels::CodeRange weight_range);
+
+}  // namespace steelyard::deploy
