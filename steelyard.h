@@ -46,9 +46,10 @@
 // The integer model.
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/export/verify.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 
 // Runs by recipe.
 #include "steelyard/recipes/runs/deployment.h"

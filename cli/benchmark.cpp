@@ -13,14 +13,14 @@
 #include "cli/python.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/export/onnx_runtime.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/rng.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 
 namespace steelyard::cli {
 namespace {

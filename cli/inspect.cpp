@@ -5,13 +5,14 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/export/graph_file.h"
+#include "steelyard/export/graph_text.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/files/torch_file.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/runtime/graph_file.h"
 
 namespace steelyard::cli {
 namespace {

@@ -11,8 +11,6 @@
 #include "cli/run_output.h"
 #include "cli/usage.h"
 #include "cli/verbs.h"
-#include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_runtime.h"
 #include "steelyard/framework/data/data_loader.h"
@@ -21,6 +19,8 @@
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 
 namespace steelyard::cli {
 namespace {

@@ -11,10 +11,8 @@
 #include "cli/usage.h"
 #include "cli/verbs.h"
 #include "cli/verify.h"
-#include "steelyard/export/graph_file.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_runtime.h"
-#include "steelyard/export/op_info.h"
 #include "steelyard/export/output_map.h"
 #include "steelyard/export/saturation.h"
 #include "steelyard/export/verify.h"
@@ -23,6 +21,8 @@
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::cli {
 namespace {

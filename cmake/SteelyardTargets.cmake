@@ -59,7 +59,7 @@ target_compile_options(steelyard_warnings INTERFACE
 # Headers are included as "steelyard/FOLDER/NAME.h", in this tree and where they are installed: links to the folders
 # make the first true.
 set(STEELYARD_INCLUDE_DIR ${PROJECT_BINARY_DIR}/include)
-set(STEELYARD_FOLDERS kernels framework layers import observers qat export recipes)
+set(STEELYARD_FOLDERS kernels framework runtime layers import observers qat export recipes)
 file(MAKE_DIRECTORY ${STEELYARD_INCLUDE_DIR}/steelyard)
 foreach(folder ${STEELYARD_FOLDERS})
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${STEELYARD_INCLUDE_DIR}/steelyard/${folder} SYMBOLIC)

@@ -4,11 +4,11 @@
 
 #include <exception>
 
-#include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/idx.h"
 #include "steelyard/framework/train/evaluate.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 
 int main(int argc, char** argv) try {
   using namespace steelyard;

@@ -7,11 +7,11 @@
 #include <stdexcept>
 
 #include "steelyard/export/c_text.h"
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/op_form.h"
 #include "steelyard/export/output_map.h"
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/printable.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -262,7 +262,7 @@ std::string c_refusal(const Graph& whole) {
     const bool repeats = node.op == Op::kAdd && graph.values[node.inputs[0]].shape !=
                                                     graph.values[node.inputs.back()].shape;
     const bool other_axis = option_or<std::int64_t>(node.options, "axis", -1) != -1;
-    if (!op_info(node.op).in_c_header || repeats || !node.constants.empty() || other_axis) {
+    if (!op_form(node.op).in_c_header || repeats || !node.constants.empty() || other_axis) {
       return "layer '" + printable(node.name) + "': the C header has no form of " +
              op_name(node.op) + (repeats ? " with broadcast inputs" : "");
     }

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "steelyard/export/arena.h"
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

@@ -3,19 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_nodes.h"
 #include "steelyard/export/c_text.h"
 #include "steelyard/export/fixed_point_graph.h"
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/data/normalizers.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/kernels/affine.h"
+#include "steelyard/runtime/interpreter.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -61,7 +62,7 @@ class ProgramWriter {
         tables_(code_tables(graph)),
         input_(input_codes(graph)) {
     for (const Node& node : graph.nodes) {
-      if (!makes_input_codes(graph, node)) op_info(node.op).c(nodes_, node);
+      if (!makes_input_codes(graph, node)) op_form(node.op).c(nodes_, node);
     }
     places_ = nodes_.places(input_);
   }
@@ -223,7 +224,7 @@ int main(void) {
 
 std::string c_program_refusal(const Graph& graph) {
   return fixed_point_refusal(graph, "a C program",
-                             [](const OpInfo& info) { return info.c != nullptr; });
+                             [](const OpForm& form) { return form.c != nullptr; });
 }
 
 CProgram c_program(const Graph& graph, const std::string& header) {

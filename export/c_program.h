@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

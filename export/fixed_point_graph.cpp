@@ -17,7 +17,7 @@ std::size_t input_codes(const Graph& graph) {
 }
 
 std::string fixed_point_refusal(const Graph& graph, const std::string& format,
-                                bool (*has_form)(const OpInfo&)) {
+                                bool (*has_form)(const OpForm&)) {
   if (!graph.input_ports.empty() || !graph.output_ports.empty()) {
     return format + " has one input and one output here, the model has several";
   }
@@ -34,7 +34,7 @@ std::string fixed_point_refusal(const Graph& graph, const std::string& format,
     const std::string layer = "layer '" + printable(node.name) + "': ";
     if (!q) return layer + format + " has no floats";
     if (makes_input_codes(graph, node) && input_readers == 1) continue;
-    if (!has_form(op_info(node.op))) {
+    if (!has_form(op_form(node.op))) {
       return layer + format + " has no form of " + op_name(node.op);
     }
   }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/op_form.h"
 
 namespace steelyard::deploy {
 
@@ -15,6 +15,6 @@ std::size_t input_codes(const Graph& graph);
 // Why a format, "a TFLite file", has no form of the graph: it has one of the operations of whose
 // rows has_form() is true. "" where it has.
 std::string fixed_point_refusal(const Graph& graph, const std::string& format,
-                                bool (*has_form)(const OpInfo&));
+                                bool (*has_form)(const OpForm&));
 
 }  // namespace steelyard::deploy

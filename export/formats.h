@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/export/onnx.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

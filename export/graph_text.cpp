@@ -1,12 +1,13 @@
-// The readable form of a graph.
+#include "steelyard/export/graph_text.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 
-#include "steelyard/export/graph.h"
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/op_form.h"
+#include "steelyard/framework/tensor/activation_words.h"
 #include "steelyard/framework/tensor/printable.h"
-#include "steelyard/layers/activation_words.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -20,9 +21,9 @@ std::string value_text(const Value& value) {
 }
 
 std::string operation_text(const Node& node) {
-  const OpInfo& info = op_info(node.op);
-  std::string text = info.name;
-  if (info.text != nullptr) text += info.text(node);
+  const OpForm& form = op_form(node.op);
+  std::string text = op_name(node.op);
+  if (form.text != nullptr) text += form.text(node);
   const bool fused = node.activation != kernels::Activation::kNone;
   return fused ? text + " + " + word_of(node.activation) : text;
 }
@@ -68,21 +69,6 @@ std::string to_string(const Graph& graph) {
     if (node.weights) text += fmt::format("{:<{}}    {}\n", "", width, weights_text(*node.weights));
   }
   return text + fmt::format("{} bytes of parameters\n", parameter_bytes(graph));
-}
-
-std::int64_t parameter_bytes(const Graph& graph) {
-  std::int64_t bytes = 0;
-  for (const Node& node : graph.nodes) {
-    for (const Constant& constant : node.constants) bytes += constant.value.bytes();
-    if (!node.weights || home_of_weights(graph, node) != node.name) continue;
-    const Weights& w = *node.weights;
-    if (w.bias.defined()) bytes += w.bias.bytes();
-    if (&graph.nodes[home_of_weight(graph, node)] != &node) continue;
-    const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
-    bytes += (w.weight.size() * bits + 7) / 8;
-    bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float) + w.zero_points.size());
-  }
-  return bytes;
 }
 
 }  // namespace steelyard::deploy

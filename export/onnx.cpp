@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/op_info.h"
-#include "steelyard/export/preprocessing_json.h"
+#include "steelyard/export/op_form.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/file_order.h"
 #include "steelyard/framework/tensor/printable.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -164,7 +164,7 @@ bool needs_opset_21(const Graph& graph, const OnnxOptions& options) {
 int opset_of(const Graph& graph, const OnnxOptions& options) {
   if (needs_opset_21(graph, options)) return 21;
   int opset = 13;
-  for (const Node& node : graph.nodes) opset = std::max(opset, op_info(node.op).opset);
+  for (const Node& node : graph.nodes) opset = std::max(opset, op_form(node.op).opset);
   return opset;
 }
 

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <string>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/qat/quantizers/qconfig.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/export/op_info.h"
-#include "steelyard/export/ops/support.h"
+#include "steelyard/export/op_form.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/file_order.h"
+#include "steelyard/runtime/op_info.h"
+#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -16,7 +17,7 @@ using kernels::CodeRange;
 // Whether a node reads and makes values of three dimensions as [N, C, H, W].
 bool works_channels_first(const Graph& graph, const Node& node,
                           const std::vector<bool>& channels_first) {
-  const OnnxOrder order = op_info(node.op).onnx_order;
+  const OnnxOrder order = op_form(node.op).onnx_order;
   if (order != OnnxOrder::kOfInput) return order == OnnxOrder::kChannelsFirst;
   for (const std::size_t input : node.inputs) {
     if (graph.values[input].shape.size() == 3) return channels_first[input];
@@ -188,11 +189,11 @@ void OnnxNodes::add_all() {
 }
 
 void OnnxNodes::add(const Node& node) {
-  const OpInfo& info = op_info(node.op);
-  if (info.onnx == nullptr) return quantize(node, input(node));
-  if (!graph_.values[node.output].quantization) return info.onnx(*this, node, tensor(node.output));
+  const OpForm& form = op_form(node.op);
+  if (form.onnx == nullptr) return quantize(node, input(node));
+  if (!graph_.values[node.output].quantization) return form.onnx(*this, node, tensor(node.output));
   const std::string real = node.name + "/real";
-  info.onnx(*this, node, real);
+  form.onnx(*this, node, real);
   quantize(node, real);
 }
 

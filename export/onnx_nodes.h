@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/tensor.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

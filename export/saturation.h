@@ -2,7 +2,7 @@
 // two products of u8 and s8 at a time in 16 bits, and that sum saturates.
 #pragma once
 
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

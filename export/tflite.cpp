@@ -4,11 +4,11 @@
 #include <stdexcept>
 
 #include "steelyard/export/fixed_point_graph.h"
-#include "steelyard/export/op_info.h"
-#include "steelyard/export/preprocessing_json.h"
+#include "steelyard/export/op_form.h"
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/data/target_kind.h"
 #include "steelyard/framework/files/files.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -28,7 +28,7 @@ std::string metadata_text(const Graph& graph) {
 
 std::string tflite_refusal(const Graph& graph) {
   return fixed_point_refusal(graph, "a TFLite file",
-                             [](const OpInfo& info) { return info.tflite != nullptr; });
+                             [](const OpForm& form) { return form.tflite != nullptr; });
 }
 
 std::string tflite_file(const Graph& graph) {
@@ -38,7 +38,7 @@ std::string tflite_file(const Graph& graph) {
   }
   TfliteNodes nodes(graph);
   for (const Node& node : graph.nodes) {
-    if (!makes_input_codes(graph, node)) op_info(node.op).tflite(nodes, node);
+    if (!makes_input_codes(graph, node)) op_form(node.op).tflite(nodes, node);
   }
   const auto port = [&](const std::string& name, std::size_t value) {
     const std::int32_t tensor = nodes.tensor(value);

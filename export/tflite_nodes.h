@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/export/tflite_model.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

@@ -8,13 +8,14 @@
 #include <stdexcept>
 #include <unordered_map>
 
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/op_form.h"
 #include "steelyard/framework/autograd/tape_trace.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/qat/forms/integer_product.h"
 #include "steelyard/qat/model/faults.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
+#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -133,17 +134,18 @@ class GraphBuilder {
     if (fold_norm(operation)) return;
     if (operation.function->name() == "batch_norm") others = scale_and_shift(operation);
     const Function& function = *operation.function;
-    const OpInfo* known = find_recorded(function.name());
+    const OpForm* known = find_recorded(function.name());
     if (known == nullptr) refuse(operation, "has no deployed form");
     if (known->refusal != nullptr) {
       const std::string why = known->refusal(function);
       if (!why.empty()) refuse(operation, why + " has no deployed form");
     }
+    const OpInfo& info = op_info(known->op);
     node.op = known->op;
-    node.options = known->options;
+    node.options = info.options;
     node.name = unique_name(operation);
     if (known->read != nullptr) known->read(function, node);
-    if (known->has_weights) {
+    if (info.has_weights) {
       if (node.inputs.size() != 1 || !index_.contains(operation.inputs[0].node().get())) {
         refuse(operation, "with computed weights has no deployed form");
       }
@@ -153,7 +155,7 @@ class GraphBuilder {
         node.weights->weight = known->weight(node, node.weights->weight);
       }
       require_whole_bias(operation, *node.weights);
-    } else if (!others.empty() && !known->takes_constants) {
+    } else if (!others.empty() && !info.takes_constants) {
       refuse(operation, "with a constant has no deployed form");
     } else if (!others.empty()) {
       for (Constant& other : others) {  // a copy, because the model may be trained further

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 

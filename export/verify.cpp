@@ -10,13 +10,13 @@
 #include <tuple>
 #include <type_traits>
 
-#include "steelyard/export/op_info.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
+#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -147,8 +147,8 @@ void compare(const Graph& trained, const Graph& deployed, const Node& node, cons
         "{} in training, {} deployed", quantization_text(*trained.values[node.output].quantization),
         quantization_text(*deployed.values[node.output].quantization));
   } else {
-    qat::visit_all_codes(got.dtype(), [&](auto* tag) {
-      count_differences<qat::CodeOf<decltype(tag)>>(expected, got, batch);
+    visit_all_codes(got.dtype(), [&](auto* tag) {
+      count_differences<CodeOf<decltype(tag)>>(expected, got, batch);
     });
   }
   comparison.elements += got.size();

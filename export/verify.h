@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/interpreter.h"
 #include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/data/dataset.h"
+#include "steelyard/runtime/interpreter.h"
 
 namespace steelyard::deploy {
 

@@ -1,14 +1,11 @@
 // Differences and quotients of floats.
 #include "steelyard/export/ops/arithmetic.h"
 
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 
 namespace steelyard::deploy {
 namespace {
-
-void check(const Graph& graph, const Node& node) {
-  expect(!graph.values[node.output].quantization, node, "is computed in float");
-}
 
 void div_no_nan_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   OnnxGraph& onnx = nodes.onnx();
@@ -20,82 +17,31 @@ void div_no_nan_onnx(OnnxNodes& nodes, const Node& node, const std::string& outp
   onnx.add("Where", {node.name + "/is_zero", none, node.name + "/quotient"}, output);
 }
 
-float difference(float a, float b) { return a - b; }
-float quotient(float a, float b) { return a / b; }
-float quotient_or_zero(float a, float b) { return b == 0 ? 0.0F : a / b; }
-
-// An operation of two operands that is recorded under its own name.
-template <float (*combine)(float, float)>
-OpInfo row(Op op, const char* name,
-           void (*onnx)(OnnxNodes&, const Node&, const std::string& output)) {
-  return {.op = op,
-          .name = name,
-          .recorded = {name},
-          .inputs = 2,
-          .takes_constants = true,
-          .graph_version = 5,
-          .shape = broadcast_shape,
-          .check = check,
-          .reference = [](const Operands& operands) { combine_floats(operands, combine); },
-          .onnx = onnx};
-}
-
 }  // namespace
-
-OperandIndex::OperandIndex(const Tensor& operand, const Tensor& output) {
-  std::int64_t stride = 1;
-  for (std::int64_t axis = output.rank(); axis-- > 0;) {
-    const std::int64_t own = axis - (output.rank() - operand.rank());
-    const std::int64_t size = own < 0 ? 1 : operand.dim(own);
-    sizes_.push_back(output.dim(axis));
-    strides_.push_back(size == 1 ? 0 : stride);
-    stride *= size;
-  }
-}
-
-Shape broadcast_shape(const Graph& graph, const Node& node) {
-  Shape result = batched(graph.values[node.inputs[0]].shape);
-  const auto join = [&](const Shape& other) {
-    expect(other.size() <= result.size(), node, "its inputs differ in rank");
-    for (std::size_t i = 1; i <= other.size(); ++i) {
-      std::int64_t& size = result[result.size() - i];
-      const std::int64_t own = other[other.size() - i];
-      expect(own == size || own == 1 || size == 1, node, "its inputs' shapes do not broadcast");
-      if (size == 1) size = own;
-    }
-    expect(result[0] == 1, node, "a constant differs from sample to sample");
-  };
-  for (std::size_t i = 1; i < node.inputs.size(); ++i) {
-    const Shape other = batched(graph.values[node.inputs[i]].shape);
-    expect(other.size() == result.size(), node, "its inputs differ in rank");
-    join(other);
-  }
-  for (const Constant& constant : node.constants) join(constant.value.shape());
-  result.erase(result.begin());
-  return result;
-}
 
 void add_arithmetic(OnnxNodes& nodes, const Node& node, const std::string& operation,
                     const std::string& output) {
   nodes.onnx().add(operation, {nodes.operand(node, 0), nodes.operand(node, 1)}, output);
 }
 
-OpInfo sub_op() {
-  return row<difference>(Op::kSub, "sub",
-                         [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-                           add_arithmetic(nodes, node, "Sub", output);
-                         });
+OpForm sub_form() {
+  return {.op = Op::kSub,
+          .recorded = {"sub"},
+          .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+            add_arithmetic(nodes, node, "Sub", output);
+          }};
 }
 
-OpInfo div_op() {
-  return row<quotient>(Op::kDiv, "div",
-                       [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-                         add_arithmetic(nodes, node, "Div", output);
-                       });
+OpForm div_form() {
+  return {.op = Op::kDiv,
+          .recorded = {"div"},
+          .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+            add_arithmetic(nodes, node, "Div", output);
+          }};
 }
 
-OpInfo div_no_nan_op() {
-  return row<quotient_or_zero>(Op::kDivNoNan, "div_no_nan", div_no_nan_onnx);
+OpForm div_no_nan_form() {
+  return {.op = Op::kDivNoNan, .recorded = {"div_no_nan"}, .onnx = div_no_nan_onnx};
 }
 
 }  // namespace steelyard::deploy

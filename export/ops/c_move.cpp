@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "steelyard/export/ops/support.h"
+#include "steelyard/export/c_nodes.h"
+#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {

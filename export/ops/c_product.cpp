@@ -4,8 +4,10 @@
 #include <cstdlib>
 
 #include "steelyard/export/c_kernels.h"
+#include "steelyard/export/c_nodes.h"
 #include "steelyard/export/ops/linear_map.h"
-#include "steelyard/export/ops/support.h"
+#include "steelyard/runtime/ops/linear_map.h"
+#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -1,25 +1,9 @@
 // Choices between two values by a comparison of two others, in float.
-#include "steelyard/export/ops/arithmetic.h"
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 
 namespace steelyard::deploy {
 namespace {
-
-void check(const Graph& graph, const Node& node) {
-  expect(!graph.values[node.output].quantization, node, "is computed in float");
-}
-
-template <bool (*holds)(float, float)>
-void reference(const Operands& op) {
-  const Tensor x = real_operand(op, 0), y = real_operand(op, 1), a = real_operand(op, 2),
-               b = real_operand(op, 3);
-  const OperandIndex at_x(x, op.output()), at_y(y, op.output()), at_a(a, op.output()),
-      at_b(b, op.output());
-  fill_floats(op.output(), [&](std::int64_t i) {
-    return holds(x.data<float>()[at_x(i)], y.data<float>()[at_y(i)]) ? a.data<float>()[at_a(i)]
-                                                                     : b.data<float>()[at_b(i)];
-  });
-}
 
 void add_choice(OnnxNodes& nodes, const Node& node, const char* comparison,
                 const std::string& output) {
@@ -28,45 +12,30 @@ void add_choice(OnnxNodes& nodes, const Node& node, const char* comparison,
   nodes.onnx().add("Where", {condition, nodes.operand(node, 2), nodes.operand(node, 3)}, output);
 }
 
-OpInfo row(Op op, const char* name, void (*reference)(const Operands&),
-           void (*onnx)(OnnxNodes&, const Node&, const std::string&)) {
-  return {.op = op,
-          .name = name,
-          .recorded = {name},
-          .inputs = 4,
-          .takes_constants = true,
-          .graph_version = 7,
-          .shape = broadcast_shape,
-          .check = check,
-          .reference = reference,
-          .onnx = onnx};
-}
-
-bool greater(float x, float y) { return x > y; }
-bool greater_equal(float x, float y) { return x >= y; }
-bool equal(float x, float y) { return x == y; }
-
 }  // namespace
 
-OpInfo where_greater_op() {
-  return row(Op::kWhereGreater, "where_greater", reference<greater>,
-             [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-               add_choice(nodes, node, "Greater", output);
-             });
+OpForm where_greater_form() {
+  return {.op = Op::kWhereGreater,
+          .recorded = {"where_greater"},
+          .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+            add_choice(nodes, node, "Greater", output);
+          }};
 }
 
-OpInfo where_greater_equal_op() {
-  return row(Op::kWhereGreaterEqual, "where_greater_equal", reference<greater_equal>,
-             [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-               add_choice(nodes, node, "GreaterOrEqual", output);
-             });
+OpForm where_greater_equal_form() {
+  return {.op = Op::kWhereGreaterEqual,
+          .recorded = {"where_greater_equal"},
+          .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+            add_choice(nodes, node, "GreaterOrEqual", output);
+          }};
 }
 
-OpInfo where_equal_op() {
-  return row(Op::kWhereEqual, "where_equal", reference<equal>,
-             [](OnnxNodes& nodes, const Node& node, const std::string& output) {
-               add_choice(nodes, node, "Equal", output);
-             });
+OpForm where_equal_form() {
+  return {.op = Op::kWhereEqual,
+          .recorded = {"where_equal"},
+          .onnx = [](OnnxNodes& nodes, const Node& node, const std::string& output) {
+            add_choice(nodes, node, "Equal", output);
+          }};
 }
 
 }  // namespace steelyard::deploy

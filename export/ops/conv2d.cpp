@@ -1,6 +1,8 @@
 // An image and a weight [O, C/groups, KH, KW].
 #include <fmt/core.h>
 
+#include "steelyard/export/c_nodes.h"
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
@@ -9,24 +11,6 @@
 #include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
-namespace {
-
-Shape shape(const Graph& graph, const Node& node) {
-  const auto s = conv2d_shape(batched(graph.values[node.inputs[0]].shape),
-                              node.weights->weight.shape(), node.as<Conv2dGeometry>());
-  return {s.out_h(), s.out_w(), s.out_channels};
-}
-
-void reference(const Operands& op) {
-  const Shape& weight = op.node.weights->weight.shape();
-  run_linear_map(op, windows_of(op, {weight[2], weight[3]}, op.node.as<Conv2dGeometry>()));
-}
-
-bool fast(const Operands& op) {
-  return run_linear_map(op, *qat::conv2d_product(op.node.as<Conv2dGeometry>()));
-}
-
-}  // namespace
 
 void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   const Tensor& weight = node.weights->weight;
@@ -152,20 +136,11 @@ std::string text(const Node& node) {
 
 }  // namespace
 
-OpInfo conv2d_op() {
+OpForm conv2d_form() {
   return {.op = Op::kConv2d,
-          .name = "conv2d",
           .recorded = {"quantized_conv2d", "conv2d"},
-          .has_weights = true,
-          .fuses_activation = true,
-          .fixed_point = true,
-          .options = Conv2dGeometry{},
           .in_c_header = true,
           .read = read_product<Conv2dGeometry>,
-          .shape = shape,
-          .check = check_weights,
-          .reference = reference,
-          .fast = fast,
           .onnx = conv2d_onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .tflite = tflite,

@@ -1,15 +1,15 @@
 // A transposed convolution: an image and a weight [O, C/groups, KH, KW].
-#include "steelyard/framework/ops/products/conv_transpose2d.h"
-
 #include <fmt/core.h>
 
 #include <tuple>
 
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
+#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -18,31 +18,8 @@ const ConvTranspose2dGeometry& geometry_of(const Node& node) {
   return node.as<ConvTranspose2dGeometry>();
 }
 
-Shape shape(const Graph& graph, const Node& node) {
-  const Shape& in = graph.values[node.inputs[0]].shape;
-  const Tensor& weight = node.weights->weight;
-  const std::int64_t groups = geometry_of(node).conv.groups;
-  expect(in.size() == 3, node, "expected an image, got " + shape_string(in));
-  expect(groups >= 1 && weight.rank() == 4 && weight.size() > 0 &&
-             in[2] == weight.dim(1) * groups && weight.dim(0) % groups == 0,
-         node, "its weight does not fit the input " + shape_string(in));
-  const auto s = qat::transposed_conv(batched(in), weight.shape(), geometry_of(node));
-  return {s.height.out, s.width.out, s.out_channels};
-}
-
 Tensor weight(const Node& node, const Tensor& parameter) {
   return qat::swapped_channels(parameter, geometry_of(node).conv.groups);
-}
-
-void reference(const Operands& op) {
-  const Shape& kernel = op.node.weights->weight.shape();
-  Windows windows = windows_of(op, {kernel[2], kernel[3]}, geometry_of(op.node).conv);
-  windows.transposed = true;
-  run_linear_map(op, windows);
-}
-
-bool fast(const Operands& op) {
-  return run_linear_map(op, *qat::conv_transpose2d_product(geometry_of(op.node)));
 }
 
 // The convolution of all phases (kernels/transposed_conv), which runtimes have in integers.
@@ -86,8 +63,8 @@ Node phases_of(const Node& node, const kernels::TransposedConv& conv) {
 
 // Integers: the convolution of all phases, whose pixels are then put side by side.
 void integer_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
-  const auto conv = qat::transposed_conv(batched(nodes.graph().values[node.inputs[0]].shape),
-                                         node.weights->weight.shape(), geometry_of(node));
+  const auto conv = transposed_conv(batched(nodes.graph().values[node.inputs[0]].shape),
+                                    node.weights->weight.shape(), geometry_of(node));
   const auto& [h, w] = std::tie(conv.height, conv.width);
   const Shape whole{h.positions() * h.stride, w.positions() * w.stride};
   const bool apart = conv.phases() > 1, larger = whole != Shape{h.out, w.out};
@@ -179,20 +156,11 @@ std::string text(const Node& node) {
 
 }  // namespace
 
-OpInfo conv_transpose2d_op() {
+OpForm conv_transpose2d_form() {
   return {.op = Op::kConvTranspose2d,
-          .name = "conv_transpose2d",
           .recorded = {"quantized_conv_transpose2d", "conv_transpose2d"},
-          .has_weights = true,
-          .fuses_activation = true,
-          .options = ConvTranspose2dGeometry{},
-          .graph_version = 6,
           .weight = weight,
           .read = read_product<ConvTranspose2dGeometry>,
-          .shape = shape,
-          .check = check_weights,
-          .reference = reference,
-          .fast = fast,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .text = text};

@@ -1,26 +1,12 @@
 // An image [H, W, C] as a row of features [C*H*W], channel by channel.
+#include "steelyard/export/c_nodes.h"
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/c_move.h"
-#include "steelyard/export/ops/moves.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
 namespace {
-
-Shape shape(const Graph& graph, const Node& node) {
-  const Shape& in = graph.values[node.inputs[0]].shape;
-  expect(in.size() == 3 || in.size() == 1, node,
-         "expected an image or features, got " + shape_string(in));
-  return {shape_size(in)};
-}
-
-void reference(const Operands& op) {
-  const Shape& in = op.input_value(0).shape;
-  const std::int64_t channels = in.size() == 3 ? in[2] : shape_size(in);
-  const std::int64_t pixels = channels == 0 ? 0 : shape_size(in) / channels;
-  move(op, 0, [&](std::int64_t i) { return i % pixels * channels + i / pixels; });
-}
 
 void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
   nodes.onnx().add("Flatten", {nodes.input(node)}, output, {{"axis", std::int64_t{1}}});
@@ -57,14 +43,10 @@ void c(CNodes& nodes, const Node& node) {
 
 }  // namespace
 
-OpInfo flatten_op() {
+OpForm flatten_form() {
   return {.op = Op::kFlatten,
-          .name = "flatten",
           .recorded = {"quantized_flatten", "flatten"},
-          .keeps_codes = true,
           .in_c_header = true,
-          .shape = shape,
-          .reference = reference,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
           .tflite = tflite,

@@ -1,4 +1,6 @@
 // Features [..., I] times a weight [O, I].
+#include "steelyard/export/c_nodes.h"
+#include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/real_sum.h"
@@ -13,25 +15,6 @@ void read(const Function& function, Node& node) {
   const auto* integer = dynamic_cast<const qat::IntegerProductFunction*>(&function);
   if (integer != nullptr) node.activation = integer->activation();
 }
-
-Shape shape(const Graph& graph, const Node& node) {
-  const Shape& in = graph.values[node.inputs[0]].shape;
-  const Shape& weight = node.weights->weight.shape();
-  expect(weight.size() == 2 && !in.empty() && in.back() == weight[1], node,
-         "input " + shape_string(in) + " does not fit the weight " + shape_string(weight));
-  Shape out = in;
-  out.back() = weight[0];
-  return out;
-}
-
-// A row of features is a pixel, and the weight a convolution of 1 x 1.
-void reference(const Operands& op) {
-  const Shape& in = op.input_value(0).shape;
-  const std::int64_t rows = shape_size(in) / in.back();
-  run_linear_map(op, Windows{rows, 1, in.back(), rows, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}});
-}
-
-bool fast(const Operands& op) { return run_linear_map(op, *qat::linear_product()); }
 
 // [O, I] as [I, O].
 std::vector<std::int8_t> turned(const Tensor& codes) {
@@ -114,19 +97,11 @@ void c(CNodes& nodes, const Node& node) {
 
 }  // namespace
 
-OpInfo linear_op() {
+OpForm linear_form() {
   return {.op = Op::kLinear,
-          .name = "linear",
           .recorded = {"quantized_linear", "linear"},
-          .has_weights = true,
-          .fuses_activation = true,
-          .fixed_point = true,
           .in_c_header = true,
           .read = read,
-          .shape = shape,
-          .check = check_weights,
-          .reference = reference,
-          .fast = fast,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kAsHere,
           .tflite = tflite,

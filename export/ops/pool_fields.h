@@ -1,17 +1,17 @@
-// The common part of pools over windows: text, shape, checks.
+// The common part of pools over windows in texts, files and programs.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <string>
+
 #include "steelyard/export/c_nodes.h"
-#include "steelyard/export/ops/support.h"
 #include "steelyard/export/tflite_nodes.h"
 
 namespace steelyard::deploy {
 
 // " 2x2, stride 2x2, padding 0x0".
 std::string pool_text(const Node& node);
-Shape pool_shape(const Graph& graph, const Node& node);
-// A window has at most so many pixels: int32 holds the sum of their codes.
-void check_window(const Node& node, std::int64_t pixels);
 
 // A pool in a TFLite file; the border of its padding has this code.
 void add_tflite_pool(TfliteNodes& nodes, const Node& node, TfliteOp op, std::int8_t border);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/named_tensor.h"
 #include "steelyard/framework/tensor/rng.h"
 
 namespace steelyard {
@@ -48,11 +49,7 @@ struct NamedParameter {
 // Each variable once, under its first name: a module in two slots lists its parameters twice.
 std::vector<NamedParameter> distinct(std::vector<NamedParameter> parameters);
 
-struct NamedBuffer {
-  std::string name;
-  Tensor tensor;
-  bool on_host = false;  // stays on the CPU when its module moves
-};
+using NamedBuffer = NamedTensor;
 struct NamedModule {
   std::string name;
   Module* module;

@@ -62,8 +62,4 @@ void fill_rows(const Dataset& dataset, const LoaderOptions& options,
                std::span<const std::int64_t> samples, std::int64_t epoch, Batch& batch,
                std::int64_t first);
 
-// f32 inputs [N, ..., C] of u8 or f32 ones, normalized as a batch is. Throws InputError on another
-// dtype or number of channels.
-Tensor normalized(const Tensor& inputs, const Normalization& normalization);
-
 }  // namespace steelyard

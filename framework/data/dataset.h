@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset_names.h"
+#include "steelyard/framework/data/normalization.h"  // IWYU pragma: export
 #include "steelyard/framework/data/sample_source.h"
 #include "steelyard/framework/data/target_kind.h"
 #include "steelyard/framework/tensor/tensor.h"
@@ -17,15 +18,6 @@ namespace steelyard {
 
 // The most classes that a dataset or a model may have.
 inline constexpr std::int64_t kMaxClasses = 65536;
-
-// y = (x - mean) / stddev per channel (the last dimension of a sample); u8 inputs are scaled by
-// 1/255 first. Empty vectors mean no normalization.
-struct Normalization {
-  std::vector<float> mean;
-  std::vector<float> stddev;
-
-  bool operator==(const Normalization& other) const = default;
-};
 
 // Samples and what they should give. Copies share storage.
 struct Dataset {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "steelyard/framework/data/dataset.h"
+#include "steelyard/framework/data/normalization.h"
 
 namespace steelyard {
 

@@ -7,13 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/files/safetensors_header.h"
+#include "steelyard/framework/tensor/named_tensor.h"
 
 namespace steelyard {
-
-using NamedTensor = NamedBuffer;
 
 // The contents of a file: tensors on the CPU and the strings of `__metadata__`.
 struct TensorFile {

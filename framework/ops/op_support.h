@@ -4,18 +4,13 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/ops/op_messages.h"  // IWYU pragma: export
 #include "steelyard/framework/tensor/on_device.h"
 
 namespace steelyard::ops {
-
-// Throws std::invalid_argument: "[conv2d] expected ..., got ...".
-[[noreturn]] inline void fail(const char* op, const std::string& expected, const std::string& got) {
-  throw std::invalid_argument("[" + std::string(op) + "] expected " + expected + ", got " + got);
-}
 
 inline void require_defined(const char* op, const char* what, const Variable& v) {
   if (!v.defined()) fail(op, what, "an undefined variable");
@@ -38,11 +33,6 @@ inline void require_vector(const char* op, const char* what, std::int64_t size, 
   if (v.defined() && v.shape() != Shape{size}) {
     fail(op, what + (" [" + std::to_string(size) + "]"), shape_string(v.shape()));
   }
-}
-
-// "2,2".
-inline std::string pair_text(const std::array<std::int64_t, 2>& pair) {
-  return std::to_string(pair[0]) + "," + std::to_string(pair[1]);
 }
 
 // The shortest text that reads back as the same double.

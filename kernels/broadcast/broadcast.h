@@ -152,6 +152,45 @@ struct MultiplyCodes {
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { body()(i, at_a(i), at_b(i)); }
 };
 
+// The codes of such products (MulRequantizer), s8 or u8.
+template <typename A, typename B, typename Y>
+struct MultiplyToCodes {
+  static constexpr std::int64_t kGrain = 4096;
+  std::int64_t n;
+  CodesOf<A> a;
+  StridedIndex at_a;
+  CodesOf<B> b;
+  StridedIndex at_b;
+  const float* scale;
+  const std::int32_t* zero_point;
+  CodeRange range;
+  Y* codes;
+
+  struct Body {
+    const A* a;
+    const B* b;
+    std::int32_t zero_a, zero_b;
+    MulRequantizer mul;
+    Y* codes;
+    STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t in_a,
+                                          std::int64_t in_b) const {
+      const std::int32_t product = (static_cast<std::int32_t>(a[in_a]) - zero_a) *
+                                   (static_cast<std::int32_t>(b[in_b]) - zero_b);
+      codes[i] = static_cast<Y>(requantized_mul_code(product, mul));
+    }
+  };
+  STEELYARD_HOST_DEVICE Body body() const {
+    return {
+        a.codes,
+        b.codes,
+        *a.zero_point,
+        *b.zero_point,
+        make_mul_requantizer(*a.scale, *b.scale, *scale, *zero_point, range, std::is_signed_v<Y>),
+        codes};
+  }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { body()(i, at_a(i), at_b(i)); }
+};
+
 // holds[i] = 1 where a[i] > b[i] (or_equal: >=), else 0, also where one is a NaN.
 template <typename T>
 struct IsGreater {
@@ -279,10 +318,15 @@ using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, C
 using CodeProductKernels =
     KernelList<MultiplyCodes<std::int8_t, std::int8_t>, MultiplyCodes<std::int8_t, std::uint8_t>,
                MultiplyCodes<std::uint8_t, std::int8_t>, MultiplyCodes<std::uint8_t, std::uint8_t>>;
-using BroadcastKernels =
-    JoinedKernels<CodeProductKernels, CombineKernels<float>, CombineKernels<double>,
-                  ForTypes<CopyStrided, float, double, std::int8_t, std::uint8_t, std::int32_t>,
-                  ForFloats<IsGreater, Choose, ShareOfExtreme, SumOverAxes, ExtremeOverAxes,
-                            ExtremeOverAxesBackward, SumOfAll>>;
+template <typename A, typename B>
+using CodesOfProduct =
+    KernelList<MultiplyToCodes<A, B, std::int8_t>, MultiplyToCodes<A, B, std::uint8_t>>;
+using BroadcastKernels = JoinedKernels<
+    CodeProductKernels, CodesOfProduct<std::int8_t, std::int8_t>,
+    CodesOfProduct<std::int8_t, std::uint8_t>, CodesOfProduct<std::uint8_t, std::int8_t>,
+    CodesOfProduct<std::uint8_t, std::uint8_t>, CombineKernels<float>, CombineKernels<double>,
+    ForTypes<CopyStrided, float, double, std::int8_t, std::uint8_t, std::int32_t>,
+    ForFloats<IsGreater, Choose, ShareOfExtreme, SumOverAxes, ExtremeOverAxes,
+              ExtremeOverAxesBackward, SumOfAll>>;
 
 }  // namespace steelyard::kernels

@@ -57,7 +57,7 @@ inline ThreadsPart threads_part(std::int64_t pixels, const Columns& columns, std
 template <typename Body>
 void for_each_block(const Conv2dShape& s, const Columns& columns, const Body& each) {
   static_assert(kPixelBlock % 8 == 0);
-  constexpr std::int64_t kGrain = 1 << 18;  // multiply-adds that pay for waking a thread
+  constexpr std::int64_t kGrain = 1 << 20;  // multiply-adds that pay for waking a thread
   const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
   const std::int64_t threads =
       std::clamp<std::int64_t>(s.multiply_adds() / kGrain, 1, num_threads());

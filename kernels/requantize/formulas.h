@@ -100,6 +100,29 @@ STEELYARD_HOST_DEVICE inline float real_sum(float a, const Affine<float>& of_a, 
          dequantize_code(b, of_b.zero_point, of_b.scale);
 }
 
+// The product of two quantized tensors, as ONNX Runtime's QLinearMul computes it: on u8 (it turns
+// s8 into u8), with the zero point added in float before rounding.
+struct MulRequantizer {
+  float ratio;       // s_a * s_b / s_y
+  float zero_point;  // of the unsigned byte
+  Affine<float> bytes;
+};
+
+STEELYARD_HOST_DEVICE inline MulRequantizer make_mul_requantizer(float scale_a, float scale_b,
+                                                                 float scale,
+                                                                 std::int32_t zero_point,
+                                                                 CodeRange range, bool is_signed) {
+  const std::int32_t shift = is_signed ? 128 : 0;
+  return {scale_a * scale_b / scale, static_cast<float>(zero_point + shift),
+          make_affine(range, 1.0F, -shift)};
+}
+
+// The code of a product of two codes less their zero points.
+STEELYARD_HOST_DEVICE inline std::int32_t requantized_mul_code(std::int32_t product,
+                                                               const MulRequantizer& mul) {
+  return quantize_value(static_cast<float>(product) * mul.ratio + mul.zero_point, mul.bytes);
+}
+
 // Whether a code of a tensor is one of an activation's linear part, `left` being the codes that the
 // activation leaves.
 STEELYARD_HOST_DEVICE inline bool code_is_linear(std::int32_t code, Activation activation,

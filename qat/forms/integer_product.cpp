@@ -64,7 +64,7 @@ std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
 // weights of code 1, of one more output for each group of channels.
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
                     kernels::CodeRange weight_range, const Tensor& acc) {
-  product.integer(x, weight.codes, weight_range, acc, weight.kept.get());
+  product.integer(x, weight.codes, weight_range, acc);
   const Tensor& zero_point = weight.qparams.zero_point;
   if (!zero_point.defined() || acc.size() == 0) return;
   Shape shape = weight.codes.shape();
@@ -81,17 +81,6 @@ void multiply_codes(const Product& product, const QuantizedValue& x, const Weigh
                                                 .sums = sums.data<std::int32_t>(),
                                                 .zero_point = zero_point.data<std::int32_t>(),
                                                 .acc = acc.data<std::int32_t>()});
-}
-
-// Sums that nothing else changes are requantized where they are computed, but in fixed point.
-void multiply_and_requantize(const Product& product, const QuantizedValue& x,
-                             const WeightCodes& weight, kernels::CodeRange weight_range,
-                             const Tensor& acc, const Requantization& to) {
-  if (weight.qparams.zero_point.defined() || kernels::is_fixed_point(to.output.rounding)) {
-    multiply_codes(product, x, weight, weight_range, acc);
-    return requantize(acc, to);
-  }
-  product.requantized(x, weight.codes, weight_range, acc, to, weight.kept.get());
 }
 
 IntegerProductFunction::IntegerProductFunction(std::shared_ptr<const Product> product,

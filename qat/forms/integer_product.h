@@ -17,10 +17,6 @@ std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs);
 // weights' codes being within weight_range.
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
                     kernels::CodeRange weight_range, const Tensor& acc);
-// The codes and mask of `to` from those sums, for which acc is memory that need not be written.
-void multiply_and_requantize(const Product& product, const QuantizedValue& x,
-                             const WeightCodes& weight, kernels::CodeRange weight_range,
-                             const Tensor& acc, const Requantization& to);
 
 // The backward pass of the integer product: codes and masks were saved, and floats are computed
 // from them again; codes of a parameter, which stays in memory anyway, may be computed from it.

@@ -160,8 +160,8 @@ class LinearProduct : public Product {
   }
 
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc, const Requantization* to,
-                kernels::KeptWeights* kept) const override {
+                kernels::CodeRange weight_range, const Tensor& acc,
+                const Requantization* to) const override {
     const std::int64_t out = weight_codes.dim(0);
     const std::int64_t in = weight_codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
@@ -174,8 +174,7 @@ class LinearProduct : public Product {
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range),
-                                       .kept = kept},
+                                       .largest = kernels::largest_product(x.range, weight_range)},
           acc, to);
     });
   }
@@ -272,8 +271,8 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
 
  private:
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc, const Requantization* to,
-                kernels::KeptWeights* kept) const override {
+                kernels::CodeRange weight_range, const Tensor& acc,
+                const Requantization* to) const override {
     const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -283,8 +282,7 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight_codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range),
-                                       .kept = kept},
+                                       .largest = kernels::largest_product(x.range, weight_range)},
           acc, to);
     });
   }

@@ -67,16 +67,15 @@ class Product {
   virtual std::int64_t groups() const { return 1; }
   // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the
   // weights' codes being within weight_range.
-  // `kept`: for several products of these weights with inputs of one zero point.
   void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
-               const Tensor& acc, kernels::KeptWeights* kept = nullptr) const {
-    multiply(x, weight_codes, weight_range, acc, nullptr, kept);
+               const Tensor& acc) const {
+    multiply(x, weight_codes, weight_range, acc, nullptr);
   }
   // The codes and mask of `to` from such sums, for which acc is memory that need not be written.
   void requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                   kernels::CodeRange weight_range, const Tensor& acc, const Requantization& to,
-                   kernels::KeptWeights* kept) const {
-    multiply(x, weight_codes, weight_range, acc, &to, kept);
+                   kernels::CodeRange weight_range, const Tensor& acc,
+                   const Requantization& to) const {
+    multiply(x, weight_codes, weight_range, acc, &to);
   }
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
   // may be undefined (kernels/integer_groups/integer_groups.h).
@@ -103,7 +102,7 @@ class Product {
   // integer(), or requantized() where `to` is not null.
   virtual void multiply(const QuantizedValue& x, const Tensor& weight_codes,
                         kernels::CodeRange weight_range, const Tensor& acc,
-                        const Requantization* to, kernels::KeptWeights* kept) const = 0;
+                        const Requantization* to) const = 0;
 };
 
 // x [..., in] times weight [out, in].

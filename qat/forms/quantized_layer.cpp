@@ -328,7 +328,10 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
 
   to.op.activation = fused;
   to.mask = recorded ? empty_mask(acc.size(), acc.device()) : Tensor();
-  const bool others_read = output->observes(context) || output->learns(context);
+  // Sums that nothing else reads are requantized where they are computed, but in fixed point.
+  const bool others_read = output->observes(context) || output->learns(context) ||
+                           weight.qparams.zero_point.defined() ||
+                           kernels::is_fixed_point(output->config().rounding);
   QParamTensors observed;
   if (others_read) {
     multiply();
@@ -338,7 +341,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   if (others_read) {
     requantize(acc, to);
   } else {
-    multiply_and_requantize(*product_, codes, weight, weight_quant.code_range(), acc, to);
+    product_->requantized(codes, weight.codes, weight_quant.code_range(), acc, to);
   }
   const Variable result = finish(make_variable(to.output), to.mask);
   return output->learn_output(result, {[to, acc] { return dequantize(to, acc); }, {acc}}, context);

@@ -102,8 +102,8 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
 
  private:
   void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc, const Requantization* to,
-                kernels::KeptWeights* kept) const override {
+                kernels::CodeRange weight_range, const Tensor& acc,
+                const Requantization* to) const override {
     const auto conv = transposed_conv(x.codes.shape(), weight_codes.shape(), geometry_);
     const kernels::Conv2dShape shape = conv.convolution();
     const Tensor weight = Tensor::empty({shape.weight_size()}, DType::kI8, acc.device());
@@ -123,8 +123,7 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
                                        .w = weight.data<std::int8_t>(),
                                        .acc = phases.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range),
-                                       .kept = kept});
+                                       .largest = kernels::largest_product(x.range, weight_range)});
     });
     run(acc.device(), kernels::PixelsOfPhases<std::int32_t>{.n = acc.size(),
                                                             .channels = conv.out_channels,
@@ -154,19 +153,6 @@ Tensor swapped_channels(const Tensor& weight, std::int64_t groups) {
   const ops::Part part{.shape = {groups, inner, outer, taps},
                        .strides = {outer * inner * taps, taps, inner * taps, 1}};
   return ops::gathered("swap_channels", weight, part).reshape({groups * inner, outer, s[2], s[3]});
-}
-
-kernels::TransposedConv transposed_conv(const Shape& x, const Shape& weight,
-                                        const ConvTranspose2dGeometry& geometry) {
-  const Conv2dGeometry& g = geometry.conv;
-  const Shape parameter{weight[1] * g.groups, weight[0] / g.groups, weight[2], weight[3]};
-  const kernels::Conv2dShape of = conv_transpose2d_shape(x, parameter, geometry);
-  return {.batch = of.batch,
-          .in_channels = of.out_channels,
-          .out_channels = of.in_channels,
-          .groups = of.groups,
-          .height = {x[1], of.in_h, of.kernel_h, of.stride_h, of.pad_h, of.dilation_h},
-          .width = {x[2], of.in_w, of.kernel_w, of.stride_w, of.pad_w, of.dilation_w}};
 }
 
 std::shared_ptr<const Product> conv_transpose2d_product(const ConvTranspose2dGeometry& geometry) {

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
-#include "steelyard/kernels/transposed_conv/transposed_conv.h"
 #include "steelyard/qat/forms/product.h"
 
 namespace steelyard::qat {
@@ -16,10 +15,5 @@ std::shared_ptr<const Product> conv_transpose2d_product(const ConvTranspose2dGeo
 // The weights [O, C/groups, KH, KW] of a parameter, or the parameter [C, O/groups, KH, KW] of
 // weights.
 Tensor swapped_channels(const Tensor& weight, std::int64_t groups);
-
-// How the integer product computes, of weights [O, C/groups, KH, KW]. Throws std::invalid_argument
-// where they do not fit x.
-kernels::TransposedConv transposed_conv(const Shape& x, const Shape& weight,
-                                        const ConvTranspose2dGeometry& geometry);
 
 }  // namespace steelyard::qat

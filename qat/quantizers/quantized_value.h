@@ -5,14 +5,11 @@
 #include <memory>
 
 #include "steelyard/framework/autograd/autograd.h"
+#include "steelyard/framework/tensor/visit_codes.h"  // IWYU pragma: export
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/block_scales/blocks.h"
 #include "steelyard/kernels/fixed_point.h"
 #include "steelyard/observers/qparam_tensors.h"
-
-namespace steelyard::kernels {
-struct KeptWeights;
-}
 
 namespace steelyard::qat {
 
@@ -51,8 +48,6 @@ struct WeightCodes {
   // What an integer product with these weights takes, [outputs] each; else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
-  // Of weights that stay, for products with inputs of one zero point; null for others.
-  std::shared_ptr<kernels::KeptWeights> kept = {};
 };
 
 // The companion of a variable that carries codes.
@@ -79,20 +74,5 @@ Tensor dequantized(const WeightCodes& weight);
 // A variable that carries the codes; its float value is computed only if someone reads it.
 Variable make_variable(QuantizedValue value);
 Variable make_weight(WeightCodes codes);
-
-// Calls f with a null pointer to the C++ type of codes of 8 bits (std::int8_t or std::uint8_t).
-template <typename F>
-decltype(auto) visit_codes(DType dtype, F&& f) {
-  if (dtype == DType::kI8) return f(static_cast<std::int8_t*>(nullptr));
-  return f(static_cast<std::uint8_t*>(nullptr));
-}
-// visit_codes() of all codes: std::int32_t for wide ones.
-template <typename F>
-decltype(auto) visit_all_codes(DType dtype, F&& f) {
-  if (dtype == DType::kI32) return f(static_cast<std::int32_t*>(nullptr));
-  return visit_codes(dtype, std::forward<F>(f));
-}
-template <typename Tag>
-using CodeOf = std::remove_pointer_t<std::remove_reference_t<Tag>>;
 
 }  // namespace steelyard::qat

@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "steelyard/framework/tensor/rounding_words.h"  // IWYU pragma: export
 #include "steelyard/framework/tensor/words.h"
 #include "steelyard/kernels/granularity.h"
 #include "steelyard/observers/qscheme.h"
@@ -19,18 +20,6 @@ inline constexpr auto kGranularityWords = [] {
 }();
 static_assert(is_complete<Granularity>(kGranularityWords, Granularity::kBlock));
 constexpr std::span<const Word<Granularity>> words_of(Granularity) { return kGranularityWords; }
-
-}  // namespace steelyard::kernels
-
-namespace steelyard::kernels {
-
-inline constexpr Word<Rounding> kRoundingWords[] = {
-    {Rounding::kFloat, "float"},
-    {Rounding::kFixedTwice, "fixed_point_twice"},
-    {Rounding::kFixedOnce, "fixed_point_once"},
-};
-static_assert(is_complete<Rounding>(kRoundingWords, Rounding::kFixedOnce));
-constexpr std::span<const Word<Rounding>> words_of(Rounding) { return kRoundingWords; }
 
 }  // namespace steelyard::kernels
 

@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "steelyard/export/formats.h"
-#include "steelyard/export/graph_file.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/metadata_numbers.h"
 #include "steelyard/framework/tensor/error.h"
@@ -18,6 +17,7 @@
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/deployable.h"
 #include "steelyard/recipes/runs/prepared_model.h"
+#include "steelyard/runtime/graph_file.h"
 
 namespace steelyard {
 namespace {

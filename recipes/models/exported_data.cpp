@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/onnx/onnx_file.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard {
 namespace {

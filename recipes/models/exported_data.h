@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard {
 

@@ -2,7 +2,7 @@
 #include <array>
 #include <optional>
 
-#include "steelyard/layers/activation_words.h"
+#include "steelyard/framework/tensor/activation_words.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/catalogue.h"
 #include "steelyard/layers/concat.h"

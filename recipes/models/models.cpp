@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "steelyard/framework/tensor/activation_words.h"
 #include "steelyard/framework/tensor/machine_memory.h"
-#include "steelyard/layers/activation_words.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/containers/residual.h"
 #include "steelyard/layers/containers/sequential.h"

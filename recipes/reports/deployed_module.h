@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "steelyard/export/interpreter.h"
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/data/batches.h"
+#include "steelyard/runtime/interpreter.h"
 
 namespace steelyard {
 

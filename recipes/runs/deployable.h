@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/import/graph_spec.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard {
 

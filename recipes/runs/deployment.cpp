@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
@@ -16,6 +15,7 @@
 #include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/runs/deployable.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard {
 namespace {

@@ -5,7 +5,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>  // IWYU pragma: keep
 
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/files/file_kind.h"
@@ -15,6 +14,7 @@
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 #include "steelyard/recipes/runs/unused_keys.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard {
 namespace {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/framework/files/json_integer.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
@@ -13,6 +12,7 @@
 #include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/schema/recipe_options.h"
+#include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard {
 namespace {

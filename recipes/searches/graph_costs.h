@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "steelyard/export/graph.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/qat/ptq/bit_allocation.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
+#include "steelyard/runtime/graph.h"
 
 namespace steelyard {
 namespace {

@@ -10,13 +10,13 @@
 #include <fstream>
 
 #include "steelyard/export/formats.h"
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/op_form.h"
 #include "steelyard/export/output_map.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/output_parts.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 
@@ -207,9 +207,9 @@ TEST(CHeaderText, EndsInTheMapOfTheOutputs) {
 
 TEST(CHeaderText, HasTheOperationsThatTheProgramComputes) {
   const std::string program = read_file(STEELYARD_C_PROGRAM, 1 << 20);
-  for (const OpInfo& info : op_table()) {
-    const bool computed = program.find('"' + std::string(info.name) + '"') != std::string::npos;
-    EXPECT_EQ(info.in_c_header, computed) << info.name;
+  for (const OpForm& form : form_table()) {
+    const std::string name = op_name(form.op);
+    EXPECT_EQ(form.in_c_header, program.find('"' + name + '"') != std::string::npos) << name;
   }
 }
 

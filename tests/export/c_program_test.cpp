@@ -16,10 +16,10 @@
 
 #include "steelyard/export/arena.h"
 #include "steelyard/export/fixed_point_graph.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
 #include "tests/export/random_graph.h"
 #include "tests/support/gradcheck.h"

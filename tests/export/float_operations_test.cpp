@@ -5,10 +5,12 @@
 #include <functional>
 
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/graph_text.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
+#include "steelyard/runtime/op_info.h"
 #include "tests/export/float_nets.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

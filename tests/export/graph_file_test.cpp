@@ -9,13 +9,15 @@
 #include <set>
 #include <type_traits>
 
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/op_info.h"
+#include "steelyard/export/graph_text.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/arithmetic.h"
 #include "steelyard/layers/containers/builders.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
+#include "steelyard/runtime/op_info.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

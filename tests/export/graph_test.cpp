@@ -1,5 +1,5 @@
 // What validate() lets through and what it names.
-#include "steelyard/export/graph.h"
+#include "steelyard/runtime/graph.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The interpreter against training's forward, on every tensor of small networks.
-#include "steelyard/export/interpreter.h"
+#include "steelyard/runtime/interpreter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,11 +5,12 @@
 
 #include <cmath>
 
-#include "steelyard/export/interpreter.h"
+#include "steelyard/export/graph_text.h"
 #include "steelyard/qat/layers/qat_linear.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
 
 namespace steelyard::deploy {

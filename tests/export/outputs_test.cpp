@@ -7,10 +7,11 @@
 #include <iterator>
 
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/float_nets.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"

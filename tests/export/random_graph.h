@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/interpreter.h"
-#include "steelyard/export/op_info.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
+#include "steelyard/runtime/interpreter.h"
+#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::testing {
 
@@ -199,7 +199,7 @@ class RandomGraph {
     const std::int64_t out = groups * pick(1, 3);
     const Shape weight{out, in[2] / groups, pick(2, 3), pick(1, 3)};
     node.weights = weights(weight);
-    const auto s = qat::transposed_conv(batched(in), weight, geometry);
+    const auto s = transposed_conv(batched(in), weight, geometry);
     last_ = finish(node, {s.height.out, s.width.out, out});
   }
 

@@ -6,9 +6,10 @@
 
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
 #include "tests/export/random_graph.h"
 #include "tests/support/gradcheck.h"

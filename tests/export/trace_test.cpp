@@ -5,11 +5,12 @@
 
 #include <cmath>
 
-#include "steelyard/export/interpreter.h"
+#include "steelyard/export/graph_text.h"
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
 #include "steelyard/framework/ops/products/linear.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
 #include "tests/support/gradcheck.h"
 

@@ -10,7 +10,6 @@
 #include "steelyard/export/c_header.h"
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/interpreter.h"
 #include "steelyard/export/verify.h"
 #include "steelyard/layers/containers/builders.h"
 #include "steelyard/qat/model/measure.h"
@@ -19,6 +18,7 @@
 #include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/qat/ptq/equalize.h"
 #include "steelyard/qat/ptq/reestimate.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
 #include "tests/support/temporary_folder.h"
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
-#include "steelyard/export/interpreter.h"
+#include "steelyard/export/graph_text.h"
 #include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::deploy {

@@ -3,10 +3,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "steelyard/export/preprocessing_json.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/models/exported_data.h"
+#include "steelyard/runtime/preprocessing_json.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::imports {

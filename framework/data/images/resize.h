@@ -4,20 +4,9 @@
 #include <cstdint>
 
 #include "steelyard/framework/data/images/image.h"
-#include "steelyard/framework/tensor/words.h"
+#include "steelyard/framework/data/images/transform_options.h"  // IWYU pragma: export
 
 namespace steelyard {
-
-enum class Interpolation { kBilinear, kBicubic };
-
-inline constexpr Word<Interpolation> kInterpolationWords[] = {
-    {Interpolation::kBilinear, "bilinear"},
-    {Interpolation::kBicubic, "bicubic"},
-};
-static_assert(is_complete<Interpolation>(kInterpolationWords, Interpolation::kBicubic));
-constexpr std::span<const Word<Interpolation>> words_of(Interpolation) {
-  return kInterpolationWords;
-}
 
 // The part of an image that is resized, in pixels.
 struct ImageBox {

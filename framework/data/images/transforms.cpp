@@ -193,10 +193,6 @@ class SampleImages : public ImageSource {
 
 }  // namespace
 
-std::optional<std::array<std::int64_t, 2>> ImageTransforms::size() const {
-  return centre_crop ? centre_crop : resize;
-}
-
 Image transformed(const Image& image, const ImageTransforms& transforms) {
   Image out = image;
   if (transforms.resize || transforms.resize_shorter) {

@@ -1,7 +1,6 @@
 // How images of differing sizes become samples of one size.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,26 +9,10 @@
 
 #include "steelyard/framework/data/images/image.h"
 #include "steelyard/framework/data/images/resize.h"
+#include "steelyard/framework/data/images/transform_options.h"  // IWYU pragma: export
 #include "steelyard/framework/data/sample_source.h"
 
 namespace steelyard {
-
-// In this order. Without `resize` images keep their size.
-struct ImageTransforms {
-  std::optional<std::array<std::int64_t, 2>> resize = {};  // to [height, width]
-  std::optional<std::int64_t> resize_shorter = {};  // the shorter side; the longer in proportion
-  std::optional<std::array<std::int64_t, 2>> centre_crop = {};  // [height, width]
-  Interpolation interpolation = Interpolation::kBilinear;
-  bool grey = false;  // 1 channel
-  // Limits of the random part that is taken in place of all of the above, and resized to the same
-  // size: the least and the largest share of the image's area, and width / height.
-  std::vector<double> random_area = {0.08, 1.0};
-  std::vector<double> random_ratio = {3.0 / 4.0, 4.0 / 3.0};
-
-  std::int64_t channels() const { return grey ? 1 : 3; }
-  // [height, width] of every result; nothing where that is the image's own.
-  std::optional<std::array<std::int64_t, 2>> size() const;
-};
 
 // What evaluation sees. Throws InputError for a crop that is larger than the image.
 Image transformed(const Image& image, const ImageTransforms& transforms);

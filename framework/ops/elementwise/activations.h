@@ -2,7 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 #include "steelyard/framework/tensor/words.h"
 #include "steelyard/kernels/activation/activation.h"
 
@@ -20,17 +20,6 @@ inline constexpr OpNames<kernels::ActivationFunction> kActivationNames[] = {
     {kernels::ActivationFunction::kTanh, "tanh", "Tanh"},
 };
 static_assert(has_every_value(kActivationNames, kernels::ActivationFunction::kTanh));
-
-template <>
-constexpr auto fields_of<kernels::Ramp>() {
-  return std::tuple(field("slope", &kernels::Ramp::slope), field("offset", &kernels::Ramp::offset));
-}
-
-// The options of leaky_relu().
-struct NegativeSlope {
-  double slope = 0.01;
-  static constexpr auto fields() { return std::tuple(field("slope", &NegativeSlope::slope)); }
-};
 
 // 1 / (1 + exp(-x)).
 Variable sigmoid(const Variable& x);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 
 namespace steelyard {
 
@@ -11,14 +11,6 @@ Variable relu(const Variable& x);
 
 // min(max(x, 0), 6). Source: Krizhevsky, "Convolutional Deep Belief Networks on CIFAR-10", 2010.
 Variable relu6(const Variable& x);
-
-// What clamp() keeps x within.
-struct Bounds {
-  double lo = 0, hi = 0;
-  static constexpr auto fields() {
-    return std::tuple(field("lo", &Bounds::lo), field("hi", &Bounds::hi));
-  }
-};
 
 // x within [lo, hi], either of which may be infinite; NaN stays NaN. Keeps its input for backward.
 // Throws std::invalid_argument unless lo <= hi.

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 #include "steelyard/framework/tensor/words.h"
 #include "steelyard/kernels/unary/unary.h"
 
@@ -27,16 +27,6 @@ inline constexpr OpNames<kernels::UnaryFunction> kUnaryNames[] = {
     {kernels::UnaryFunction::kPower, "pow", "Pow"},
 };
 static_assert(has_every_value(kUnaryNames, kernels::UnaryFunction::kPower));
-
-// The options of pow() and elu().
-struct Exponent {
-  double exponent = 1;
-  static constexpr auto fields() { return std::tuple(field("exponent", &Exponent::exponent)); }
-};
-struct EluOptions {
-  double alpha = 1;
-  static constexpr auto fields() { return std::tuple(field("alpha", &EluOptions::alpha)); }
-};
 
 Variable sqrt(const Variable& x);
 Variable exp(const Variable& x);

@@ -5,17 +5,9 @@
 #include <vector>
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 
 namespace steelyard {
-
-// Along which dimension values are joined: -1 is the last one.
-struct JoinedAxis {
-  std::int64_t axis = -1;
-  static constexpr auto fields() {
-    return std::tuple(field("axis", &JoinedAxis::axis, /*optional=*/true));
-  }
-};
 
 // y[..., C1 + C2 + ..., ...] of x1[..., C1, ...], x2[..., C2, ...], ...: at least one tensor, one
 // dtype, and equal shapes but for that dimension, which may be counted from the end.

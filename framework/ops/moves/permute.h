@@ -4,21 +4,9 @@
 #include <vector>
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 
 namespace steelyard {
-
-// The options of permute(): dimension i of the output is dimension order[i] of the input.
-struct AxisOrder {
-  std::vector<std::int64_t> order{};
-  static constexpr auto fields() { return std::tuple(field("order", &AxisOrder::order)); }
-};
-
-// The options of what gives another shape: reshape(), expand().
-struct NewShape {
-  Shape shape{};
-  static constexpr auto fields() { return std::tuple(field("shape", &NewShape::shape)); }
-};
 
 // y whose dimension i is dimension order[i] of x, of at most 6. The order is a permutation.
 Variable permute(const Variable& x, const std::vector<std::int64_t>& order);

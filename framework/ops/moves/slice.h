@@ -5,6 +5,7 @@
 
 #include "steelyard/framework/autograd/autograd.h"
 #include "steelyard/framework/ops/moves/strided.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 #include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
@@ -34,15 +35,6 @@ void require_inside(const char* op, const Shape& whole, const std::vector<TakenA
 void require_border(const char* op, const Shape& x, const std::vector<std::int64_t>& before,
                     const std::vector<std::int64_t>& after);
 }  // namespace ops
-
-// A border as exports read it: how many elements of `value` lie before each dimension.
-struct Border {
-  std::vector<std::int64_t> before{};
-  double value = 0;
-  static constexpr auto fields() {
-    return std::tuple(field("before", &Border::before), field("value", &Border::value));
-  }
-};
 
 // x with `before[i]` and `after[i]` elements of `value` at both ends of dimension i; negative ones
 // cut off.

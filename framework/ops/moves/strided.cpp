@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "steelyard/framework/ops/op_support.h"
+#include "steelyard/framework/ops/op_messages.h"
+#include "steelyard/framework/tensor/on_device.h"
 
 namespace steelyard::ops {
 namespace {

@@ -63,32 +63,6 @@ class ConvTranspose2dFunction : public Function, public Describes<ConvTranspose2
 
 }  // namespace
 
-kernels::Conv2dShape conv_transpose2d_shape(const Shape& x, const Shape& w,
-                                            const ConvTranspose2dGeometry& geometry) {
-  constexpr const char* kOp = "conv_transpose2d";
-  const Conv2dGeometry& g = geometry.conv;
-  if (x.size() != 4) ops::fail(kOp, "input [N, H, W, C]", shape_string(x));
-  if (w.size() != 4 || w[0] != x[3]) {
-    ops::fail(kOp, "weight [C, O/groups, KH, KW] with C = " + std::to_string(x[3]),
-              shape_string(w));
-  }
-  if (g.groups < 1 || x[3] % g.groups != 0) {
-    ops::fail(kOp, "groups that divide C = " + std::to_string(x[3]), std::to_string(g.groups));
-  }
-  Shape y{x[0], 0, 0, w[1] * g.groups};
-  for (std::size_t i = 0; i < 2; ++i) {
-    if (g.stride[i] < 1) ops::fail(kOp, "stride of at least 1", ops::pair_text(g.stride));
-    if (geometry.output_padding[i] < 0 || geometry.output_padding[i] >= g.stride[i]) {
-      ops::fail(kOp, "output_padding of at least 0 and less than the stride",
-                ops::pair_text(geometry.output_padding));
-    }
-    y[i + 1] = (x[i + 1] - 1) * g.stride[i] - 2 * g.padding[i] + g.dilation[i] * (w[i + 2] - 1) +
-               geometry.output_padding[i] + 1;
-    if (y[i + 1] < 1) ops::fail(kOp, "an output with pixels", shape_string(y));
-  }
-  return conv2d_shape(y, w, g);
-}
-
 Variable conv_transpose2d(const Variable& x, const Variable& w, const Variable& bias,
                           const ConvTranspose2dGeometry& geometry) {
   constexpr const char* kOp = "conv_transpose2d";

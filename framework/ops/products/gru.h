@@ -2,14 +2,9 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 
 namespace steelyard {
-
-struct GruOptions {
-  bool reverse = false;  // from the sequence's end to its beginning
-  static constexpr auto fields() { return std::tuple(field("reverse", &GruOptions::reverse)); }
-};
 
 // The parameters, whose gates are in the order update, reset, new: weight [3 H, I], recurrent
 // [3 H, H], bias [3 H], the recurrent bias of the new state [H], and the output before the first

@@ -2,18 +2,9 @@
 #pragma once
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/framework/tensor/fields.h"
+#include "steelyard/framework/ops/op_options.h"  // IWYU pragma: export
 
 namespace steelyard {
-
-struct LstmOptions {
-  bool reverse = false;     // from the sequence's end to its beginning
-  bool final_cell = false;  // whether the cell after the last step follows the outputs
-  static constexpr auto fields() {
-    return std::tuple(field("reverse", &LstmOptions::reverse),
-                      field("final_cell", &LstmOptions::final_cell));
-  }
-};
 
 // The parameters, whose gates are in the order input, output, forget, cell: weight [4 H, I],
 // recurrent [4 H, H], bias [4 H], and the output and cell before the first step, [H] each.

@@ -349,12 +349,33 @@ TEST(Files, MemoryThatRunsOutIsSaidOfWhatNeededIt) {
 TEST(Sha256, MatchesPublishedDigests) {
   EXPECT_EQ(sha256_of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   const TemporaryFolder folder;
   write_bytes(folder / "million", std::string(1'000'000, 'a'));
   EXPECT_EQ(sha256_of_file(folder / "million"),
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   write_bytes(folder / "empty", "");
   EXPECT_EQ(sha256_of_file(folder / "empty"), sha256_of(""));
+}
+
+// The digest of all their digests is that of Python's hashlib.
+TEST(Sha256, TakesAnyLengthInPiecesWithAndWithoutTheProcessorsInstructions) {
+  for (const bool instructions : {true, false}) {
+    std::string digests;
+    for (std::size_t length = 0; length < 300; ++length) {
+      std::string bytes;
+      for (std::size_t i = 0; i < length; ++i) bytes += static_cast<char>(i * 7);
+      Sha256 hash(instructions);
+      const std::size_t piece = 1 + length % 67;
+      for (std::size_t at = 0; at < bytes.size(); at += piece) {
+        hash.update(std::string_view(bytes).substr(at, piece));
+      }
+      digests += hash.hex();
+    }
+    EXPECT_EQ(sha256_of(digests),
+              "2956ef4e8392a8964f6f552bfba7613a805ef8f8550abe7eedcd072dcec36695");
+  }
 }
 
 TEST(Sha256, StartsAnewAfterHex) {

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""The exported integer model beside ONNX Runtime, over several networks, batches and threads.
+
+usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--batches 1 8] [--threads 1 2] [--rounds 30] [--json FILE]
+
+STEELYARD is the built command line. Networks of torchvision (fresh weights, 224 x 224), a small CNN (28 x 28) and an MLP
+(64 numbers) are wrapped by the Python package for W8A8, take two steps so that ranges are observed, and are exported; then
+`steelyard benchmark` runs each file and ONNX Runtime in turn. Set PYTHONPATH to the folder of the package and
+STEELYARD_LIBRARY to its library, unless they are installed. The table has medians of milliseconds, and what the file takes of
+ONNX Runtime's time with exact products and in its default session, whose products may saturate without VNNI.
+"""
+import argparse
+import datetime
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import torch
+import torchvision
+from torch import nn
+
+import steelyard.torch
+from machine import cpu_name
+
+MODELS = ["resnet18", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "cnn", "mlp"]
+SESSIONS = ("exact products", "default session")
+
+
+def network(name):
+    """The module and the shape of a sample."""
+    if name == "cnn":
+        layers = [nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1),
+                  nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 49, 10)]
+        return nn.Sequential(*layers), (1, 28, 28)
+    if name == "mlp":
+        return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10)), (64,)
+    return torchvision.models.get_model(name, weights=None), (3, 224, 224)
+
+
+def export(name, folder):
+    torch.manual_seed(0)
+    model, shape = network(name)
+    kinds = sorted({type(m).__name__ for m in model.modules()} & {"Conv2d", "Linear"})
+    recipe = {"version": 1, "name": name, "quantize": {"groups": [
+        {"targets": kinds, "weights": {"num_bits": 8}, "activations": {"num_bits": 8}}]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = steelyard.torch.Module(model, torch.randn(2, *shape), recipe)
+    for _ in range(2):
+        module(torch.randn(4, *shape)).square().mean().backward()
+    module.eval()
+    for kind in ("onnx", "safetensors"):
+        module.export(str(folder / f"model.{kind}"))
+    return folder / "model.safetensors"
+
+
+def measure(program, file, batch, threads, rounds):
+    command = [program, "benchmark", str(file), "--batch", str(batch), "--threads", str(threads), "--rounds", str(rounds), "--json",
+               "--python", sys.executable]
+    done = json.loads(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
+    for peer in done.get("onnxruntime", []):
+        del peer["file"]
+    return {key: value for key, value in done.items() if key != "nodes"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("program")
+    parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--batches", nargs="*", type=int, default=[1, 8])
+    parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    rows, ratios = [], {session: [] for session in SESSIONS}
+    for name in options.models:
+        with tempfile.TemporaryDirectory() as folder:
+            file = export(name, pathlib.Path(folder))
+            for threads in options.threads:
+                for batch in options.batches:
+                    row = {**measure(options.program, file, batch, threads, options.rounds), "model": name}
+                    text = f"{name:20} threads {threads} batch {batch}: {row['median_ms']:9.3f} ms"
+                    for peer in row.get("onnxruntime", []):
+                        ratio = row["median_ms"] / peer["median_ms"]
+                        ratios[peer["name"]].append(ratio)
+                        text += f"   {ratio:.2f} of {peer['name']}"
+                    print(text, flush=True)
+                    rows.append(row)
+    means = {session: math.exp(sum(map(math.log, r)) / len(r)) for session, r in ratios.items() if r}
+    for session, mean in means.items():
+        print(f"geometric mean: {mean:.2f} of {session}")
+    if options.json:
+        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "geometric_means": means}
+        pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+// Runs a graph on integers, without the training engine's operations.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "steelyard/runtime/graph.h"
+
+namespace steelyard::deploy {
+
+struct PreparedWeights;
+
+enum class Engine {
+  kReference,  // plain loops over kernels/affine.h or fixed_point.h: the reference for everything
+               // else
+  kFast        // the exact integer kernels
+};
+
+// A graph ready to run. Both engines give the same codes; float parts agree up to rounding.
+class Interpreter {
+ public:
+  // Throws std::invalid_argument on a graph that validate() refuses.
+  explicit Interpreter(Graph graph, Engine engine = Engine::kReference);
+
+  const Graph& graph() const { return graph_; }
+  // Whether run() and run_raw() throw where codes would hide that a value is no number. They do
+  // unless told otherwise.
+  void set_fault_errors(bool on) { fault_errors_ = on; }
+
+  // The output in f32 for inputs [N, ...] in f32, preprocessed. Throws std::invalid_argument when
+  // the shape is another, and, naming the value, for NaN among the inputs or where floats become
+  // codes (infinities do so as the largest and smallest code). Several threads may call it.
+  Tensor run(const Tensor& inputs) const;
+  // The output of run() for data as a dataset holds it: u8 or f32, before preprocessing.
+  Tensor run_raw(const Tensor& inputs) const;
+  // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32; NaN too.
+  std::vector<Tensor> run_all(const Tensor& inputs) const;
+  // The output of one node of the graph, from `values` for its inputs: as run_all() gives them, of
+  // one batch. Throws std::invalid_argument where the node's inputs have no values among them.
+  Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
+
+ private:
+  void execute(std::vector<Tensor>& values, bool keep, bool fault_errors) const;
+  // Throws std::invalid_argument for a NaN.
+  void require_numbers(std::size_t value, const std::vector<Tensor>& values) const;
+  // Null for one that has nothing prepared, or is not the graph's own.
+  const PreparedWeights* prepared(const Node& node) const;
+
+  Graph graph_;
+  Engine engine_;
+  bool fault_errors_ = true;
+  std::vector<std::size_t> last_reader_;  // per value: index of the node after which it is done
+  // By node, for the fast engine; null where there is nothing to prepare.
+  std::vector<std::shared_ptr<const PreparedWeights>> prepared_;
+};
+
+// The f32 form of a value's tensor.
+Tensor dequantized(const Value& value, const Tensor& tensor);
+
+}  // namespace steelyard::deploy

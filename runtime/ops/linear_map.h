@@ -1,0 +1,29 @@
+// The common part of linear, conv2d and conv_transpose2d: sums of products with weights, in
+// integers or in float.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "steelyard/runtime/ops/products.h"
+#include "steelyard/runtime/ops/windows.h"
+
+namespace steelyard::deploy {
+
+// Checks that weights, scales and bias fit each other, the input and the output, and int32.
+void check_weights(const Graph& graph, const Node& node);
+
+// The operation as plain loops over patches of the input.
+void run_linear_map(const Operands& op, const Windows& windows);
+
+// A node's integer weights as the kernels of training take them, with the scales of its products;
+// null where it has none that run_linear_map() below multiplies by.
+std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, const Node& node);
+
+// The integer product on the exact kernels that training runs; false for a float one.
+bool run_linear_map(const Operands& op, const IntegerProduct& product);
+
+// The factors from sums of its products to codes in fixed point, one for each scale of its weights.
+std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const Node& node);
+
+}  // namespace steelyard::deploy

@@ -1,0 +1,95 @@
+// a [..., m, k] times b [..., k, n] with equal leading dimensions, of codes in integers or of
+// floats; or times a matrix of floats that is the same for all of a.
+#include <algorithm>
+
+#include "steelyard/runtime/ops/rows.h"
+#include "steelyard/runtime/ops/support.h"
+
+namespace steelyard::deploy {
+namespace {
+
+Shape shape(const Graph& graph, const Node& node) {
+  expect(constant_at(node, 0) == nullptr, node, "its first operand is a value");
+  const Tensor* matrix = constant_at(node, 1);
+  const Shape& a = graph.values[node.inputs[0]].shape;
+  const Shape& b = matrix != nullptr ? matrix->shape() : graph.values[node.inputs[1]].shape;
+  const bool fits =
+      a.size() >= (matrix != nullptr ? 1U : 2U) && b.size() >= 2 && a.back() == b[b.size() - 2] &&
+      (matrix != nullptr ? b.size() == 2
+                         : a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin()));
+  expect(fits, node, "its operands " + shape_string(a) + " and " + shape_string(b) + " do not fit");
+  Shape y = a;
+  y.back() = b.back();
+  return y;
+}
+
+void check(const Graph& graph, const Node& node) {
+  if (!graph.values[node.output].quantization) return;
+  const bool codes = node.constants.empty() && graph.values[node.inputs[0]].quantization &&
+                     graph.values[node.inputs[1]].quantization;
+  expect(codes, node, "a quantized product needs quantized operands");
+  require_bytes(graph, node);
+  expect(!graph.values[node.inputs[1]].quantization->wide(), node, "has codes of at most 8 bits");
+  expect(graph.values[node.inputs[0]].shape.back() <= INT32_MAX / (255 * 255), node,
+         "its sums can overflow int32");
+}
+
+// Calls take(index of the output, sum of product(index in a, index in b)).
+template <typename Sum, typename Product, typename Take>
+void for_each_sum(const Operands& op, const Product& product, const Take& take) {
+  const bool shared = constant_at(op.node, 1) != nullptr;
+  const Shape& a = op.input_value(0).shape;
+  const std::int64_t k = a.back(), n = op.output().dim(-1);
+  const std::int64_t m = shared ? 1 : a[a.size() - 2];
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < op.output().size(); ++i) {
+    const std::int64_t row = i / n, matrix = shared ? 0 : row / m;
+    Sum sum = 0;
+    for (std::int64_t j = 0; j < k; ++j) sum += product(row * k + j, (matrix * k + j) * n + i % n);
+    take(i, sum);
+  }
+}
+
+void reference(const Operands& op) {
+  const auto& out = op.output_value().quantization;
+  if (!out) {
+    const Tensor a = real_operand(op, 0), b = real_operand(op, 1);
+    return for_each_sum<double>(
+        op,
+        [&](std::int64_t i, std::int64_t j) {
+          return double{a.data<float>()[i]} * double{b.data<float>()[j]};
+        },
+        [&](std::int64_t i, double sum) {
+          op.output().data<float>()[i] = static_cast<float>(sum);
+        });
+  }
+  const Quantization& of_a = *op.input_value(0).quantization;
+  const Quantization& of_b = *op.input_value(1).quantization;
+  const float ratio = of_a.scale * of_b.scale / out->scale;
+  const kernels::Affine<float> units = kernels::make_affine(out->range, 1.0F, out->zero_point);
+  for_each_sum<std::int32_t>(
+      op,
+      [&](std::int64_t i, std::int64_t j) {
+        return (code_at(op.input(0), i) - of_a.zero_point) *
+               (code_at(op.input(1), j) - of_b.zero_point);
+      },
+      [&](std::int64_t i, std::int32_t sum) {
+        set_code(op.output(), i, kernels::quantize_value(static_cast<float>(sum) * ratio, units));
+      });
+}
+
+}  // namespace
+
+OpInfo matmul_op() {
+  return {.op = Op::kMatmul,
+          .name = "matmul",
+          .inputs = 2,
+          .takes_constants = true,
+          .rounds_floats = true,
+          .graph_version = 5,
+          .shape = shape,
+          .check = check,
+          .reference = reference};
+}
+
+}  // namespace steelyard::deploy

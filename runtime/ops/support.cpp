@@ -1,0 +1,104 @@
+#include "steelyard/runtime/ops/support.h"
+
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "steelyard/kernels/activation/activation.h"
+
+namespace steelyard::deploy {
+
+std::string about(const Node& node, const std::string& what) {
+  return "[graph] " + node.name + " (" + op_name(node.op) + "): " + what;
+}
+
+void fail(const Node& node, const std::string& what) {
+  throw std::invalid_argument(about(node, what));
+}
+
+void validate_operands(const Node& node) {
+  const OpInfo& info = op_info(node.op);
+  const std::size_t operands = node.inputs.size() + node.constants.size();
+  const bool right = info.inputs == 0
+                         ? !node.inputs.empty()
+                         : operands <= info.inputs && operands + info.optional >= info.inputs;
+  expect(right && !node.inputs.empty(), node, "wrong number of inputs");
+  expect(node.constants.empty() || info.takes_constants, node, "has no constants");
+  std::size_t after = 0;
+  for (const Constant& constant : node.constants) {
+    expect(constant.place >= after && constant.place < operands && constant.value.defined() &&
+               constant.value.dtype() == DType::kF32,
+           node, "its constants are f32 operands in order");
+    after = constant.place + 1;
+  }
+}
+
+void require_bytes(const Graph& graph, const Node& node) {
+  for (const std::size_t value : {node.inputs[0], node.output}) {
+    const auto& q = graph.values[value].quantization;
+    expect(!q || !q->wide(), node, "has codes of at most 8 bits");
+  }
+}
+
+Shape batched(const Shape& sample) {
+  Shape shape = sample;
+  shape.insert(shape.begin(), 1);
+  return shape;
+}
+
+const Tensor* constant_at(const Node& node, std::size_t place) {
+  for (const Constant& constant : node.constants) {
+    if (constant.place == place) return &constant.value;
+  }
+  return nullptr;
+}
+
+std::size_t input_at(const Node& node, std::size_t place) {
+  std::size_t before = 0;
+  for (const Constant& constant : node.constants) before += constant.place < place ? 1 : 0;
+  return place - before;
+}
+
+Tensor real_operand(const Operands& op, std::size_t place) {
+  if (const Tensor* constant = constant_at(op.node, place)) return *constant;
+  const std::size_t i = input_at(op.node, place);
+  return dequantized(op.input_value(i), op.input(i));
+}
+
+Tensor dequantized(const Value& value, const Tensor& tensor) {
+  if (!value.quantization) return tensor;
+  const Quantization& q = *value.quantization;
+  Tensor real = Tensor::empty(tensor.shape());
+  fill_floats(real, [&](std::int64_t i) {
+    return kernels::dequantize_code(static_cast<float>(code_at(tensor, i)),
+                                    static_cast<float>(q.zero_point), q.scale);
+  });
+  return real;
+}
+
+bool map_bytes(const Operands& op) {
+  constexpr std::int64_t kBytes = 256;
+  const auto& in = op.input_value(0).quantization;
+  const auto& out = op.output_value().quantization;
+  if (!in || !out || in->wide() || out->wide() || op.output().size() <= kBytes) return false;
+  const Tensor bytes = Tensor::empty({kBytes}, in->dtype);
+  const Tensor codes = Tensor::empty({kBytes}, out->dtype);
+  auto* const x = static_cast<std::uint8_t*>(bytes.raw());
+  std::iota(x, x + kBytes, std::uint8_t{0});
+  std::vector<Tensor> values(op.values.size());
+  values[op.node.inputs[0]] = bytes;
+  op_info(op.node.op).reference({op.graph, op.node, values, codes});
+  kernels::run(kernels::MapBytes{.n = op.output().size(),
+                                 .x = static_cast<const std::uint8_t*>(op.input(0).raw()),
+                                 .table = static_cast<const std::uint8_t*>(codes.raw()),
+                                 .y = static_cast<std::uint8_t*>(op.output().raw())});
+  return true;
+}
+
+double dot(const float* row, const float* x, std::int64_t count) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += double{row[i]} * double{x[i]};
+  return sum;
+}
+
+}  // namespace steelyard::deploy
