@@ -93,7 +93,8 @@ void reference(const Operands& op) {
 }
 
 bool fast(const Operands& op) {
-  if (!op.output_value().quantization || has_wide(op)) return false;
+  if (!op.output_value().quantization) return combine_fast<kernels::Total>(op);
+  if (has_wide(op)) return false;
   if (op.input(0).shape() != op.input(1).shape()) return false;
   const Quantization& q = *op.output_value().quantization;
   if (q.fixed_point()) {

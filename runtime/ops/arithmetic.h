@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "steelyard/framework/ops/moves/strided.h"
+#include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
@@ -25,6 +27,22 @@ class OperandIndex {
  private:
   std::vector<std::int64_t> sizes_, strides_;
 };
+
+// The same by kernels/broadcast; false where the output has codes or too many dimensions.
+template <class F>
+bool combine_fast(const Operands& op) {
+  if (op.output_value().quantization || !has_few_axes(op)) return false;
+  const Tensor a = real_operand(op, 0), b = real_operand(op, 1);
+  const Shape& shape = op.output().shape();
+  const char* const name = op_name(op.node.op);
+  kernels::run(kernels::Combine<float, F>{.n = op.output().size(),
+                                          .a = a.data<float>(),
+                                          .at_a = ops::broadcast_index(name, a.shape(), shape),
+                                          .b = b.data<float>(),
+                                          .at_b = ops::broadcast_index(name, b.shape(), shape),
+                                          .y = op.output().data<float>()});
+  return true;
+}
 
 // The shape that the operands broadcast to. Constants repeat for each sample.
 Shape broadcast_shape(const Graph& graph, const Node& node);

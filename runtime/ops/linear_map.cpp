@@ -243,10 +243,12 @@ PreparedWeights training_codes(const Weights& weights) {
   codes.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) {
     // A graph does not say whether codes are of a narrow range: they show it.
-    const auto range = weights.weight.span<std::int8_t>();
-    if (range.empty()) return codes;
-    const auto [least, most] = std::minmax_element(range.begin(), range.end());
-    codes.range = {std::min<int>(*least, -1), std::max<int>(*most, 0)};
+    std::int8_t least = -1, most = 0;  // a loop of its own, for its vectors
+    for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
+      least = std::min(least, code);
+      most = std::max(most, code);
+    }
+    codes.range = {least, most};
     return codes;
   }
   const std::int32_t most = (1 << (weights.bits - 1)) - 1;

@@ -2,6 +2,8 @@
 // floats; or times a matrix of floats that is the same for all of a.
 #include <algorithm>
 
+#include "steelyard/framework/tensor/visit_codes.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/runtime/ops/rows.h"
 #include "steelyard/runtime/ops/support.h"
 
@@ -78,6 +80,85 @@ void reference(const Operands& op) {
       });
 }
 
+// Matrices [k, n] of codes as weights [n, k]: unsigned ones less 128.
+Tensor turned(const Tensor& codes, std::int64_t matrix, std::int64_t k, std::int64_t n) {
+  const Tensor weights = Tensor::empty({n, k}, DType::kI8);
+  const std::uint8_t flip = codes.dtype() == DType::kU8 ? 0x80 : 0;
+  const auto* const from = static_cast<const std::uint8_t*>(codes.raw()) + matrix * k * n;
+  auto* const to = static_cast<std::uint8_t*>(weights.raw());
+  for (std::int64_t column = 0; column < n; ++column) {
+    for (std::int64_t j = 0; j < k; ++j) {
+      to[column * k + j] = static_cast<std::uint8_t>(from[j * n + column] ^ flip);
+    }
+  }
+  return weights;
+}
+
+// Codes of a product [m, n] from codes [m, k] and weights: the zero points of these times the sums
+// of the rows are subtracted, which are a product with a weight of code 1.
+template <typename A, typename Code>
+void multiply(const Operands& op, std::int64_t m, const A* a, const Tensor& weights,
+              const Tensor& factors, Code* codes) {
+  const Quantization& of_a = *op.input_value(0).quantization;
+  const Quantization& of_b = *op.input_value(1).quantization;
+  const Quantization& out = *op.output_value().quantization;
+  const std::int64_t n = weights.dim(0), k = weights.dim(1);
+  const std::int32_t zero = of_b.zero_point - (of_b.dtype == DType::kU8 ? 128 : 0);
+  const Tensor acc = Tensor::empty({m, n}, DType::kI32);
+  const kernels::IntegerMatmul<A> product{.m = m,
+                                          .n = n,
+                                          .k = k,
+                                          .x = a,
+                                          .zero_point = &of_a.zero_point,
+                                          .w = weights.data<std::int8_t>(),
+                                          .acc = acc.data<std::int32_t>()};
+  const kernels::RequantizeAccumulators<Code> to{.op = {.rows = m, .channels = n},
+                                                 .acc = acc.data<std::int32_t>(),
+                                                 .bias = nullptr,
+                                                 .product_scale = factors.data<float>(),
+                                                 .scale = &out.scale,
+                                                 .zero_point = &out.zero_point,
+                                                 .range = out.range,
+                                                 .codes = codes,
+                                                 .mask = nullptr};
+  if (zero == 0)
+    return kernels::run(kernels::RequantizedProduct<kernels::IntegerMatmul<A>, Code>{product, to});
+  kernels::run(product);
+  const Tensor ones = Tensor::full({1, k}, 1, DType::kI8), sums = Tensor::empty({m}, DType::kI32);
+  kernels::IntegerMatmul<A> of_rows = product;
+  of_rows.n = 1;
+  of_rows.w = ones.data<std::int8_t>();
+  of_rows.acc = sums.data<std::int32_t>();
+  kernels::run(of_rows);
+  kernels::run(kernels::SubtractZeroPoints{.rows = m,
+                                           .columns = n,
+                                           .groups = 1,
+                                           .zero_points = 1,
+                                           .sums = sums.data<std::int32_t>(),
+                                           .zero_point = &zero,
+                                           .acc = acc.data<std::int32_t>()});
+  kernels::run(to);
+}
+
+bool fast(const Operands& op) {
+  const auto& out = op.output_value().quantization;
+  if (!out || op.input_value(0).quantization->wide()) return false;
+  const std::int64_t k = op.input(0).dim(-1), m = op.output().dim(-2), n = op.output().dim(-1);
+  const float factor =
+      op.input_value(0).quantization->scale * op.input_value(1).quantization->scale;
+  const Tensor factors = Tensor::full({n}, factor);
+  visit_codes(op.input(0).dtype(), [&](auto* tag_a) {
+    visit_codes(out->dtype, [&](auto* tag) {
+      const auto* a = op.input(0).data<CodeOf<decltype(tag_a)>>();
+      auto* codes = op.output().data<CodeOf<decltype(tag)>>();
+      for (std::int64_t i = 0; i < op.output().size() / (m * n); ++i) {
+        multiply(op, m, a + i * m * k, turned(op.input(1), i, k, n), factors, codes + i * m * n);
+      }
+    });
+  });
+  return true;
+}
+
 }  // namespace
 
 OpInfo matmul_op() {
@@ -89,7 +170,8 @@ OpInfo matmul_op() {
           .graph_version = 5,
           .shape = shape,
           .check = check,
-          .reference = reference};
+          .reference = reference,
+          .fast = fast};
 }
 
 }  // namespace steelyard::deploy

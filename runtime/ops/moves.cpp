@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "steelyard/framework/ops/moves/strided.h"
 #include "steelyard/runtime/ops/rows.h"
 
 namespace steelyard::deploy {
@@ -18,10 +19,27 @@ void for_each_position(std::int64_t i, const Shape& shape, const F& f) {
   for (std::size_t d = shape.size(); d-- > 0; i /= shape[d]) f(d, i % shape[d]);
 }
 
+// The elements of each sample that lie so far apart along the output's dimensions, from `first` on;
+// false where codes become floats, or for too many dimensions.
+bool gather(const Operands& op, std::int64_t first, List strides) {
+  const Tensor& x = op.input(0);
+  if (x.dtype() != op.output().dtype() || !has_few_axes(op)) return false;
+  strides.insert(strides.begin(), shape_size(op.input_value(0).shape));
+  op.output().copy_from(
+      ops::gathered(op_name(op.node.op), x, {op.output().shape(), first, std::move(strides)}));
+  return true;
+}
+
 // --- reshape
 
 void reshape(const Operands& op) {
   move(op, 0, [](std::int64_t i) { return i; });
+}
+
+bool reshape_fast(const Operands& op) {
+  if (op.input(0).dtype() != op.output().dtype()) return false;
+  op.output().copy_from(op.input(0).reshape(op.output().shape()));
+  return true;
 }
 
 Shape reshaped(const Graph& graph, const Node& node) {
@@ -63,6 +81,15 @@ void permute(const Operands& op) {
   });
 }
 
+bool permute_fast(const Operands& op) {
+  const List strides = strides_of(op.input_value(0).shape);
+  List of_output;
+  for (const std::int64_t d : op.node.as<AxisOrder>().order) {
+    of_output.push_back(strides[static_cast<std::size_t>(d)]);
+  }
+  return gather(op, 0, of_output);
+}
+
 // --- slice
 
 Shape sliced(const Graph& graph, const Node& node) {
@@ -93,6 +120,17 @@ void slice(const Operands& op) {
     });
     return from;
   });
+}
+
+bool slice_fast(const Operands& op) {
+  List strides = strides_of(op.input_value(0).shape);
+  const Positions& taken = op.node.as<Positions>();
+  std::int64_t first = 0;
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    first += taken.first[d] * strides[d];
+    strides[d] *= taken.steps[d];
+  }
+  return gather(op, first, strides);
 }
 
 // --- pad
@@ -142,7 +180,8 @@ OpInfo reshape_op() {
           .options = NewShape{},
           .graph_version = 5,
           .shape = reshaped,
-          .reference = reshape};
+          .reference = reshape,
+          .fast = reshape_fast};
 }
 
 OpInfo permute_op() {
@@ -152,7 +191,8 @@ OpInfo permute_op() {
           .options = AxisOrder{},
           .graph_version = 5,
           .shape = permuted,
-          .reference = permute};
+          .reference = permute,
+          .fast = permute_fast};
 }
 
 OpInfo slice_op() {
@@ -162,7 +202,8 @@ OpInfo slice_op() {
           .options = Positions{},
           .graph_version = 5,
           .shape = sliced,
-          .reference = slice};
+          .reference = slice,
+          .fast = slice_fast};
 }
 
 OpInfo pad_op() {

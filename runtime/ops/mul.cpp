@@ -1,5 +1,4 @@
 // The product of two values whose shapes broadcast, or of one and a constant.
-#include "steelyard/framework/ops/moves/strided.h"
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/fixed_functions.h"
 #include "steelyard/runtime/ops/arithmetic.h"
@@ -44,7 +43,8 @@ void reference(const Operands& op) {
 
 bool fast(const Operands& op) {
   const auto& out = op.output_value().quantization;
-  if (!out || out->fixed_point()) return false;
+  if (!out) return combine_fast<kernels::Product>(op);
+  if (out->fixed_point() || !has_few_axes(op)) return false;
   const Tensor &a = op.input(0), &b = op.input(1);
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <vector>
 
+#include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/fixed_functions.h"
+#include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/runtime/ops/rows.h"
 #include "steelyard/runtime/ops/support.h"
 
@@ -110,6 +112,31 @@ void reference(const Operands& op) {
   }
 }
 
+bool fast(const Operands& op) {
+  const auto& out = op.output_value().quantization;
+  if (!out || out->fixed_point()) return false;
+  const Quantization& in = *op.input_value(0).quantization;
+  const std::int64_t columns = op.input(0).dim(-1), rows = op.output().size() / columns;
+  std::vector<std::uint32_t> table(256);
+  kernels::run(kernels::SoftmaxTable{
+      .n = 256, .columns = columns, .scale = &in.scale, .table = table.data()});
+  visit_codes(in.dtype, [&](auto* tag_in) {
+    visit_codes(out->dtype, [&](auto* tag) {
+      using In = CodeOf<decltype(tag_in)>;
+      using Code = CodeOf<decltype(tag)>;
+      kernels::run(kernels::SoftmaxCodes<In, Code>{.rows = rows,
+                                                   .columns = columns,
+                                                   .x = op.input(0).data<In>(),
+                                                   .table = table.data(),
+                                                   .scale = &out->scale,
+                                                   .zero_point = &out->zero_point,
+                                                   .range = out->range,
+                                                   .codes = op.output().data<Code>()});
+    });
+  });
+  return true;
+}
+
 void check_log(const Graph& graph, const Node& node) {
   expect(!graph.values[node.output].quantization, node, "is computed in float");
 }
@@ -134,7 +161,8 @@ OpInfo softmax_op() {
           .later_version = version_of_floats,
           .shape = shape,
           .check = check,
-          .reference = reference};
+          .reference = reference,
+          .fast = fast};
 }
 
 OpInfo log_softmax_op() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "steelyard/kernels/broadcast/broadcast.h"
 #include "steelyard/runtime/interpreter.h"
 #include "steelyard/runtime/op_info.h"
 
@@ -64,6 +65,11 @@ template <typename F>
 void fill_codes(const Tensor& out, const F& f) {
 #pragma omp parallel for if (out.size() >= kElementsForThreads)
   for (std::int64_t i = 0; i < out.size(); ++i) set_code(out, i, f(i));
+}
+
+// Whether kernels that walk over strides can walk over the output.
+inline bool has_few_axes(const Operands& op) {
+  return op.output().rank() <= kernels::kMaxBroadcastAxes;
 }
 
 // Computes an operation on one value, byte by byte, from what its reference gives for each of the
