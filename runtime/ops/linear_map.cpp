@@ -243,10 +243,8 @@ PreparedWeights training_codes(const Weights& weights) {
   codes.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) {
     // A graph does not say whether codes are of a narrow range: they show it.
-    const auto range = weights.weight.span<std::int8_t>();
-    if (range.empty()) return codes;
-    const auto [least, most] = std::minmax_element(range.begin(), range.end());
-    codes.range = {std::min<int>(*least, -1), std::max<int>(*most, 0)};
+    const kernels::CodeRange range = range_of(weights.weight.span<std::int8_t>());
+    codes.range = {std::min(range.qmin, -1), std::max(range.qmax, 0)};
     return codes;
   }
   const std::int32_t most = (1 << (weights.bits - 1)) - 1;
