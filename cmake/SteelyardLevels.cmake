@@ -59,7 +59,7 @@ endif()
 
 # steelyard_level(LEVEL OBJECT SOURCES... DEPENDS targets...): compiles the sources for x86-64-LEVEL and links them
 # into one object, whose name becomes the variable OBJECT. Its only global symbol is a function,
-# steelyard_kernels_LEVEL (kernels/cpu/levels.h).
+# steelyard_kernels_LEVEL (kernels/cpu/levels.h). With STEELYARD_RUNTIME_ONLY what that does not lead to is left out.
 function(steelyard_level level object)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS" ${ARGN})
   set(name steelyard_kernels_${level})
@@ -71,9 +71,10 @@ function(steelyard_level level object)
   target_compile_options(${name} PRIVATE -march=x86-64-${level} $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   target_compile_definitions(${name} PRIVATE STEELYARD_LEVEL_KERNELS=${name})
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+  set(pruning $<$<BOOL:${STEELYARD_RUNTIME_ONLY}>:--gc-sections> $<$<BOOL:${STEELYARD_RUNTIME_ONLY}>:--undefined=${name}>)
   # Without section groups: a linker would keep the first level's of each group alone.
   add_custom_command(OUTPUT ${file}
-    COMMAND ${CMAKE_LINKER} -r --force-group-allocation -o ${file}.all $<TARGET_OBJECTS:${name}>
+    COMMAND ${CMAKE_LINKER} -r --force-group-allocation ${pruning} -o ${file}.all $<TARGET_OBJECTS:${name}>
     COMMAND ${CMAKE_OBJCOPY} --keep-global-symbol=${name} ${file}.all ${file}
     DEPENDS $<TARGET_OBJECTS:${name}> COMMAND_EXPAND_LISTS VERBATIM)
   set_source_files_properties(${file} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json.hpp>  // IWYU pragma: keep: the type is complete there
 #include <stdexcept>
 
 #include "steelyard/export/c_kernels.h"

@@ -235,15 +235,13 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   return graph;
 }
 
-}  // namespace
-
-Graph load_graph(const std::filesystem::path& path) {
-  const Checkpoint file = load_checkpoint(path);
+Graph graph_in(const SafetensorsReader& reader) {
+  const Checkpoint file = load_checkpoint(reader);
   const auto entry = [&](const char* key) {
     const auto found = file.metadata.find(key);
     return found == file.metadata.end() ? std::string() : found->second;
   };
-  const std::string name = printable(path.string());
+  const std::string name = reader.name();
   if (entry(kKindKey) != kKind) {
     throw InputError(name + ": expected an exported integer model, got another checkpoint");
   }
@@ -263,6 +261,14 @@ Graph load_graph(const std::filesystem::path& path) {
   } catch (const std::exception& error) {
     throw InputError(name + ": graph: " + printable(error.what()));
   }
+}
+
+}  // namespace
+
+Graph load_graph(const std::filesystem::path& path) { return graph_in(SafetensorsReader(path)); }
+
+Graph graph_of_bytes(std::string_view bytes, const std::string& name) {
+  return graph_in(SafetensorsReader(std::make_shared<const InputFile>(bytes, name)));
 }
 
 }  // namespace steelyard::deploy

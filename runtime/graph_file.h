@@ -5,6 +5,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 #include "steelyard/runtime/graph.h"
 
@@ -12,5 +14,9 @@ namespace steelyard::deploy {
 
 // Throws InputError, naming the file, for whatever is not such a model or does not fit together.
 Graph load_graph(const std::filesystem::path& path);
+
+// The model that is the bytes of such a file, for which messages have the name. Throws as
+// load_graph() does.
+Graph graph_of_bytes(std::string_view bytes, const std::string& name);
 
 }  // namespace steelyard::deploy

@@ -6,7 +6,6 @@
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
-#include "steelyard/kernels/fixed_functions.h"
 #include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {

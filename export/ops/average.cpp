@@ -9,11 +9,7 @@
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/tensor/describes.h"
-#include "steelyard/kernels/fixed_functions.h"
-#include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
-#include "steelyard/kernels/pool/pool.h"
 #include "steelyard/runtime/ops/pools.h"
-#include "steelyard/runtime/ops/windows.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_nodes.h"
-#include "steelyard/export/ops/linear_map.h"
 #include "steelyard/runtime/ops/linear_map.h"
 #include "steelyard/runtime/ops/support.h"
 

@@ -5,7 +5,6 @@
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
-#include "steelyard/runtime/ops/windows.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -1,6 +1,5 @@
 // Floats to codes. ONNX has it as the quantizer of its output.
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/kernels/fake_quantize/fake_quantize.h"
 
 namespace steelyard::deploy {
 

@@ -1,7 +1,6 @@
 #include "steelyard/export/ops/real_sum.h"
 
 #include "steelyard/export/onnx_nodes.h"
-#include "steelyard/runtime/op_info.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -125,7 +125,10 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 }
 
 Checkpoint load_checkpoint(const std::filesystem::path& path) {
-  const SafetensorsReader reader(path);
+  return load_checkpoint(SafetensorsReader(path));
+}
+
+Checkpoint load_checkpoint(const SafetensorsReader& reader) {
   require_native(reader);
   return read_native(reader);
 }

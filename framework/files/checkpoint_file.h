@@ -25,6 +25,7 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
 // Reads and verifies a native checkpoint. Throws InputError when the file is damaged, of another
 // version, or not a native checkpoint.
 Checkpoint load_checkpoint(const std::filesystem::path& path);
+Checkpoint load_checkpoint(const SafetensorsReader& reader);
 
 // The caller's own metadata of a native checkpoint: reads and verifies the header alone. Throws as
 // load_checkpoint().

@@ -179,11 +179,17 @@ InputFile::InputFile(const std::filesystem::path& path) : path_(path) {
 
 void InputFile::read(std::uint64_t offset, void* into, std::uint64_t bytes) const {
   auto* out = static_cast<char*>(into);
+  const auto take = [&](std::uint64_t at, std::uint64_t count) -> ssize_t {
+    if (descriptor_.get() >= 0) {
+      return ::pread(descriptor_.get(), out + (at - offset), std::min(count, kLargestTransfer),
+                     static_cast<off_t>(at));
+    }
+    if (at >= bytes_.size()) return 0;
+    return static_cast<ssize_t>(bytes_.copy(out + (at - offset), count, at));
+  };
   std::uint64_t done = 0;
   while (done < bytes) {
-    const ssize_t got =
-        ::pread(descriptor_.get(), out + done, std::min(bytes - done, kLargestTransfer),
-                static_cast<off_t>(offset + done));
+    const ssize_t got = take(offset + done, bytes - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw InputError(problem(path_, "cannot read: " + errno_text()));
     if (got == 0) {

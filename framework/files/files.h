@@ -34,6 +34,9 @@ class Descriptor {
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
+  // The bytes of a file, which the caller keeps as long as this exists; `name` stands for its path.
+  InputFile(std::string_view bytes, std::filesystem::path name)
+      : path_(std::move(name)), bytes_(bytes), size_(bytes.size()) {}
 
   // As the file was when opened, in bytes.
   std::uint64_t size() const { return size_; }
@@ -43,7 +46,8 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  Descriptor descriptor_;
+  Descriptor descriptor_;   // of nothing where the bytes are in memory
+  std::string_view bytes_;  // there
   std::uint64_t size_ = 0;
 };
 

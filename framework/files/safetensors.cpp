@@ -52,7 +52,10 @@ std::string read_header(const InputFile& file) {
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
-    : file_(std::make_shared<const InputFile>(path)), header_bytes_(read_header(*file_)) {
+    : SafetensorsReader(std::make_shared<const InputFile>(path)) {}
+
+SafetensorsReader::SafetensorsReader(std::shared_ptr<const InputFile> file)
+    : file_(std::move(file)), header_bytes_(read_header(*file_)) {
   header_ = parse_safetensors_header(
       name(), std::string_view(header_bytes_).substr(kSafetensorsPrefixBytes),
       file_->size() - header_bytes_.size());

@@ -23,6 +23,7 @@ struct TensorFile {
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(const std::filesystem::path& path);
+  explicit SafetensorsReader(std::shared_ptr<const InputFile> file);
 
   // The path as messages show it.
   std::string name() const { return printable(file_->path().string()); }

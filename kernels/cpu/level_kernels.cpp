@@ -1,6 +1,8 @@
-// What one level shows: STEELYARD_LEVEL_KERNELS is its function's name.
+// What one level shows: STEELYARD_LEVEL_KERNELS is its function's name, STEELYARD_CPU_KERNELS the
+// list of kernels that it has.
 #include "steelyard/kernels/all_kernels.h"
 #include "steelyard/kernels/cpu/levels.h"
+#include "steelyard/kernels/runtime_kernels.h"
 
 namespace steelyard::kernels {
 namespace {
@@ -16,6 +18,6 @@ const Erased* run_of_each(KernelList<K...>) {
 
 }  // namespace
 
-LevelKernels STEELYARD_LEVEL_KERNELS() { return run_of_each(AllCpuKernels()); }
+LevelKernels STEELYARD_LEVEL_KERNELS() { return run_of_each(STEELYARD_CPU_KERNELS()); }
 
 }  // namespace steelyard::kernels

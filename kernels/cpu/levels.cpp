@@ -6,6 +6,7 @@
 #include "steelyard/kernels/all_kernels.h"
 #include "steelyard/kernels/cpu/onednn/kernels.h"
 #include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/runtime_kernels.h"
 #include "steelyard/kernels/watch.h"
 
 namespace steelyard::kernels {
@@ -35,7 +36,7 @@ void choose() {
   [[maybe_unused]] static const bool chosen = [] {
     const LevelKernels of_level = kernels_of(instruction_level());
     onednn::hold_to_limit();
-    set_run(AllCpuKernels(), of_level);
+    set_run(STEELYARD_CPU_KERNELS(), of_level);
     return true;
   }();
 }
@@ -48,6 +49,6 @@ void run(const K& kernel) {
   if (kernel_watcher == nullptr) return run_at_level<K>(kernel);
   run_watched(kernel, [&] { run_at_level<K>(kernel); });
 }
-template struct CpuKernels<AllCpuKernels>;
+template struct CpuKernels<STEELYARD_CPU_KERNELS>;
 
 }  // namespace steelyard::kernels

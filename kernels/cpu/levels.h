@@ -13,7 +13,7 @@
 
 namespace steelyard::kernels {
 
-// &run<K>, cast, for every K of AllCpuKernels in its order.
+// &run<K>, cast, for every K of the build's list (STEELYARD_CPU_KERNELS) in its order.
 using LevelKernels = void (*const*)();
 
 extern "C" {  // objcopy knows them by name

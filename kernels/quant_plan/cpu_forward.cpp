@@ -2,24 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/quant_plan/quant_kernels.h"
 
 namespace steelyard::kernels {
 namespace {
-
-template <typename V>
-void run_forward(const QuantForward& k) {
-  const auto& [problem, args] = k;
-  const Forward<V> forward(problem, args);
-  std::atomic<std::int64_t> nan{0};
-  parallel_blocks(problem.map.elements, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t block_nan = forward.block_or_pass(begin, end);
-    if (block_nan != 0) nan.fetch_add(block_nan, std::memory_order_relaxed);
-  });
-  if (args.non_finite_count != nullptr) *args.non_finite_count += nan.load();
-}
 
 template <typename V>
 void run_batch(std::span<const QuantForward> calls) {

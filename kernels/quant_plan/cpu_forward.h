@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 
+#include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/byte_lanes.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
 #include "steelyard/kernels/cpu/range_slots.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/value_io.h"
+#include "steelyard/kernels/quant_plan/quant_kernels.h"
 #include "steelyard/kernels/quant_plan/quant_problem.h"
 
 namespace steelyard::kernels {
@@ -271,5 +274,18 @@ class Forward {
   int bits_;
   bool stream_;
 };
+
+// The kernel for values of type V.
+template <typename V>
+void run_forward(const QuantForward& k) {
+  const auto& [problem, args] = k;
+  const Forward<V> forward(problem, args);
+  std::atomic<std::int64_t> nan{0};
+  parallel_blocks(problem.map.elements, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t block_nan = forward.block_or_pass(begin, end);
+    if (block_nan != 0) nan.fetch_add(block_nan, std::memory_order_relaxed);
+  });
+  if (args.non_finite_count != nullptr) *args.non_finite_count += nan.load();
+}
 
 }  // namespace steelyard::kernels

@@ -1,6 +1,5 @@
 // A transposed convolution: an image and a weight [O, C/groups, KH, KW].
 #include "steelyard/runtime/ops/linear_map.h"
-#include "steelyard/runtime/ops/pools.h"
 #include "steelyard/runtime/ops/rows.h"
 
 namespace steelyard::deploy {

@@ -243,12 +243,8 @@ PreparedWeights training_codes(const Weights& weights) {
   codes.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) {
     // A graph does not say whether codes are of a narrow range: they show it.
-    std::int8_t least = -1, most = 0;  // a loop of its own, for its vectors
-    for (const std::int8_t code : weights.weight.span<std::int8_t>()) {
-      least = std::min(least, code);
-      most = std::max(most, code);
-    }
-    codes.range = {least, most};
+    const kernels::CodeRange range = range_of(weights.weight.span<std::int8_t>());
+    codes.range = {std::min(range.qmin, -1), std::max(range.qmax, 0)};
     return codes;
   }
   const std::int32_t most = (1 << (weights.bits - 1)) - 1;

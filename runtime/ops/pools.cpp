@@ -1,7 +1,5 @@
 #include "steelyard/runtime/ops/pools.h"
 
-#include "steelyard/kernels/pool/pool.h"
-
 namespace steelyard::deploy {
 
 Shape pool_shape(const Graph& graph, const Node& node) {

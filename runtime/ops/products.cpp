@@ -1,7 +1,5 @@
 #include "steelyard/runtime/ops/products.h"
 
-#include <algorithm>
-
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"

@@ -95,6 +95,16 @@ bool map_bytes(const Operands& op) {
   return true;
 }
 
+kernels::CodeRange range_of(std::span<const std::int8_t> codes) {
+  std::int8_t least = INT8_MAX, most = INT8_MIN;
+#pragma omp simd reduction(min : least) reduction(max : most)
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    least = codes[i] < least ? codes[i] : least;
+    most = codes[i] > most ? codes[i] : most;
+  }
+  return {least, most};
+}
+
 double dot(const float* row, const float* x, std::int64_t count) {
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += double{row[i]} * double{x[i]};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "steelyard/kernels/broadcast/broadcast.h"
@@ -95,6 +96,9 @@ inline std::int32_t clamped_code(const Operands& op, std::int32_t code) {
                                                                  q.scale, q.zero_point, q.rounding);
   return std::clamp(code, left.qmin, left.qmax);
 }
+
+// The least and the largest of some codes; {127, -128} of none.
+kernels::CodeRange range_of(std::span<const std::int8_t> codes);
 
 // The sum of a row of weights times x.
 double dot(const float* row, const float* x, std::int64_t count);

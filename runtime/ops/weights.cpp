@@ -1,4 +1,4 @@
-// The checks of linear maps' weights.
+// The weights of linear maps: their checks and their ONNX nodes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -40,23 +40,25 @@ void check_codes(const Node& node, const Weights& weights) {
   expect(weights.zero_points.empty() || weights.zero_points.size() == weights.scales.size(), node,
          fmt::format("expected a weight zero point for each of {} scales, got {}",
                      weights.scales.size(), weights.zero_points.size()));
-  if (weights.bits == 8) return;  // every byte fits
   const auto fits = [limit](std::int8_t code) { return code >= -limit && code < limit; };
   const std::string too_large = fmt::format(" does not fit {} bits", weights.bits);
   expect_all(weights.zero_points, fits, node, "weight zero point {}" + too_large);
-  expect_all(weights.weight.span<std::int8_t>(), fits, node, "weight code {}" + too_large);
+  const auto codes = weights.weight.span<std::int8_t>();
+  const kernels::CodeRange range = range_of(codes);
+  if (range.qmin >= -limit && range.qmax < limit) return;
+  expect_all(codes, fits, node, "weight code {}" + too_large);
 }
 
-// The sum of |w - zero_point| over codes, those of a piece in int32.
-std::int64_t sum_of_magnitudes(std::span<const std::int8_t> codes, std::int32_t zero_point) {
-  constexpr std::size_t kPiece = 1 << 16;
+// The sum of |code - zero point|.
+std::int64_t distance_sum(std::span<const std::int8_t> codes, std::int32_t zero_point) {
+  constexpr std::size_t kRun = 1 << 16;  // whose sum int32 holds
   std::int64_t sum = 0;
-  for (; !codes.empty(); codes = codes.subspan(std::min(kPiece, codes.size()))) {
-    std::int32_t of_piece = 0;
-    for (const std::int8_t code : codes.first(std::min(kPiece, codes.size()))) {
-      of_piece += std::abs(code - zero_point);
-    }
-    sum += of_piece;
+  for (std::size_t first = 0; first < codes.size(); first += kRun) {
+    const std::size_t end = std::min(codes.size(), first + kRun);
+    std::int32_t part = 0;
+#pragma omp simd reduction(+ : part)
+    for (std::size_t i = first; i < end; ++i) part += std::abs(codes[i] - zero_point);
+    sum += part;
   }
   return sum;
 }
@@ -76,7 +78,7 @@ void check_sums(const Node& node, const Quantization& input) {
     std::int64_t sum = has_bias ? std::abs(std::int64_t{weights.bias.data<std::int32_t>()[s]}) : 0;
     const auto row = weights.weight.span<std::int8_t>().subspan(static_cast<std::size_t>(s * terms),
                                                                 static_cast<std::size_t>(terms));
-    sum += sum_of_magnitudes(row, weights.zero_point(static_cast<std::size_t>(s))) * largest;
+    sum += distance_sum(row, weights.zero_point(static_cast<std::size_t>(s))) * largest;
     if (sum > INT32_MAX) {
       throw WeightFault(about(node, fmt::format("the sums of channel {} can overflow int32",
                                                 s / (scales / weights.weight.dim(0)))));

@@ -67,6 +67,18 @@ foreach(library steelyard shared)
   expect(with_${library})
 endforeach()
 
+# A program that asks for the runtime alone.
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/../../examples/13_ship_a_model -B ${WORK_DIR}/ship
+    -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX})
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/ship)
+execute_process(COMMAND ${WORK_DIR}/ship/classify absent absent RESULT_VARIABLE status ERROR_VARIABLE output)
+set(expected "error: absent: cannot open: No such file or directory\n")
+if(NOT status EQUAL 1)
+  message(FATAL_ERROR "classify: expected exit status 1, got ${status}")
+endif()
+expect(classify)
+set(expected "4 parameters, 4 rows, [1, 3]\n")
+
 run(${SOURCE_DIR}/check_programs --run ${WORK_DIR}/moved/bin/steelyard ${WORK_DIR}/moved ${WORK_DIR}/build)
 run(${WORK_DIR}/moved/bin/steelyard schema --plugin ${WORK_DIR}/build/libconsumer_plugin.so)
 if(NOT output MATCHES "\"enum\": \\[[ \n]*\"of_the_consumer\"")

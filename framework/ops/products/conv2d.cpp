@@ -1,7 +1,5 @@
 #include "steelyard/framework/ops/products/conv2d.h"
 
-#include <algorithm>
-
 #include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/ops/reductions/column_sums.h"

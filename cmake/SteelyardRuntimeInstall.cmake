@@ -1,0 +1,38 @@
+# Installs what STEELYARD_RUNTIME_ONLY builds: find_package(Steelyard COMPONENTS runtime) gives steelyard::runtime, static,
+# for C++ and C, and steelyard::runtime_shared, libsteelyard_runtime.so, for C and other languages.
+include(CMakePackageConfigHelpers)
+
+get_property(steelyard_libraries GLOBAL PROPERTY STEELYARD_LIBRARIES)
+set(steelyard_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Steelyard)
+set(steelyard_exported steelyard_flags ${steelyard_libraries})
+if(TARGET steelyard_runtime_shared)
+  list(APPEND steelyard_exported steelyard_runtime_shared)
+endif()
+install(TARGETS ${steelyard_exported} EXPORT SteelyardTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_package_dir})
+
+# The headers that those of the runtime include.
+set(steelyard_headers ${CMAKE_INSTALL_INCLUDEDIR}/steelyard)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/kernels DESTINATION ${steelyard_headers}
+        FILES_MATCHING PATTERN "*.h" PATTERN "ops" EXCLUDE PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/framework/tensor DESTINATION ${steelyard_headers}/framework
+        FILES_MATCHING PATTERN "*.h")
+foreach(header data/dataset_names data/images/transform_options data/normalization data/tables/table_options
+               data/target_kind ops/op_options ops/products/conv_geometry ops/reductions/pool_geometry)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/framework/${header}.h DESTINATION ${steelyard_headers}/framework/${folder})
+endforeach()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SteelyardConfig.cmake.in
+                              ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
+                              INSTALL_DESTINATION ${steelyard_package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake ${PROJECT_BINARY_DIR}/SteelyardConfigVersion.cmake
+        DESTINATION ${steelyard_package_dir})
+
+file(RELATIVE_PATH steelyard_headers_from_libraries ${CMAKE_INSTALL_FULL_LIBDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/steelyard_runtime.pc.in ${PROJECT_BINARY_DIR}/steelyard_runtime.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/steelyard_runtime.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -1,0 +1,174 @@
+#include "steelyard/runtime/steelyard_runtime.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "steelyard/framework/tensor/cpus.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/kernels/backend.h"
+#include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/interpreter.h"
+
+using steelyard::deploy::Engine;
+using steelyard::deploy::Graph;
+using steelyard::deploy::Interpreter;
+
+struct steelyard_model {
+  explicit steelyard_model(Graph graph) : interpreter(std::move(graph), Engine::kFast) {}
+  const Interpreter interpreter;
+};
+
+namespace {
+
+using Status = steelyard_runtime_status;
+
+// Where a caller wants to be told what was wrong.
+struct Message {
+  char* text;
+  std::size_t bytes;
+
+  Status of(Status status, std::string_view words) const noexcept {
+    if (text != nullptr && bytes > 0) {
+      const std::size_t count = std::min(words.size(), bytes - 1);
+      std::memcpy(text, words.data(), count);
+      text[count] = '\0';
+    }
+    return status;
+  }
+};
+
+// f(), and what it threw as a status.
+template <typename F>
+Status guarded(const Message& message, const F& f) noexcept {
+  try {
+    f();
+    return message.of(STEELYARD_RUNTIME_OK, "");
+  } catch (const steelyard::InputError& error) {
+    return message.of(STEELYARD_RUNTIME_INVALID_MODEL, error.what());
+  } catch (const std::bad_alloc&) {
+    return message.of(STEELYARD_RUNTIME_OUT_OF_MEMORY, "out of memory");
+  } catch (const steelyard::OutOfMemory& error) {
+    return message.of(STEELYARD_RUNTIME_OUT_OF_MEMORY, error.what());
+  } catch (const std::invalid_argument& error) {
+    return message.of(STEELYARD_RUNTIME_INVALID_ARGUMENT, error.what());
+  } catch (const std::exception& error) {
+    return message.of(STEELYARD_RUNTIME_FAILED, error.what());
+  } catch (...) {
+    return message.of(STEELYARD_RUNTIME_FAILED, "unknown error");
+  }
+}
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::invalid_argument("[runtime] expected " + what);
+}
+
+steelyard_sample sample_of(const steelyard::deploy::Value& value, steelyard::DType dtype) {
+  require(value.shape.size() <= STEELYARD_RUNTIME_MAX_RANK, "a sample of at most 8 dimensions");
+  steelyard_sample sample{};
+  sample.name = value.name.c_str();
+  sample.dtype = dtype == steelyard::DType::kU8 ? STEELYARD_RUNTIME_U8 : STEELYARD_RUNTIME_F32;
+  sample.rank = static_cast<std::int32_t>(value.shape.size());
+  std::copy(value.shape.begin(), value.shape.end(), sample.shape);
+  sample.elements = steelyard::shape_size(value.shape);
+  return sample;
+}
+
+// Throws unless that many samples of the shape take the bytes that a caller gives.
+void require_bytes(std::int64_t samples, const steelyard::Shape& sample, steelyard::DType dtype,
+                   std::size_t bytes, const std::string& what) {
+  std::int64_t expected = 0;
+  const bool fits =
+      !__builtin_mul_overflow(samples, steelyard::shape_size(sample), &expected) &&
+      !__builtin_mul_overflow(expected, dtype == steelyard::DType::kU8 ? 1 : 4, &expected);
+  require(fits && std::cmp_equal(bytes, expected), std::to_string(expected) + " bytes of " + what +
+                                                       " for " + std::to_string(samples) +
+                                                       " samples, got " + std::to_string(bytes));
+}
+
+Status load(const Message& message, steelyard_model** model, const auto& graph) {
+  if (model != nullptr) *model = nullptr;
+  return guarded(message, [&] {
+    require(model != nullptr, "a place for the model, got NULL");
+    *model = new steelyard_model(graph());
+  });
+}
+
+}  // namespace
+
+const char* steelyard_runtime_version(void) { return STEELYARD_VERSION; }
+
+Status steelyard_runtime_set_threads(std::int32_t threads) {
+  return guarded({nullptr, 0}, [&] {
+    require(threads >= 0, "0 threads or more, got " + std::to_string(threads));
+    steelyard::kernels::set_num_threads(threads > 0 ? threads : steelyard::usable_cpus());
+  });
+}
+
+Status steelyard_model_load(const char* path, steelyard_model** model, char* message,
+                            size_t message_bytes) {
+  return load({message, message_bytes}, model, [&] {
+    require(path != nullptr, "a path, got NULL");
+    return steelyard::deploy::load_graph(path);
+  });
+}
+
+Status steelyard_model_load_bytes(const void* bytes, size_t byte_count, steelyard_model** model,
+                                  char* message, size_t message_bytes) {
+  return load({message, message_bytes}, model, [&] {
+    require(bytes != nullptr, "bytes, got NULL");
+    return steelyard::deploy::graph_of_bytes({static_cast<const char*>(bytes), byte_count},
+                                             "model");
+  });
+}
+
+void steelyard_model_destroy(steelyard_model* model) { delete model; }
+
+Status steelyard_model_input(const steelyard_model* model, steelyard_sample* input) {
+  return guarded({nullptr, 0}, [&] {
+    require(model != nullptr && input != nullptr, "a model and a place, got NULL");
+    const Graph& graph = model->interpreter.graph();
+    *input = sample_of(graph.values[graph.input], graph.preprocessing.dtype);
+  });
+}
+
+Status steelyard_model_output(const steelyard_model* model, steelyard_sample* output) {
+  return guarded({nullptr, 0}, [&] {
+    require(model != nullptr && output != nullptr, "a model and a place, got NULL");
+    const Graph& graph = model->interpreter.graph();
+    *output = sample_of(graph.values[graph.output], steelyard::DType::kF32);
+  });
+}
+
+const char* steelyard_model_class_name(const steelyard_model* model, std::int64_t number) {
+  if (model == nullptr || number < 0) return nullptr;
+  const auto& names = model->interpreter.graph().class_names;
+  return number < std::ssize(names) ? names[static_cast<std::size_t>(number)].c_str() : nullptr;
+}
+
+Status steelyard_model_run(const steelyard_model* model, std::int64_t samples, const void* input,
+                           size_t input_bytes, float* output, size_t output_bytes, char* message,
+                           size_t message_bytes) {
+  return guarded({message, message_bytes}, [&] {
+    require(model != nullptr && input != nullptr && output != nullptr,
+            "a model, inputs and outputs, got NULL");
+    require(samples >= 1, "at least one sample, got " + std::to_string(samples));
+    const Graph& graph = model->interpreter.graph();
+    const auto& [in, out] =
+        std::tie(graph.values[graph.input].shape, graph.values[graph.output].shape);
+    const steelyard::DType dtype = graph.preprocessing.dtype;
+    require_bytes(samples, in, dtype, input_bytes, "inputs");
+    require_bytes(samples, out, steelyard::DType::kF32, output_bytes, "outputs");
+    steelyard::Shape shape = in;
+    shape.insert(shape.begin(), samples);
+    const steelyard::Tensor x = steelyard::Tensor::empty(shape, dtype);
+    std::memcpy(x.raw(), input, input_bytes);
+    const steelyard::Tensor y = model->interpreter.run_raw(x);
+    std::memcpy(output, y.raw(), output_bytes);
+  });
+}

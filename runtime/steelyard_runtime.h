@@ -1,0 +1,88 @@
+/* Steelyard's runtime from C: exported models (model.safetensors), loaded and run.
+ *
+ * docs/deployment.md tells how to link. Every function that can fail returns a status: 0 is
+ * success, so that `if (status)` handles errors. No exception leaves the library. What was wrong is
+ * written to `message`, up to message_bytes with the 0 at its end; both may be NULL and 0. A NULL
+ * where it is not allowed is an error, not a crash; a pointer that points to nothing valid is
+ * undefined. */
+#ifndef STEELYARD_RUNTIME_H
+#define STEELYARD_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define STEELYARD_RUNTIME_API __attribute__((visibility("default")))
+#else
+#define STEELYARD_RUNTIME_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t steelyard_runtime_status;
+enum {
+  STEELYARD_RUNTIME_OK = 0,
+  STEELYARD_RUNTIME_INVALID_ARGUMENT = 1, /* what the caller passed */
+  STEELYARD_RUNTIME_INVALID_MODEL = 2,    /* no model, a damaged one, or one of a later version */
+  STEELYARD_RUNTIME_OUT_OF_MEMORY = 3,
+  STEELYARD_RUNTIME_FAILED = 4 /* anything else */
+};
+
+/* "0.1.0", of the library that was loaded. */
+STEELYARD_RUNTIME_API const char* steelyard_runtime_version(void);
+
+/* Threads of runs that the calling thread starts: 0, as many as the process may use at once, by its
+ * affinity mask and the quota of its control group. Results do not depend on it. */
+STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_runtime_set_threads(int32_t threads);
+
+/* ---- Models ---- */
+
+typedef struct steelyard_model steelyard_model;
+
+/* Reads a model from a file, or from its bytes, which need not stay, and checks all of it. */
+STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_load(const char* path,
+                                                                    steelyard_model** model,
+                                                                    char* message,
+                                                                    size_t message_bytes);
+STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_load_bytes(const void* bytes,
+                                                                          size_t byte_count,
+                                                                          steelyard_model** model,
+                                                                          char* message,
+                                                                          size_t message_bytes);
+STEELYARD_RUNTIME_API void steelyard_model_destroy(steelyard_model* model); /* NULL: nothing */
+
+enum { STEELYARD_RUNTIME_F32 = 0, STEELYARD_RUNTIME_U8 = 1 };
+enum { STEELYARD_RUNTIME_MAX_RANK = 8 };
+
+/* One sample of what goes in or comes out, without the batch. Images are [height, width, channels].
+ * The name is valid as long as the model. */
+typedef struct {
+  const char* name;
+  int32_t dtype;
+  int32_t rank;
+  int64_t shape[STEELYARD_RUNTIME_MAX_RANK]; /* [rank] */
+  int64_t elements;                          /* of a sample: the product of the shape */
+} steelyard_sample;
+
+/* What the model was trained on, before its preprocessing: u8 pixels or f32 values. */
+STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_input(const steelyard_model* model,
+                                                                     steelyard_sample* input);
+/* Its results, in f32. */
+STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_output(const steelyard_model* model,
+                                                                      steelyard_sample* output);
+/* The name of a class, valid as long as the model; NULL where it has no such one. */
+STEELYARD_RUNTIME_API const char* steelyard_model_class_name(const steelyard_model* model,
+                                                             int64_t number);
+
+/* The outputs [samples, ...] of `samples` inputs [samples, ...], which are in the caller's memory,
+ * dense, and of as many bytes as given. Any number of threads may run one model at once. */
+STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_run(
+    const steelyard_model* model, int64_t samples, const void* input, size_t input_bytes,
+    float* output, size_t output_bytes, char* message, size_t message_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,83 @@
+# Builds the runtime alone, for this machine's processor, installs it elsewhere, and builds examples/13_ship_a_model there:
+# the program tells the class that the interpreter gives, is small, and needs the compiler's libraries alone. The shared
+# library does for C. Later runs build what has changed.
+# Arguments: -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DLAUNCHER= -DWRITE_MODEL=
+set(most_bytes 1500000)
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE errors)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${ARGN}: exit status ${status}\n${output}${errors}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+function(expect_class program)
+  run(${program} ${WORK_DIR}/model/model.safetensors ${WORK_DIR}/model/image.raw)
+  if(NOT output STREQUAL expected)
+    message(FATAL_ERROR "${program}: expected '${expected}', got '${output}'")
+  endif()
+endfunction()
+
+function(expect_lean file)
+  file(SIZE ${file} bytes)
+  if(bytes GREATER most_bytes)
+    message(FATAL_ERROR "${file}: expected at most ${most_bytes} bytes, got ${bytes}")
+  endif()
+  run(readelf --wide --dynamic ${file})
+  string(REGEX MATCHALL "NEEDED[^\n]*" needed "${output}")
+  list(FILTER needed EXCLUDE REGEX "\\[(libc|libm|libstdc\\+\\+|libgcc_s|libgomp|libomp|libpthread|ld-linux[^.]*)\\.so")
+  if(needed)
+    message(FATAL_ERROR "${file}: expected the compiler's libraries alone, got ${needed}")
+  endif()
+  message(STATUS "${file}: ${bytes} bytes")
+endfunction()
+
+run(${WRITE_MODEL} ${WORK_DIR}/model)
+set(expected "${output}")
+
+set(levels)
+if(CMAKE_HOST_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  set(levels -DSTEELYARD_LEVELS=PROCESSOR)
+endif()
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR} -B ${WORK_DIR}/build -DSTEELYARD_RUNTIME_ONLY=ON
+    -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} ${levels})
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
+file(REMOVE_RECURSE ${WORK_DIR}/installed ${WORK_DIR}/moved ${WORK_DIR}/program)
+run(${CMAKE_COMMAND} --install ${WORK_DIR}/build --prefix ${WORK_DIR}/installed --strip)
+file(RENAME ${WORK_DIR}/installed ${WORK_DIR}/moved)
+
+# Nothing is installed that includes what is not.
+file(GLOB_RECURSE headers ${WORK_DIR}/moved/include/steelyard/*.h)
+foreach(header IN LISTS headers)
+  file(STRINGS ${header} includes REGEX "^#include \"steelyard/")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "^#include \"([^\"]*)\".*" "\\1" path ${include})
+    if(NOT EXISTS ${WORK_DIR}/moved/include/${path})
+      message(FATAL_ERROR "${header}: ${path} is not installed")
+    endif()
+  endforeach()
+endforeach()
+
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/examples/13_ship_a_model -B ${WORK_DIR}/program
+    -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX})
+run(${CMAKE_COMMAND} --build ${WORK_DIR}/program)
+expect_class(${WORK_DIR}/program/classify)
+expect_lean(${WORK_DIR}/program/classify)
+
+# With pkg-config, in C.
+find_program(PKG_CONFIG pkg-config REQUIRED)
+find_program(CC NAMES cc gcc clang REQUIRED)
+file(GLOB_RECURSE description ${WORK_DIR}/moved/steelyard_runtime.pc)
+cmake_path(GET description PARENT_PATH folder)
+set(ENV{PKG_CONFIG_PATH} ${folder})
+run(${PKG_CONFIG} --cflags --libs steelyard_runtime)
+separate_arguments(options UNIX_COMMAND "${output}")
+run(${CC} -std=c99 -pedantic -Wall -Wextra -Werror ${SOURCE_DIR}/examples/13_ship_a_model/classify.c ${options}
+    -o ${WORK_DIR}/program/with_shared)
+cmake_path(GET folder PARENT_PATH libraries)
+set(ENV{LD_LIBRARY_PATH} ${libraries})
+expect_class(${WORK_DIR}/program/with_shared)
+file(GLOB shared ${libraries}/libsteelyard_runtime.so.*.*.*)
+expect_lean(${shared})
+file(REMOVE_RECURSE ${WORK_DIR}/moved ${WORK_DIR}/program)
