@@ -2,6 +2,7 @@
 // parts. T is float or double.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -49,6 +50,15 @@ struct CopyStrided {
   T* y;
   StridedIndex to;
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[to(i)] = x[from(i)]; }
+
+  static constexpr std::int64_t kTogether = 1 << 16;
+  std::int64_t neighbours(std::int64_t i) const { return std::min(from.run(i), to.run(i)); }
+  void together(std::int64_t i, std::int64_t count) const {
+    const std::int64_t from_step = from.step(), to_step = to.step();
+    const T* const source = x + from(i);
+    T* const target = y + to(i);
+    for (std::int64_t k = 0; k < count; ++k) target[k * to_step] = source[k * from_step];
+  }
 };
 
 // y[i] = F(a[i], b[i]).

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "steelyard/kernels/cpu/function_ref.h"
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
@@ -304,10 +305,13 @@ struct Block {
   std::int64_t first_channel, channels;
 };
 
+using SumsOfBlock = FunctionRef<void(std::int32_t*)>;
+using UseOfBlock = FunctionRef<void(const Block&, SumsOfBlock)>;
+
 // Calls use(Block, sums) for blocks of the output; sums(acc) writes the block's, acc being where
 // those of all channels of its first pixel would begin.
-template <class Sums, typename Code, typename Use>
-void multiply(const IntegerConv2d<Code>& k, const Use& use) {
+template <class Sums, typename Code>
+void multiply(const IntegerConv2d<Code>& k, UseOfBlock use) {
   using Operand = typename Sums::Operand;
   const Conv2dShape& s = k.shape;
   const Bordered images(s);
@@ -342,7 +346,7 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
         block.tiles == weights.tiles()
             ? s.out_channels
             : std::min(s.out_channels, last_tile * kColumns<Sums>) - first_channel;
-    use(Block{block.first, block.pixels, first_channel, channels}, [&](std::int32_t* acc) {
+    const auto sums = [&](std::int32_t* acc) {
       for (std::int64_t group = 0; group < s.groups; ++group) {
         for (std::int64_t tile = block.first_tile; tile < last_tile; ++tile) {
           const auto by =
@@ -353,13 +357,14 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
         }
         for (const Operand*& start : starts) start += s.in_channels_per_group();
       }
-    });
+    };
+    use(Block{block.first, block.pixels, first_channel, channels}, sums);
   });
 }
 
-template <typename Code, typename Use>
-void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
-  const auto use_whole = [&](std::int64_t first, std::int64_t pixels, const auto& sums) {
+template <typename Code>
+void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
+  const auto use_whole = [&](std::int64_t first, std::int64_t pixels, SumsOfBlock sums) {
     use(Block{first, pixels, 0, k.shape.out_channels}, sums);
   };
 #if defined(__AVX512BW__)
@@ -376,15 +381,16 @@ void multiply_any(const IntegerConv2d<Code>& k, const Use& use) {
 
 template <typename Code>
 void compute(const IntegerConv2d<Code>& k) {
-  multiply_any(k, [&](const Block& block, const auto& sums) {
+  const auto write = [&](const Block& block, SumsOfBlock sums) {
     sums(k.acc + block.first * k.shape.out_channels);
-  });
+  };
+  multiply_any(k, write);
 }
 
 template <typename Code, typename Out>
 void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize) {
   const std::int64_t channels = k.shape.out_channels;
-  multiply_any(k, [&](const Block& block, const auto& sums) {
+  const auto write = [&](const Block& block, SumsOfBlock sums) {
     auto* const acc = line_buffer<std::int32_t, 3>(kPixelBlock * channels);
     sums(acc);
     // Rows that follow each other are one.
@@ -396,7 +402,8 @@ void compute(const IntegerConv2d<Code>& k, const Requantizer<Out>& requantize) {
       const std::int64_t begin = block.first * channels + at;
       requantize(begin, begin + length, acc + at);
     }
-  });
+  };
+  multiply_any(k, write);
 }
 
 template void compute(const IntegerConv2d<std::int8_t>&);

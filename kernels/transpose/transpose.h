@@ -1,6 +1,7 @@
 // Dimensions in another order: NHWC and NCHW as batches of matrices, and any order.
 #pragma once
 
+#include "steelyard/kernels/divide.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -31,13 +32,28 @@ struct Permute {
   const T* x;
   T* y;
 
-  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    std::int64_t rest = i, from = 0;
+  STEELYARD_HOST_DEVICE std::int64_t from(std::int64_t i) const {
+    std::int64_t from = 0;
     for (int d = kMostPermuted - 1; d >= 0; --d) {
-      from += rest % layout.size[d] * layout.stride[d];
-      rest /= layout.size[d];
+      const std::int64_t rest = divide(i, layout.size[d]);
+      from += (i - rest * layout.size[d]) * layout.stride[d];
+      i = rest;
     }
-    y[i] = x[from];
+    return from;
+  }
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { y[i] = x[from(i)]; }
+
+  // Those of the last dimension lie equally far apart.
+  static constexpr std::int64_t kTogether = 1 << 16;
+  std::int64_t neighbours(std::int64_t i) const {
+    const std::int64_t last = layout.size[kMostPermuted - 1];
+    return last - i % last;
+  }
+  void together(std::int64_t i, std::int64_t count) const {
+    const std::int64_t step = layout.stride[kMostPermuted - 1];
+    const T* const source = x + from(i);
+    T* const target = y + i;
+    for (std::int64_t k = 0; k < count; ++k) target[k] = source[k * step];
   }
 };
 
