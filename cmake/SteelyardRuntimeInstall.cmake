@@ -12,17 +12,21 @@ install(TARGETS ${steelyard_exported} EXPORT SteelyardTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_package_dir})
 
-# The headers that those of the runtime include.
-set(steelyard_headers ${CMAKE_INSTALL_INCLUDEDIR}/steelyard)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/kernels DESTINATION ${steelyard_headers}
-        FILES_MATCHING PATTERN "*.h" PATTERN "ops" EXCLUDE PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/framework/tensor DESTINATION ${steelyard_headers}/framework
-        FILES_MATCHING PATTERN "*.h")
-foreach(header data/dataset_names data/images/transform_options data/normalization data/tables/table_options
-               data/target_kind ops/op_options ops/products/conv_geometry ops/reductions/pool_geometry)
+# The runtime's headers, and those that they include.
+set(headers runtime/graph_file.h runtime/interpreter.h runtime/steelyard_runtime.h)
+set(installed)
+while(headers)
+  list(POP_FRONT headers header)
+  if(header IN_LIST installed)
+    continue()
+  endif()
+  list(APPEND installed ${header})
   cmake_path(GET header PARENT_PATH folder)
-  install(FILES ${PROJECT_SOURCE_DIR}/framework/${header}.h DESTINATION ${steelyard_headers}/framework/${folder})
-endforeach()
+  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard/${folder})
+  file(STRINGS ${PROJECT_SOURCE_DIR}/${header} includes REGEX "^#include \"steelyard/")
+  list(TRANSFORM includes REPLACE "^#include \"steelyard/([^\"]*)\".*" "\\1")
+  list(APPEND headers ${includes})
+endwhile()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/SteelyardConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/SteelyardConfig.cmake
