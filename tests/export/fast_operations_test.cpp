@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/export/graph_text.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/runtime/interpreter.h"
 #include "steelyard/runtime/op_info.h"
