@@ -61,7 +61,7 @@ install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_pa
 string(CONCAT steelyard_private_headers
        "/(export/(onnx_graph|onnx_nodes|ops/(arithmetic|first_state|linear_map|real_sum))|import/onnx/attribute_types|"
        "kernels/(conv/(float_source|outer_sums)|quant_plan/cpu_forward|requantize/requantizer|"
-       "integer_product/(depthwise_products|depthwise_quads|pixel_blocks|tile_sums|tiled_products)))[.]h$")
+       "integer_product/(depthwise_products|depthwise_quads|packed_memory|pixel_blocks|tile_sums|tiled_products)))[.]h$")
 foreach(folder ${STEELYARD_FOLDERS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard

@@ -40,11 +40,8 @@ using RuntimeCodes =
 using RuntimePools = JoinedKernels<ForTypes<MaxPool, std::int8_t, std::uint8_t, std::int32_t>,
                                    ForTypes<IntegerWindowSums, std::int8_t, std::uint8_t>>;
 using RuntimeElements = JoinedKernels<
-    KernelList<MapBytes, Combine<float, Total>, Combine<float, Difference>, Combine<float, Product>,
-               Combine<float, Quotient>, Combine<float, QuotientOrZero>>,
+    KernelList<MapBytes, MultiplyToCodes, Combine<float, Total>, Combine<float, Product>>,
     ForTypes<CopyStrided, float, double, std::int8_t, std::uint8_t, std::int32_t>,
-    CodesOfProduct<std::int8_t, std::int8_t>, CodesOfProduct<std::int8_t, std::uint8_t>,
-    CodesOfProduct<std::uint8_t, std::int8_t>, CodesOfProduct<std::uint8_t, std::uint8_t>,
     KernelList<SoftmaxTable, SoftmaxCodes<std::int8_t, std::int8_t>,
                SoftmaxCodes<std::int8_t, std::uint8_t>, SoftmaxCodes<std::uint8_t, std::int8_t>,
                SoftmaxCodes<std::uint8_t, std::uint8_t>>>;

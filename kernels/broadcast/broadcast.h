@@ -162,41 +162,53 @@ struct MultiplyCodes {
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { body()(i, at_a(i), at_b(i)); }
 };
 
-// The codes of such products (MulRequantizer), s8 or u8.
-template <typename A, typename B, typename Y>
+// Codes of either type as bytes, with the one scale and zero point of their tensor.
+struct BytesOf {
+  const std::uint8_t* bytes;
+  const float* scale;
+  const std::int32_t* zero_point;
+  bool is_signed;
+
+  // From a byte to the code above the lowest of its type, and the zero point likewise.
+  STEELYARD_HOST_DEVICE std::uint8_t flip() const { return is_signed ? 0x80 : 0; }
+  STEELYARD_HOST_DEVICE std::int32_t zero() const { return *zero_point + (is_signed ? 128 : 0); }
+};
+
+// The codes of such products (MulRequantizer), s8 or u8: one loop for all types.
 struct MultiplyToCodes {
   static constexpr std::int64_t kGrain = 4096;
   std::int64_t n;
-  CodesOf<A> a;
+  BytesOf a;
   StridedIndex at_a;
-  CodesOf<B> b;
+  BytesOf b;
   StridedIndex at_b;
   const float* scale;
   const std::int32_t* zero_point;
   CodeRange range;
-  Y* codes;
+  bool is_signed;
+  std::uint8_t* codes;
 
   struct Body {
-    const A* a;
-    const B* b;
+    const std::uint8_t *a, *b;
+    std::uint8_t flip_a, flip_b;
     std::int32_t zero_a, zero_b;
     MulRequantizer mul;
-    Y* codes;
+    std::uint8_t* codes;
     STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t in_a,
                                           std::int64_t in_b) const {
-      const std::int32_t product = (static_cast<std::int32_t>(a[in_a]) - zero_a) *
-                                   (static_cast<std::int32_t>(b[in_b]) - zero_b);
-      codes[i] = static_cast<Y>(requantized_mul_code(product, mul));
+      const std::int32_t product = ((a[in_a] ^ flip_a) - zero_a) * ((b[in_b] ^ flip_b) - zero_b);
+      codes[i] = static_cast<std::uint8_t>(requantized_mul_code(product, mul));
     }
   };
   STEELYARD_HOST_DEVICE Body body() const {
-    return {
-        a.codes,
-        b.codes,
-        *a.zero_point,
-        *b.zero_point,
-        make_mul_requantizer(*a.scale, *b.scale, *scale, *zero_point, range, std::is_signed_v<Y>),
-        codes};
+    return {a.bytes,
+            b.bytes,
+            a.flip(),
+            b.flip(),
+            a.zero(),
+            b.zero(),
+            make_mul_requantizer(*a.scale, *b.scale, *scale, *zero_point, range, is_signed),
+            codes};
   }
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const { body()(i, at_a(i), at_b(i)); }
 };
@@ -328,15 +340,11 @@ using CombineKernels = KernelList<Combine<T, Difference>, Combine<T, Product>, C
 using CodeProductKernels =
     KernelList<MultiplyCodes<std::int8_t, std::int8_t>, MultiplyCodes<std::int8_t, std::uint8_t>,
                MultiplyCodes<std::uint8_t, std::int8_t>, MultiplyCodes<std::uint8_t, std::uint8_t>>;
-template <typename A, typename B>
-using CodesOfProduct =
-    KernelList<MultiplyToCodes<A, B, std::int8_t>, MultiplyToCodes<A, B, std::uint8_t>>;
-using BroadcastKernels = JoinedKernels<
-    CodeProductKernels, CodesOfProduct<std::int8_t, std::int8_t>,
-    CodesOfProduct<std::int8_t, std::uint8_t>, CodesOfProduct<std::uint8_t, std::int8_t>,
-    CodesOfProduct<std::uint8_t, std::uint8_t>, CombineKernels<float>, CombineKernels<double>,
-    ForTypes<CopyStrided, float, double, std::int8_t, std::uint8_t, std::int32_t>,
-    ForFloats<IsGreater, Choose, ShareOfExtreme, SumOverAxes, ExtremeOverAxes,
-              ExtremeOverAxesBackward, SumOfAll>>;
+using BroadcastKernels =
+    JoinedKernels<CodeProductKernels, KernelList<MultiplyToCodes>, CombineKernels<float>,
+                  CombineKernels<double>,
+                  ForTypes<CopyStrided, float, double, std::int8_t, std::uint8_t, std::int32_t>,
+                  ForFloats<IsGreater, Choose, ShareOfExtreme, SumOverAxes, ExtremeOverAxes,
+                            ExtremeOverAxesBackward, SumOfAll>>;
 
 }  // namespace steelyard::kernels

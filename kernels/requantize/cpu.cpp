@@ -129,18 +129,20 @@ void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
     auto* const codes = reinterpret_cast<std::uint8_t*>(k.codes + begin);
     const CodeA* const a = k.a.codes + begin;
     const CodeB* const b = k.b.codes + begin;
-    if (k.mask == nullptr) {
+    if (!kHasMasks || k.mask == nullptr) {
       return write_bytes<1>(end - begin, {codes},
                             [&](std::int64_t first, std::int64_t count, const auto& lanes) {
                               add_run<false>(count, a + first, b + first, add, lanes[0], nullptr);
                             });
     }
-    alignas(64) std::uint8_t passes[kBlockElements];
-    write_bytes<2>(end - begin, {codes, passes},
-                   [&](std::int64_t first, std::int64_t count, const auto& lanes) {
-                     add_run<true>(count, a + first, b + first, add, lanes[0], lanes[1]);
-                   });
-    pack_flags(passes, end - begin, k.mask + begin / 8);
+    if constexpr (kHasMasks) {
+      alignas(64) std::uint8_t passes[kBlockElements];
+      write_bytes<2>(end - begin, {codes, passes},
+                     [&](std::int64_t first, std::int64_t count, const auto& lanes) {
+                       add_run<true>(count, a + first, b + first, add, lanes[0], lanes[1]);
+                     });
+      pack_flags(passes, end - begin, k.mask + begin / 8);
+    }
   });
 }
 

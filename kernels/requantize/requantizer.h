@@ -170,6 +170,13 @@ void requantize_sixteens(std::int64_t n, const std::int32_t* acc, const std::int
 }
 #endif
 
+// Nothing reads masks in a program that only runs models.
+#ifdef STEELYARD_WITHOUT_MASKS
+inline constexpr bool kHasMasks = false;
+#else
+inline constexpr bool kHasMasks = true;
+#endif
+
 template <typename Code>
 class Requantizer {
  public:
@@ -195,15 +202,22 @@ class Requantizer {
   // multiples of 8 where there is a mask.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
 #ifdef __AVX512BW__
-    if (by_sums_ && mask_ == nullptr) return write_sixteens<SixteenCodes>(begin, end, acc);
-    if (by_sums_ && tiled_.plan.tile() % 8 == 0) {
-      return write_sixteens<SixteenPasses>(begin, end, acc);
+    if (by_sums_ && !is_masked()) return write_sixteens<SixteenCodes>(begin, end, acc);
+    if constexpr (kHasMasks) {
+      if (by_sums_ && tiled_.plan.tile() % 8 == 0) {
+        return write_sixteens<SixteenPasses>(begin, end, acc);
+      }
     }
 #endif
-    return mask_ == nullptr ? write_codes(begin, end, acc) : write_both(begin, end, acc);
+    if constexpr (kHasMasks) {
+      if (is_masked()) return write_both(begin, end, acc);
+    }
+    write_codes(begin, end, acc);
   }
 
  private:
+  bool is_masked() const { return kHasMasks && mask_ != nullptr; }
+
   void write_codes(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
     tiled_.plan.for_each(
         begin, end, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {

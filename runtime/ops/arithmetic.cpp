@@ -14,7 +14,7 @@ float difference(float a, float b) { return a - b; }
 float quotient(float a, float b) { return a / b; }
 float quotient_or_zero(float a, float b) { return b == 0 ? 0.0F : a / b; }
 
-template <float (*combine)(float, float), class Kernel>
+template <float (*combine)(float, float)>
 OpInfo row(Op op, const char* name) {
   return {.op = op,
           .name = name,
@@ -23,8 +23,7 @@ OpInfo row(Op op, const char* name) {
           .graph_version = 5,
           .shape = broadcast_shape,
           .check = check,
-          .reference = [](const Operands& operands) { combine_floats(operands, combine); },
-          .fast = combine_fast<Kernel>};
+          .reference = [](const Operands& operands) { combine_floats(operands, combine); }};
 }
 
 }  // namespace
@@ -62,12 +61,10 @@ Shape broadcast_shape(const Graph& graph, const Node& node) {
   return result;
 }
 
-OpInfo sub_op() { return row<difference, kernels::Difference>(Op::kSub, "sub"); }
+OpInfo sub_op() { return row<difference>(Op::kSub, "sub"); }
 
-OpInfo div_op() { return row<quotient, kernels::Quotient>(Op::kDiv, "div"); }
+OpInfo div_op() { return row<quotient>(Op::kDiv, "div"); }
 
-OpInfo div_no_nan_op() {
-  return row<quotient_or_zero, kernels::QuotientOrZero>(Op::kDivNoNan, "div_no_nan");
-}
+OpInfo div_no_nan_op() { return row<quotient_or_zero>(Op::kDivNoNan, "div_no_nan"); }
 
 }  // namespace steelyard::deploy

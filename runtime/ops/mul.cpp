@@ -1,5 +1,4 @@
 // The product of two values whose shapes broadcast, or of one and a constant.
-#include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/fixed_functions.h"
 #include "steelyard/runtime/ops/arithmetic.h"
 #include "steelyard/runtime/ops/rows.h"
@@ -50,25 +49,20 @@ bool fast(const Operands& op) {
   const Quantization& of_b = *op.input_value(1).quantization;
   if (of_a.wide()) return false;
   const Shape& shape = op.output().shape();
-  visit_codes(a.dtype(), [&](auto* tag_a) {
-    visit_codes(b.dtype(), [&](auto* tag_b) {
-      visit_codes(out->dtype, [&](auto* tag) {
-        using A = CodeOf<decltype(tag_a)>;
-        using B = CodeOf<decltype(tag_b)>;
-        using Code = CodeOf<decltype(tag)>;
-        kernels::run(kernels::MultiplyToCodes<A, B, Code>{
-            .n = op.output().size(),
-            .a = {a.data<A>(), &of_a.scale, &of_a.zero_point},
-            .at_a = ops::broadcast_index("mul", a.shape(), shape),
-            .b = {b.data<B>(), &of_b.scale, &of_b.zero_point},
-            .at_b = ops::broadcast_index("mul", b.shape(), shape),
-            .scale = &out->scale,
-            .zero_point = &out->zero_point,
-            .range = out->range,
-            .codes = op.output().data<Code>()});
-      });
-    });
-  });
+  const auto bytes_of = [](const Tensor& codes, const Quantization& q) {
+    return kernels::BytesOf{static_cast<const std::uint8_t*>(codes.raw()), &q.scale, &q.zero_point,
+                            q.dtype == DType::kI8};
+  };
+  kernels::run(kernels::MultiplyToCodes{.n = op.output().size(),
+                                        .a = bytes_of(a, of_a),
+                                        .at_a = ops::broadcast_index("mul", a.shape(), shape),
+                                        .b = bytes_of(b, of_b),
+                                        .at_b = ops::broadcast_index("mul", b.shape(), shape),
+                                        .scale = &out->scale,
+                                        .zero_point = &out->zero_point,
+                                        .range = out->range,
+                                        .is_signed = out->dtype == DType::kI8,
+                                        .codes = static_cast<std::uint8_t*>(op.output().raw())});
   return true;
 }
 

@@ -1,7 +1,7 @@
 # Builds the runtime alone, for this machine's processor, installs it elsewhere, and builds examples/13_ship_a_model there:
 # the program tells the class that the interpreter gives, is small, and needs the compiler's libraries alone. The shared
 # library does for C. Later runs build what has changed.
-# Arguments: -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DLAUNCHER= -DWRITE_MODEL=
+# Arguments: -DSOURCE_DIR= -DWORK_DIR= -DGENERATOR= -DCXX= -DLAUNCHER= -DPROCESSOR= -DWRITE_MODEL=
 set(most_bytes 1500000)
 
 function(run)
@@ -37,7 +37,7 @@ run(${WRITE_MODEL} ${WORK_DIR}/model)
 set(expected "${output}")
 
 set(levels)
-if(CMAKE_HOST_SYSTEM_PROCESSOR STREQUAL "x86_64")
+if(PROCESSOR STREQUAL "x86_64")
   set(levels -DSTEELYARD_LEVELS=PROCESSOR)
 endif()
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR} -B ${WORK_DIR}/build -DSTEELYARD_RUNTIME_ONLY=ON
