@@ -74,7 +74,7 @@ inline bool has_few_axes(const Operands& op) {
 }
 
 // Computes an operation on one value, byte by byte, from what its reference gives for each of the
-// 256 bytes; false where codes are none or wide, or fewer than bytes.
+// 256 bytes; false where a side has no codes or wide ones, or there are at most 256 elements.
 bool map_bytes(const Operands& op);
 
 inline kernels::Affine<float> grid_of(const Quantization& q) {
