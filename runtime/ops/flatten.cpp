@@ -1,4 +1,5 @@
 // An image [H, W, C] as a row of features [C*H*W], channel by channel.
+#include "steelyard/framework/ops/moves/strided.h"
 #include "steelyard/runtime/ops/moves.h"
 #include "steelyard/runtime/ops/rows.h"
 
@@ -19,6 +20,18 @@ void reference(const Operands& op) {
   move(op, 0, [&](std::int64_t i) { return i % pixels * channels + i / pixels; });
 }
 
+bool fast(const Operands& op) {
+  const Tensor& x = op.input(0);
+  if (x.dtype() != op.output().dtype()) return false;
+  const std::int64_t channels =
+      op.input_value(0).shape.size() == 3 ? x.dim(-1) : op.output().dim(1);
+  const std::int64_t features = op.output().dim(1), pixels = features / channels;
+  const Tensor turned =
+      ops::gathered("flatten", x, {{x.dim(0), channels, pixels}, 0, {features, 1, channels}});
+  op.output().copy_from(turned.reshape(op.output().shape()));
+  return true;
+}
+
 }  // namespace
 
 OpInfo flatten_op() {
@@ -26,7 +39,8 @@ OpInfo flatten_op() {
           .name = "flatten",
           .keeps_codes = true,
           .shape = shape,
-          .reference = reference};
+          .reference = reference,
+          .fast = fast};
 }
 
 }  // namespace steelyard::deploy

@@ -163,6 +163,7 @@ TEST(FastOperations, Moves) {
     Builder build({3, 4, 5});
     const std::size_t x = q ? build.quantize(*q) : 0;
     build.add(Op::kReshape, {x}, {15, 4}, q, NewShape{{15, 4}});
+    build.add(Op::kFlatten, {x}, {60}, q);
     build.add(Op::kPermute, {x}, {5, 3, 4}, q, AxisOrder{{2, 0, 1}});
     build.add(Op::kPermute, {x}, {3, 5, 4}, q, AxisOrder{{0, 2, 1}});
     build.add(Op::kSlice, {x}, {2, 2, 3}, q, Positions{{2, 1, 0}, {-2, 2, 2}});
