@@ -3,7 +3,8 @@
 
 usage: benchmarks/pytorch_step.py PROGRAM [--models cnn resnet18] [--rounds 5] [--steps 5] [--threads 2] [--json FILE]
 
-PROGRAM is the built training_step_benchmark, which takes the same step in Steelyard's own loop. Every row is a process of
+PROGRAM is the built training_step_benchmark, which takes the same step of the same network, as torch exports it, in
+Steelyard's own loop. Every row is a process of
 its own; they take their steps in turn, a few each, so that a busy machine slows all, and medians are compared. A step is
 forward, cross-entropy, backward and SGD with momentum, in training, ranges observed, on images that stay the same. Torch's
 float is the faster of its two layouts and its compiled step. Set PYTHONPATH to the folder of the package, unless it is
@@ -13,7 +14,9 @@ import argparse
 import datetime
 import json
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 from machine import cpu_name
 from steppers import run_rounds, start
@@ -21,19 +24,22 @@ from steppers import run_rounds, start
 TORCH = pathlib.Path(__file__).resolve().parent / "torch_step.py"
 
 
-def commands(program, model, common):
+def commands(program, model, onnx, common):
     torch = [sys.executable, str(TORCH), model]
+    subprocess.run([*torch, "contiguous", "--onnx", onnx], check=True)
     rows = {f"torch {layout}": [*torch, layout, *common] for layout in ("contiguous", "channels_last")}
     rows["torch compiled"] = [*torch, "channels_last", *common, "--compile", "default"]
     rows["torch.ao QAT"] = [*torch, "contiguous", *common, "--qat"]
     for kind, own in (("float", "float"), ("w8a8", "qat")):
         rows[f"package {kind}"] = [*torch, "contiguous", *common, "--steelyard", kind]
-        rows[f"own loop {kind}"] = [program, model, own, *common]
+        rows[f"own loop {kind}"] = [program, model, own, "--onnx", onnx, *common]
     return rows
 
 
 def measure(program, model, options):
-    steppers, failed = start(commands(program, model, ["--threads", str(options.threads), "--steps", str(options.steps)]))
+    common = ["--threads", str(options.threads), "--steps", str(options.steps)]
+    with tempfile.TemporaryDirectory() as folder:
+        steppers, failed = start(commands(program, model, f"{folder}/{model}.onnx", common))
     infos = {name: s.info for name, s in steppers.items()}
     timed = dict(steppers)
     failed += run_rounds(steppers, options.rounds)

@@ -111,6 +111,7 @@ def main():
     parser.add_argument("--amp", action="store_true", help="torch.autocast in bf16; --precision is for the rest")
     parser.add_argument("--qat", action="store_true", help="as torch.ao's quantization-aware training")
     parser.add_argument("--steelyard", choices=("float", "w8a8"), help="the model through the Python package steelyard")
+    parser.add_argument("--onnx", help="writes the float model to this file instead, as --steelyard exports it")
     parser.add_argument("--compile", choices=("default", "reduce-overhead"),
                         help="torch.compile's mode; reduce-overhead: CUDA graphs, on a GPU")
     args = parser.parse_args()
@@ -119,6 +120,11 @@ def main():
     torch.manual_seed(1)
     model, shape, batch = MODELS[args.model]()
     batch = args.batch or batch
+    if args.onnx:
+        from steelyard.torch._export import onnx_of
+        with open(args.onnx, "wb") as file:
+            file.write(onnx_of(model.eval(), [torch.randn(2, *shape)], 17))
+        return
     if args.qat:
         model = fake_quantized(model, torch.randn(1, *shape))
     model = model.to(args.device)

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/caching_allocator.h"
 #include "steelyard/framework/tensor/captured_work.h"
 #include "steelyard/framework/tensor/on_device.h"
@@ -26,6 +27,7 @@
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
+#include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/schema/recipe.h"
 
@@ -34,7 +36,7 @@ namespace {
 
 struct Case {
   const char* name;
-  const char* model;  // the recipe's `model`
+  std::string model;  // the recipe's `model`
   Shape input;
   std::int64_t batch;  // --batch replaces it
 };
@@ -68,11 +70,18 @@ class StepTimer {
   StepTimer(const Case& c, const std::string& mode, Device device) : device_(device) {
     const Registries& registries = builtin_registries();
     const Recipe recipe =
-        parse_recipe(std::string("version: 1\nname: benchmark\ndata: {dataset: none}\nmodel: ") +
-                         c.model + "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n",
+        parse_recipe("version: 1\nname: benchmark\ndata: {dataset: none}\nmodel: " + c.model +
+                         "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n",
                      "benchmark", {}, registries);
     Rng rng(1);
-    model_ = build_model(recipe.model, c.input, 10, rng, registries.models);
+    if (recipe.model.onnx) {
+      const imports::SampleSpec sample(c.input);
+      const ImportedModel imported = read_imported_model(recipe.model, sample);
+      model_ = build_imported_model(imported.graph, recipe.model, sample, 10, false);
+      load_into(*model_, *imported.weights, *recipe.model.onnx);
+    } else {
+      model_ = build_model(recipe.model, c.input, 10, rng, registries.models);
+    }
     if (mode == "qat" || mode == "qat_fixed_ranges") {
       model_ = qat::prepare(model_, qat::w8a8({"re:.*"})).model;
     } else if (mode == "w4a4_lsq") {
@@ -192,7 +201,7 @@ std::int64_t peak_bytes() {
 
 int serve(int argc, char** argv) {
   CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
-  std::string name, mode, device = "cpu", precision = "float32";
+  std::string name, mode, onnx, device = "cpu", precision = "float32";
   int threads = 0, steps = 5;
   std::int64_t batch = 0;
   std::vector<std::string> names;
@@ -205,6 +214,8 @@ int serve(int argc, char** argv) {
                  "learned scales")
       ->required()
       ->check(CLI::IsMember(kModes));
+  app.add_option("--onnx", onnx, "a file with the model, in place of the one that is built")
+      ->check(CLI::ExistingFile);
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
   app.add_option("--batch", batch, "default: the model's own")->check(CLI::PositiveNumber);
@@ -215,6 +226,7 @@ int serve(int argc, char** argv) {
   if (threads > 0) kernels::set_num_threads(threads);
   Case c = *std::ranges::find(kCases, name, &Case::name);
   if (batch > 0) c.batch = batch;
+  if (!onnx.empty()) c.model = "{onnx: " + nlohmann::json(onnx).dump() + "}";
   const Device place = resolve_device(device);
   const MatmulPrecisionGuard products(place, precision);
   StepTimer timer(c, mode, place);

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 
@@ -15,6 +17,7 @@
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/moves/input_part.h"
 #include "steelyard/framework/ops/moves/output_parts.h"
+#include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/embedding.h"
@@ -371,6 +374,34 @@ TEST(Flatten, Errors) {
         flatten(Variable(Tensor::zeros({2, 3, 4, 5, 6})));
       }),
       "[flatten] expected input [N, H, W, C], [N, L, C] or [N, features], got [2, 3, 4, 5, 6]");
+}
+
+// Every order of every rank, with sizes of 1 and dimensions that stay together.
+TEST(Permute, MovesEveryElementWhereItsOrderSays) {
+  const std::vector<Shape> shapes{{7},          {3, 5},          {2, 1, 5},         {2, 3, 4},
+                                  {1, 3, 1, 4}, {2, 17, 3, 33},  {1, 1, 4, 3, 2},   {2, 3, 2, 3, 2},
+                                  {5, 1, 1, 7}, {2, 2, 3, 1, 2}, {2, 1, 3, 2, 1, 2}, {0, 2, 3}};
+  for (const Shape& shape : shapes) {
+    const Tensor x = random_tensor(shape, 1);
+    std::vector<std::int64_t> order(shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    do {
+      const Tensor y = permute(Variable(x), order).value();
+      std::vector<std::int64_t> from(shape.size()), strides(shape.size(), 1);
+      for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+      for (std::int64_t i = 0; i < y.size(); ++i) {
+        std::int64_t rest = i, place = 0;
+        for (std::size_t d = order.size(); d-- > 0;) {
+          place += rest % y.dim(static_cast<std::int64_t>(d)) *
+                   strides[static_cast<std::size_t>(order[d])];
+          rest /= y.dim(static_cast<std::int64_t>(d));
+        }
+        ASSERT_EQ(y.span<double>()[static_cast<std::size_t>(i)],
+                  x.span<double>()[static_cast<std::size_t>(place)])
+            << shape_string(shape) << ::testing::PrintToString(order);
+      }
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
 }
 
 TEST(Resize, Errors) {

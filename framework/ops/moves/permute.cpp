@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/tensor/describes.h"
@@ -12,25 +13,89 @@ namespace {
 
 using Order = std::vector<std::int64_t>;
 
-Tensor permuted(const Tensor& x, const Order& order) {
+// The same move with fewer dimensions: those of size 1 are left out, and those that stay together
+// are one. `sizes` are the input's.
+struct PlainMove {
+  Shape sizes;
+  Order order;
+};
+
+PlainMove plain_move(const Shape& x, const Order& order) {
+  Shape sizes;  // the input's, without those of 1
+  Order places(x.size());
+  for (std::size_t d = 0; d < x.size(); ++d) {
+    places[d] = static_cast<std::int64_t>(sizes.size());
+    if (x[d] != 1) sizes.push_back(x[d]);
+  }
+  Order moved;
+  for (const std::int64_t d : order) {
+    const auto of = static_cast<std::size_t>(d);
+    if (x[of] != 1) moved.push_back(places[of]);
+  }
+  std::vector<bool> begins(sizes.size());
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    begins[static_cast<std::size_t>(moved[i])] = i == 0 || moved[i] != moved[i - 1] + 1;
+  }
+  PlainMove move;
+  Order runs(sizes.size());
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (begins[d]) move.sizes.push_back(1);
+    move.sizes.back() *= sizes[d];
+    runs[d] = static_cast<std::int64_t>(move.sizes.size()) - 1;
+  }
+  for (const std::int64_t d : moved) {
+    const auto of = static_cast<std::size_t>(d);
+    if (begins[of]) move.order.push_back(runs[of]);
+  }
+  return move;
+}
+
+struct Matrices {
+  std::int64_t batch, rows, columns;
+};
+
+// What the move transposes, where that is all it does.
+std::optional<Matrices> transposed_matrices(const PlainMove& move) {
+  const Shape& s = move.sizes;
+  if (move.order == Order{1, 0}) return Matrices{1, s[0], s[1]};
+  if (move.order == Order{0, 2, 1}) return Matrices{s[0], s[1], s[2]};
+  return std::nullopt;
+}
+
+kernels::PermutedLayout layout_of(const PlainMove& move) {
   kernels::PermutedLayout layout;
   std::fill(std::begin(layout.size), std::end(layout.size), 1);
   std::fill(std::begin(layout.stride), std::end(layout.stride), 0);
-  const auto first = static_cast<std::size_t>(kernels::kMostPermuted) - order.size();
-  Shape shape;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    shape.push_back(x.dim(order[i]));
-    std::int64_t stride = 1;
-    for (std::int64_t d = order[i] + 1; d < x.rank(); ++d) stride *= x.dim(d);
-    layout.size[first + i] = shape.back();
-    layout.stride[first + i] = stride;
+  const std::size_t rank = move.order.size();
+  const std::size_t first = static_cast<std::size_t>(kernels::kMostPermuted) - rank;
+  for (std::size_t i = 0; i < rank; ++i) {
+    const auto d = static_cast<std::size_t>(move.order[i]);
+    layout.size[first + i] = move.sizes[d];
+    layout.stride[first + i] = shape_size(Shape(move.sizes.begin() + d + 1, move.sizes.end()));
   }
+  return layout;
+}
+
+Tensor permuted(const Tensor& x, const Order& order) {
+  Shape shape;
+  for (const std::int64_t d : order) shape.push_back(x.dim(d));
   Tensor y = Tensor::empty(shape, x.dtype(), x.device());
   if (y.size() == 0) return y;
+  const PlainMove move = plain_move(x.shape(), order);
   visit_floating(x.dtype(), "permute", [&](auto zero) {
     using T = decltype(zero);
-    run(y.device(),
-        kernels::Permute<T>{.n = y.size(), .layout = layout, .x = x.data<T>(), .y = y.data<T>()});
+    if (const auto matrices = transposed_matrices(move)) {
+      run(y.device(), kernels::Transpose<T>{.batch = matrices->batch,
+                                            .rows = matrices->rows,
+                                            .columns = matrices->columns,
+                                            .x = x.data<T>(),
+                                            .y = y.data<T>()});
+    } else {
+      run(y.device(), kernels::Permute<T>{.n = y.size(),
+                                          .layout = layout_of(move),
+                                          .x = x.data<T>(),
+                                          .y = y.data<T>()});
+    }
   });
   return y;
 }
