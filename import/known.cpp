@@ -81,7 +81,7 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
   }
   if (node.op == "Split") fits = axis_of(node.integer("axis", 0), rank) != *axis;
   if (node.op == "Cast" || node.op == "Add" || node.op == "Sub" || node.op == "Mul" ||
-      node.op == "Div") {
+      node.op == "Div" || node.op == "Where") {
     fits = true;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) fits = fits && is_of_batch(input(i));
   }

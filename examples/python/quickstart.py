@@ -1,7 +1,7 @@
 """The quickstart's network and data in a torch loop: float, then 8 bits through steelyard.torch.Module, as the presets
 fashion-mnist-cnn-float and fashion-mnist-cnn-w8a8 train them.
 
-usage: quickstart.py FOLDER [FLOAT_EPOCHS [EPOCHS [IMAGES]]]: Fashion-MNIST's four .gz files, such as
+usage: quickstart.py FOLDER [FLOAT_EPOCHS [EPOCHS [IMAGES [SEED]]]]: Fashion-MNIST's four .gz files, such as
 /usr/share/datasets/fashion-mnist; by default 4 and 2 epochs of all images, as scripts/quickstart has.
 """
 import gzip
@@ -16,7 +16,7 @@ from torch import nn
 import steelyard
 import steelyard.torch
 
-folder, float_epochs, epochs, count = (sys.argv[1:] + ["", "4", "2", "55000"][len(sys.argv) - 1:])[:4]
+folder, float_epochs, epochs, count, seed = (sys.argv[1:] + ["", "4", "2", "55000", "1"][len(sys.argv) - 1:])[:5]
 
 
 def read(kind):
@@ -42,7 +42,7 @@ test_x, test_y = read("t10k")
 mean, deviation = train_x.mean(), train_x.std()
 train_x, train_y = (train_x[:int(count)] - mean) / deviation, train_y[:int(count)]
 test_x = (test_x - mean) / deviation
-torch.manual_seed(1)
+torch.manual_seed(int(seed))
 model = nn.Sequential(
     nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
     nn.Conv2d(32, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),

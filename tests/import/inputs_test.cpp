@@ -195,6 +195,18 @@ TEST(Inputs, AConstantMayBeRepeatedForEachSample) {
       HasSubstr("(RNN): the operation is not supported"));
 }
 
+// Masks of what is padded choose between minus infinity and zeros of the mask's shape.
+TEST(Inputs, AChoiceReadsAConstantThatIsRepeated) {
+  ModelMaker m({{std::nullopt, "batch"}, {3}});
+  const std::string zeros =
+      m.node("Expand", {m.reals("zeros", {1, 3}, {0, 1, 2}), m.node("Shape", {"x"})});
+  const std::string holds = m.node("Greater", {"x", m.number(0)});
+  const Imported imported =
+      translate(m.ending_in(m.node("Where", {holds, m.number(9), zeros})), {3});
+  const Tensor y = output_of(imported, Tensor::from<float>({1, -1, -1, -1, 1, -1}, {2, 3}));
+  EXPECT_TRUE(all_close(y, Tensor::from<float>({9, 1, 2, 0, 9, 2}, {2, 3}), 0, 0));
+}
+
 // The state before the first step of a network that is spelt out: zeros by its weights.
 TEST(Inputs, AProductOfARepeatedConstantIsOne) {
   for (const bool tiled : {false, true}) {
