@@ -94,7 +94,8 @@ std::optional<ApartNode> Translator::with_batch_apart() {
     });
   };
   ApartNode apart{node, joined};
-  bool fits = is_one_of(node, kElementwise) || node.op == "Reshape";
+  bool fits = is_one_of(node, kElementwise) || node.op == "Reshape" ||
+              (node.op == "Gather" && values.size() == 1 && input(1).sample_step != 0);
   if (node.op == "Transpose") {
     apart = transposed_apart(node, rank, joined);
     fits = true;

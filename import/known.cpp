@@ -8,6 +8,18 @@
 
 namespace steelyard::imports {
 
+namespace {
+
+// The shape that a repeated constant has in ONNX.
+ExtentShape repeated_shape(const Value& value) {
+  ExtentShape shape;
+  for (const std::int64_t size : value.known->shape) shape.push_back({size});
+  shape[*value.repeated] = {1, true};
+  return shape;
+}
+
+}  // namespace
+
 // A constant that is repeated for each sample: what reads it broadcasts over the batch.
 bool Translator::repeats_over_batch(const OnnxNode& node) {
   const bool expands = node.op == "Expand" || node.op == "Tile";
@@ -31,6 +43,44 @@ bool Translator::repeats_over_batch(const OnnxNode& node) {
   auto outputs = fold(node, inputs, model_.model);
   give({.shape = {}, .known = std::move((*outputs)[0]), .repeated = axis});
   return true;
+}
+
+// The numbers of the samples, as masks are looked up by them.
+bool Translator::counts_samples(const OnnxNode& node) {
+  if (node.op != "Range" || node.inputs.size() != 3) return false;
+  const auto is = [&](std::size_t i, const Extent& extent) {
+    const auto& known = input(i).known;
+    return known && !known->floating && known->size() == 1 && known->integers[0] == extent;
+  };
+  if (!is(0, {0}) || !is(1, {1, true}) || !is(2, {1})) return false;
+  give({.shape = {},
+        .known = Constant{.shape = {1}, .integers = {{0}}},
+        .repeated = 0,
+        .sample_step = 1});
+  return true;
+}
+
+// Of the output of a node that reads repeated constants. Refuses what has no such step.
+std::int64_t Translator::sample_step_of(const OnnxNode& node) {
+  const auto step = [&](std::size_t i) { return has_input(i) ? input(i).sample_step : 0; };
+  bool counts = false, computed = false;
+  for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    counts = counts || step(i) != 0;
+    computed = computed || (has_input(i) && !input(i).known);
+  }
+  if (!counts) return 0;
+  if (computed && node.op == "Gather") return 0;  // which looks at it (ops/lookups.cpp)
+  if (!computed && (node.op == "Unsqueeze" || node.op == "Cast")) return step(0);
+  if (!computed && node.inputs.size() == 2) {
+    if (node.op == "Add") return imports::combined('+', Extent{step(0)}, Extent{step(1)}).value;
+    const std::size_t at = step(0) != 0 ? 0 : 1;
+    const Constant& factor = *input(1 - at).known;
+    if (node.op == "Mul" && step(1 - at) == 0 && factor.size() == 1 && !factor.floating &&
+        !factor.integers[0].of_batch) {
+      return imports::combined('*', Extent{step(at)}, factor.integers[0]).value;
+    }
+  }
+  refuse("of the numbers of the samples");
 }
 
 // The dimension of the batch in the outputs of a node that reads such constants; nothing for other
@@ -95,15 +145,16 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
 // Shapes are known, and what follows from known values alone.
 bool Translator::know(const OnnxNode& node) {
   if (!node.domain.empty()) return false;
-  if (repeats_over_batch(node)) return true;
-  const std::optional<std::size_t> repeated = read_repeated(node);
-  if (node.op == "Shape" && !input(0).known) {
-    const ExtentShape all = onnx_shape(input(0));
+  if (repeats_over_batch(node) || counts_samples(node)) return true;
+  if (node.op == "Shape" && (!input(0).known || input(0).repeated)) {
+    const ExtentShape all = input(0).known ? repeated_shape(input(0)) : onnx_shape(input(0));
     const auto [first, end] = shape_part(node, std::ssize(all));
     const ExtentShape shape(all.begin() + first, all.begin() + end);
     give({.shape = {}, .known = Constant{.shape = {std::ssize(shape)}, .integers = shape}});
     return true;
   }
+  const std::optional<std::size_t> repeated = read_repeated(node);
+  const std::int64_t sample_step = repeated ? sample_step_of(node) : 0;
   if (node.op == "Size" && !input(0).known) {
     give({.shape = {}, .known = Constant{.shape = {}, .integers = {elements(input(0).shape)}}});
     return true;
@@ -123,7 +174,11 @@ bool Translator::know(const OnnxNode& node) {
     refuse("all of its inputs are constants");
   }
   for (std::size_t i = 0; i < node.outputs.size() && i < outputs->size(); ++i) {
-    give({.shape = {}, .known = std::move((*outputs)[i]), .repeated = repeated}, i);
+    give({.shape = {},
+          .known = std::move((*outputs)[i]),
+          .repeated = repeated,
+          .sample_step = sample_step},
+         i);
   }
   return true;
 }

@@ -266,7 +266,7 @@ void Translator::translate_node() {
       for (const std::string& input : node.inputs) join_batch(input);
     }
     row->translate(*this);
-    if (apart && node.op != "Reshape") set_joined(apart->joined);
+    if (apart && node.op != "Reshape" && node.op != "Gather") set_joined(apart->joined);
     if (!whole || row->whole != WholeNumbers::kMoved) return;
     for (const std::string& output : node.outputs) {
       if (const auto made = values_.find(output); made != values_.end()) made->second.whole = true;

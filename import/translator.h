@@ -46,6 +46,8 @@ struct Value {
   std::optional<std::size_t> joined = {};
   // The dimension of which a constant has as many as the batch; of size 1 here.
   std::optional<std::size_t> repeated = {};
+  // How far its whole numbers, here those of the first sample, lie from one sample to the next.
+  std::int64_t sample_step = 0;
   bool unknown = false;                   // made by what is not supported
   bool whole = false;                     // whole numbers, held as floats
   std::optional<Compared> compared = {};  // true or false; a node gives it when it is asked for
@@ -166,7 +168,9 @@ class Translator {
   Tensor tensor_of(const Constant& value, Shape shape);
   bool know(const OnnxNode& node);
   bool repeats_over_batch(const OnnxNode& node);
+  bool counts_samples(const OnnxNode& node);
   std::optional<std::size_t> read_repeated(const OnnxNode& node);
+  std::int64_t sample_step_of(const OnnxNode& node);
   void require_rank(const OnnxNode& node);
   std::optional<ApartNode> with_batch_apart();
   void join_batch(const std::string& name);

@@ -124,6 +124,32 @@ Constant gather(const OnnxNode& node, const FoldInputs& in) {
   });
 }
 
+// Element by element, at a position of one axis that the indices say.
+Constant gather_elements(const OnnxNode& node, const FoldInputs& in) {
+  const Constant& x = required(in, 0);
+  const Constant& at = required(in, 1);
+  const std::size_t axis = axis_of(node.integer("axis", 0), x.shape.size());
+  bool fits = at.shape.size() == x.shape.size();
+  for (std::size_t i = 0; fits && i < x.shape.size(); ++i) {
+    fits = i == axis || at.shape[i] <= x.shape[i];
+  }
+  if (!fits) refuse("indices " + shape_string(at.shape) + " of " + shape_string(x.shape));
+  std::vector<std::int64_t> places = integers_of(at, "indices");
+  for (std::int64_t& place : places) {
+    if (place < 0) place += x.shape[axis];
+    if (place < 0 || place >= x.shape[axis]) refuse("an index is outside of its axis");
+  }
+  const auto strides = strides_of(x.shape), of_indices = strides_of(at.shape);
+  return rearranged(x, at.shape, [&](const Positions& index) {
+    std::int64_t from = 0, place = 0;
+    for (std::size_t i = 0; i < index.size(); ++i) {
+      place += index[i] * of_indices[i];
+      if (i != axis) from += index[i] * strides[i];
+    }
+    return from + places[static_cast<std::size_t>(place)] * strides[axis];
+  });
+}
+
 Constant slice(const OnnxNode& node, const FoldInputs& in) {
   const Constant& x = required(in, 0);
   const bool old = node.has("starts");
@@ -370,6 +396,7 @@ std::vector<FoldRow> moving_folds() {
       one_output("Transpose", transpose),
       one_output("Concat", concat),
       one_output("Gather", gather),
+      one_output("GatherElements", gather_elements),
       one_output("Slice", slice),
       one_output("Unsqueeze",
                  [](const OnnxNode& node, const FoldInputs& in) {

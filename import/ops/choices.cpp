@@ -155,6 +155,12 @@ void opposite(Translator& t) {
   t.give(told_by(t, t.input(0).shape, std::move(compared)));
 }
 
+// No number is equal to itself if it is none.
+void is_nan(Translator& t) {
+  const std::string& x = t.node().input(0);
+  t.give(told_by(t, t.input(0).shape, {"WhereEqual", x, x, /*holds=*/false}));
+}
+
 // Two conditions, of which one may be a constant: the second where the first holds, or does not.
 void logic(Translator& t, bool both) {
   const std::size_t first = t.input(0).known ? 1 : 0;
@@ -212,6 +218,7 @@ std::vector<OperationRow> choice_operations() {
       {"GreaterOrEqual", greater_equal, kNote, "", WholeNumbers::kRead},
       {"Less", less, kNote, "", WholeNumbers::kRead},
       {"LessOrEqual", less_equal, kNote, "", WholeNumbers::kRead},
+      {"IsNaN", is_nan, kNote},
       {"Not", opposite, "", "", WholeNumbers::kRead},
       {"And", conjunction, "", "", WholeNumbers::kRead},
       {"Or", disjunction, "", "", WholeNumbers::kRead},

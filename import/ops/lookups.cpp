@@ -47,6 +47,25 @@ void gather_positions(Translator& t, const Constant& list) {
   t.give(t.add("Reshape", {node}, NewShape{open_sizes(to)}), to, false);
 }
 
+// Positions among the rows of all samples, of which each sample reads its own.
+void gather_own_rows(Translator& t) {
+  const Value &in = t.input(0), &list = t.input(1);
+  const auto of_samples = [&] {
+    return in.joined == 0U && t.node().integer("axis", 0) == 0 && list.repeated == 0U &&
+           in.shape[0] == Extent{1, true} && in.shape[1] == Extent{list.sample_step};
+  };
+  if (!of_samples()) refuse("of the numbers of the samples");
+  const std::vector<std::int64_t> positions = integers_of(*list.known, "indices");
+  for (const std::int64_t at : positions) {
+    if (at < 0 || at >= list.sample_step) refuse("an index is in another sample");
+  }
+  ExtentShape to{in.shape[0]};
+  for (std::size_t i = 1; i < list.known->shape.size(); ++i) to.push_back({list.known->shape[i]});
+  to.insert(to.end(), in.shape.begin() + 2, in.shape.end());
+  const std::string node = picked(t, t.plain(0), 1, in.rank(), positions);
+  t.give(t.add("Reshape", {node}, NewShape{open_sizes(to)}), to, false);
+}
+
 // The node's output is whole numbers, as its input is.
 void give_whole(Translator& t) {
   if (const Value* made = t.value(t.node().outputs[0])) {
@@ -59,7 +78,11 @@ void give_whole(Translator& t) {
 void gather(Translator& t) {
   if (!t.input(0).known) {
     const bool whole = t.input(0).whole;
-    gather_positions(t, t.constant(1, "list of indices"));
+    if (t.input(1).sample_step != 0) {
+      gather_own_rows(t);
+    } else {
+      gather_positions(t, t.constant(1, "list of indices"));
+    }
     if (whole) give_whole(t);
     return;
   }

@@ -40,6 +40,15 @@ TEST(Choices, AConstantConditionMasks) {
   EXPECT_TRUE(module_of(imported)->named_parameters().empty());
 }
 
+// As torch's attention takes what a softmax of masked scores gives.
+TEST(Choices, WhatIsNoNumberIsToldFromNumbers) {
+  ModelMaker m(kRows);
+  const std::string y = m.node("Where", {m.node("IsNaN", {"x"}), m.number(7), "x"});
+  const Imported imported = translate(m.ending_in(y), {2, 3});
+  EXPECT_THAT(values(imported, {1, NAN, INFINITY, NAN, -2, 0}),
+              ElementsAre(1, 7, INFINITY, 7, -2, 0));
+}
+
 TEST(Choices, EveryComparison) {
   using Floats = std::vector<float>;
   struct Case {

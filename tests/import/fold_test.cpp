@@ -187,6 +187,19 @@ TEST(Fold, ComputesEachElement) {
   EXPECT_EQ(refusal("Mod", {five, integers({0})}), "a division by 0");
 }
 
+TEST(Fold, GatherElementsTakesAPositionForEachElement) {
+  const Constant x = integers({2, 3}, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(
+      whole(folded("GatherElements", {x, integers({1, 2}, {2, -3})}, {{"axis", std::int64_t{1}}})),
+      (Ints{3, 1}));
+  EXPECT_EQ(whole(folded("GatherElements", {x, integers({3, 2}, {0, 1, 1, 0, 0, 0})})),
+            (Ints{1, 5, 4, 2, 1, 2}));
+  EXPECT_EQ(refusal("GatherElements", {x, integers({1, 2}, {0, 2})}),
+            "an index is outside of its axis");
+  EXPECT_EQ(refusal("GatherElements", {x, integers({1, 4}, {0, 0, 0, 0})}),
+            "indices [1, 4] of [2, 3]");
+}
+
 TEST(Fold, MovesElements) {
   const Constant x = integers({2, 3}, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(whole(folded("Tile", {x, integers({1, 2})})),

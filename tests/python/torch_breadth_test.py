@@ -160,6 +160,21 @@ class Encoders(BreadthCase):
     def test_minilm(self):
         self.check(MiniLm(), torch.randint(0, 1000, (2, 16)), self.mask)
 
+    def test_encoders_of_transformers(self):
+        try:
+            import transformers
+        except ImportError as error:
+            raise unittest.SkipTest(f"no transformers: {error}") from error
+        sizes = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+                 "intermediate_size": 64, "attention_probs_dropout_prob": 0.0}
+        tokens = torch.randint(2, 100, (2, 16))
+        for attention in "eager", "sdpa":
+            with self.subTest(attention):
+                config = transformers.BertConfig(**sizes, attn_implementation=attention)
+                self.check(transformers.BertForSequenceClassification(config), tokens, self.mask)
+        with self.subTest("DeBERTa"):
+            self.check(transformers.DebertaV2Model(transformers.DebertaV2Config(**sizes)), tokens, self.mask)
+
     def test_padded_sequences(self):
         if int(torch.__version__.split(".")[0]) < 2:
             self.skipTest(f"torch {torch.__version__} makes the mask of a shape that depends on the batch")
