@@ -198,6 +198,7 @@ class SameCodes(TorchCase):
                 self.assertEqual((result.differing, result.samples), (0, 64))
                 self.assertGreater(result.codes, 64 * 3 * 144)
                 over_batches = module.verify([(images(4, seed=5), 1), (images(4, seed=6), 2)])
+                self.assertEqual(module.verify(images(8, seed=5).split(4)).samples, 8)
                 self.assertIn(f"of {over_batches.codes} codes differ over 8 samples in 2 batches", over_batches.text)
                 self.assertEqual((over_batches.differing, over_batches.samples), (0, 8))
 

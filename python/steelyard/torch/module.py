@@ -391,12 +391,13 @@ class Module(nn.Module):
     def verify(self, inputs: Any, model: Union[str, "os.PathLike[str]", None] = None) -> Verification:
         """Compares this network with the deployed one, tensor by tensor.
 
-        ``inputs``: a tensor, a tuple of the model's inputs, or a loader of batches that begin with them. ``model``: a
+        ``inputs``: a tensor, a tuple of as many tensors as the model has inputs, or batches that begin with them. ``model``: a
         file that export() wrote as safetensors; None: what it would write.
         """
         self._require_same_settings()
         engine, _ = self._bound()
-        one = isinstance(inputs, torch.Tensor) or (isinstance(inputs, (tuple, list)) and bool(inputs) and
+        one = isinstance(inputs, torch.Tensor) or (isinstance(inputs, (tuple, list)) and
+                                                   len(inputs) == len(engine.network.inputs()) and
                                                    all(isinstance(x, torch.Tensor) for x in inputs))
         results = [engine.network.verify_views(self._batch_views(batch), model, current_stream(engine.device))
                    for batch in ([inputs] if one else inputs)]
