@@ -15,6 +15,7 @@
 #include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/models/models.h"
 #include "steelyard/recipes/runs/deployable.h"
+#include "steelyard/recipes/runs/device_costs.h"
 #include "steelyard/runtime/preprocessing_json.h"
 
 namespace steelyard {
@@ -37,25 +38,42 @@ std::optional<Tensor> calibrated_on(Module& model, const Shape& sample) {
   return std::nullopt;
 }
 
-std::optional<std::string> why_not_exportable(const Experiment& experiment,
-                                              const Registries& registries,
-                                              const std::vector<std::string>& formats) {
+// What the graph of a model tells before it is trained.
+struct Trial {
+  std::optional<std::string> refusal = {};  // why it cannot be exported
+  std::optional<DeviceCosts> costs = {};
+};
+
+Trial tried(const Experiment& experiment, const Registries& registries,
+            const std::vector<std::string>& formats) {
   const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
   const std::optional<Tensor> input = calibrated_on(*model, experiment.input().batch(1));
-  if (!input) return std::nullopt;  // the trained weights are checked when they are exported
+  if (!input) return {};  // the trained weights are checked when they are exported
   try {
     const std::shared_ptr<Module> deployed = experiment.as_deployed(model);
     const deploy::Graph graph = deploy::trace(*deployed, *input, experiment.recipe().name).graph;
     deploy::require_constants(graph, *deployed, *input);
-    return refusal_of(graph, formats);
+    return {refusal_of(graph, formats), device_costs(graph)};
   } catch (const InputError& error) {
-    return error.what();
+    return {error.what()};
   } catch (const deploy::WeightFault&) {
     // The fault is in weights that nobody trained.
   } catch (const std::invalid_argument& error) {
-    return std::string(kPrefix) + error.what();  // "[graph] node (operation): ..."
+    return {std::string(kPrefix) + error.what()};  // "[graph] node (operation): ..."
   }
-  return std::nullopt;
+  return {};
+}
+
+// Throws InputError where the program is larger than the recipe allows.
+void require_within_limits(const Experiment& experiment, const Trial& trial) {
+  const auto& limits = experiment.recipe().exports.limits;
+  if (!limits) return;
+  const std::string place = experiment.place("export", "limits");
+  if (!trial.costs) {
+    fail_at(place, "export.limits: the model has no program in C before it is trained" +
+                       (trial.refusal ? ": " + *trial.refusal : ""));
+  }
+  if (const auto exceeded = exceeded_limit(*trial.costs, *limits)) fail_at(place, *exceeded);
 }
 
 // Grey where samples of images have one channel.
@@ -181,28 +199,31 @@ deploy::Graph deployed_graph(const LoadedRun& run) {
 }
 
 void require_exportable(const Experiment& experiment, const Registries& registries) {
-  const std::vector<std::string>& formats = experiment.recipe().exports.formats;
-  if (formats.empty()) return;
+  const ExportSpec& exports = experiment.recipe().exports;
+  if (exports.formats.empty() && !exports.limits) return;
   const std::string place = experiment.place("export", "formats");
-  for (const std::string& name : formats) {
+  for (const std::string& name : exports.formats) {
     const deploy::ExportFormat& format = deploy::export_format(name);
     if (format.can_write()) continue;
     fail_at(place, "export.formats: this build writes no " + std::string(format.title) + " files");
   }
-  if (const auto reason = why_not_exportable(experiment, registries, formats)) {
-    fail_at(place, *reason);
-  }
+  const Trial trial = tried(experiment, registries, exports.formats);
+  if (trial.refusal && !exports.formats.empty()) fail_at(place, *trial.refusal);
+  require_within_limits(experiment, trial);
 }
 
 void note_exportability(Experiment& experiment, const Registries& registries) {
-  if (!experiment.recipe().exports.formats.empty()) return;
+  const ExportSpec& exports = experiment.recipe().exports;
+  const bool on_device = qat::is_fixed_point(exports.profile);
+  if (!exports.formats.empty() && !on_device) return;
   if (!experiment.plan() && !experiment.network()) return;  // our own architectures can be
-  const std::vector<std::string> formats =
-      deploy::default_format_names(experiment.recipe().exports.profile);
-  if (const auto reason = why_not_exportable(experiment, registries, formats)) {
+  const Trial trial = tried(experiment, registries, deploy::default_format_names(exports.profile));
+  if (trial.refusal && exports.formats.empty()) {
+    const std::string& why = *trial.refusal;
     experiment.note("the model cannot be exported: " +
-                    reason->substr(reason->starts_with(kPrefix) ? kPrefix.size() : 0));
+                    why.substr(why.starts_with(kPrefix) ? kPrefix.size() : 0));
   }
+  if (trial.costs) experiment.note("the program in C has " + text_of(*trial.costs));
 }
 
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format) {

@@ -371,6 +371,17 @@ Table<QuantizeSpec> quantize_table(const Registries& registries) {
       .check(check_quantize);
 }
 
+Table<DeviceLimits> limits_table() {
+  return {
+      "What the device has for the program in C: a model that takes more is refused before "
+      "training. Needs the profile tflm.",
+      {key("flash", "bytes of constants: weights, biases, factors and tables, without code",
+           &DeviceLimits::flash)
+           .at_least(1),
+       key("ram", "bytes of values, without the stack", &DeviceLimits::ram).at_least(1),
+       key("macs", "multiplications for a sample", &DeviceLimits::macs).at_least(1)}};
+}
+
 Table<Recipe> export_table() {
   const std::vector<std::string> formats = deploy::format_names();
   return Table<Recipe>(
@@ -400,8 +411,13 @@ Table<Recipe> export_table() {
                   "session on x86 without VNNI",
                   &Recipe::exports, &ExportSpec::reduce_range)
                   .by_default()
-                  .needs("quantize")})
-      .check([](const OptionReader&, Recipe& recipe) {
+                  .needs("quantize"),
+              nested<Recipe>("limits", limits_table(), &Recipe::exports, &ExportSpec::limits)})
+      .check([](const OptionReader& from, Recipe& recipe) {
+        if (recipe.exports.limits && !qat::is_fixed_point(recipe.exports.profile)) {
+          fail_at(from.at("limits").place,
+                  "export.limits: expected export.profile: tflm or tflm_single_rounding");
+        }
         if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);
       });
 }

@@ -129,10 +129,18 @@ struct InitSpec {
   std::vector<std::string> skip = {};  // modules and tensors that keep their initial values
 };
 
+// Of a microcontroller, for the program in C.
+struct DeviceLimits {
+  std::optional<std::int64_t> flash = {};  // bytes of constants
+  std::optional<std::int64_t> ram = {};    // bytes of values
+  std::optional<std::int64_t> macs = {};   // multiplications for a sample
+};
+
 struct ExportSpec {
   std::vector<std::string> formats = {};  // names of deploy::export_formats(), for after training
   qat::Profile profile = qat::Profile::kOrt;
   bool reduce_range = false;  // applied to the widths of `quantize` already
+  std::optional<DeviceLimits> limits = {};
 };
 
 struct Recipe {

@@ -303,6 +303,17 @@ class Deploy(Case):
         self.assertRegex(self.succeed("export", run, "--format", "c"), r"^run/export/model.h: \d+ bytes\n"
                                                                        r"run/export/model.c: \d+ bytes\n"
                                                                        r"run/export/model_test.c: \d+ bytes\n$")
+        with open(self.path("run", "export", "model.h")) as file:
+            arena = int(re.search(r"STEELYARD_ARENA_BYTES (\d+)", file.read())[1])
+        limited = ["train", self.recipe(LAYERS + SHORT + QUANTIZE, "limited.yaml"), "--set", "export.profile=tflm", "--run-dir",
+                   "limited"]
+        self.assertRegex(self.succeed(*limited, "--set", f"export.limits={{ram: {arena}}}", "--dry-run"),
+                         rf"note: the program in C has \d+ bytes of constants, {arena} bytes of RAM for values, \d+ multi")
+        self.fail_with(2, f"export.limits.ram: expected at most {arena - 1} bytes for values, got {arena}",
+                       arguments=[*limited, "--set", f"export.limits={{ram: {arena - 1}}}"])
+        self.fail_with(2, "export.limits: expected export.profile: tflm",
+                       arguments=[*limited, "--set", "export.profile=ort", "--set", "export.limits={ram: 1}"])
+        self.assertFalse(os.path.exists(self.path("limited")))
         silu = self.recipe(LAYERS.replace("{type: ReLU}", "{type: SiLU, name: gate}") + SHORT + QUANTIZE, "gate.yaml")
         self.fail_with(2, "gate: the profile tflm has no such SiLU",
                        arguments=["train", silu, "--set", "export.profile=tflm", "--run-dir", "gate"])

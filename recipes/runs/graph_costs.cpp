@@ -1,4 +1,4 @@
-#include "steelyard/recipes/searches/graph_costs.h"
+#include "steelyard/recipes/runs/graph_costs.h"
 
 #include <bit>
 

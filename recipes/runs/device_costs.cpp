@@ -1,0 +1,44 @@
+#include "steelyard/recipes/runs/device_costs.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "steelyard/export/c_program.h"
+#include "steelyard/recipes/runs/graph_costs.h"
+
+namespace steelyard {
+
+std::optional<DeviceCosts> device_costs(const deploy::Graph& graph) {
+  if (!deploy::c_program_refusal(graph).empty()) return std::nullopt;
+  const deploy::CProgramSize size = deploy::c_program(graph).size;
+  return DeviceCosts{size.constant_bytes, size.arena_bytes, costs_of(graph).macs};
+}
+
+std::string text_of(const DeviceCosts& costs) {
+  return fmt::format(
+      "{} bytes of constants, {} bytes of RAM for values, {} multiplications a sample",
+      costs.flash_bytes, costs.ram_bytes, costs.macs);
+}
+
+std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const DeviceLimits& limits) {
+  struct Limit {
+    const char* name;
+    std::optional<std::int64_t> most;
+    std::int64_t actual;
+    const char* unit;
+  };
+  const std::array all{
+      Limit{"flash", limits.flash, costs.flash_bytes, "bytes of constants"},
+      Limit{"ram", limits.ram, costs.ram_bytes, "bytes for values"},
+      Limit{"macs", limits.macs, costs.macs, "multiplications a sample"},
+  };
+  for (const Limit& limit : all) {
+    if (!limit.most || limit.actual <= *limit.most) continue;
+    return fmt::format("export.limits.{}: expected at most {} {}, got {}", limit.name, *limit.most,
+                       limit.unit, limit.actual);
+  }
+  return std::nullopt;
+}
+
+}  // namespace steelyard

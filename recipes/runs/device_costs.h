@@ -1,0 +1,28 @@
+// What the program in C of a model takes of a microcontroller, and what a recipe allows.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "steelyard/recipes/schema/recipe.h"
+#include "steelyard/runtime/graph.h"
+
+namespace steelyard {
+
+struct DeviceCosts {
+  std::int64_t flash_bytes = 0;  // constants: weights, biases, factors and tables
+  std::int64_t ram_bytes = 0;    // the arena of the values
+  std::int64_t macs = 0;         // multiplications for a sample
+};
+
+// Nothing of a graph that has no such program.
+std::optional<DeviceCosts> device_costs(const deploy::Graph& graph);
+
+// "12,345 bytes of constants, ..."
+std::string text_of(const DeviceCosts& costs);
+
+// The first limit that the costs exceed, with both numbers; nothing where none is.
+std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const DeviceLimits& limits);
+
+}  // namespace steelyard
