@@ -99,6 +99,23 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
 
+    def test_an_lstm_over_one_step_to_a_verified_export(self):
+        """Its recurrence has no values, so that the quantizers of these never observe any."""
+        generator = random.Random(4)
+        self.write_data(generator, [1, 4], lambda label, at: label - 1 + generator.uniform(-.2, .2))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: LSTM, name: first, units: 6}
+    - {type: LSTM, name: second, units: 5, return_sequences: false}
+    - {type: Linear, out_features: 3}
+train: {epochs: 20, optimizer: {type: adamw, lr: 0.02}}
+""" + QUANTIZE.replace("Conv2d", "LSTM") + "export: {formats: [safetensors, onnx]}\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        self.exports_the_same("run")
+        said = self.notes_of("report", "run")
+        self.assertNotIn("missing: layers", said)
+        self.assertNotIn("missing: accuracy in training's arithmetic", said)
+
     def test_attention_and_a_graph_of_a_recipe_to_a_verified_export(self):
         generator = random.Random(5)
         self.write_data(generator, [12, 2], lambda label, at: label - 1 + generator.uniform(-.5, .5))  # steps have no order here
