@@ -322,7 +322,6 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_sh
 std::shared_ptr<Module> build_model(const ModelSpec& spec, const LayerInput& input,
                                     std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
   const std::int64_t outputs = outputs_of(spec, classes);
-  require_all_parts(spec, input);
   const LayerSpec layer(spec.options, registry, input, outputs);
   const bool ready = !spec.type.empty();
   const auto build = [&](Rng& random) {
@@ -334,6 +333,7 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const LayerInput& inp
     Rng unused(0);
     build(unused);
   }
+  require_all_parts(spec, input);  // after names that no input has, which say what is meant
   BuiltModule built = build(rng);
   if (built.output_shape != Shape{outputs}) {
     fail_at(ready ? layer.at("type").place : layer.at("layers").items.back().place,
