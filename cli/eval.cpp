@@ -98,7 +98,11 @@ ExitCode evaluate_as_rank(const EvalArguments& options, const Registries& regist
                metrics_text(without_certain_ones(metrics, experiment.test().classes)));
   }
   if (!std::isfinite(metrics.loss)) {
-    throw TrainingDiverged(run.checkpoint.string() + ": the test loss is not finite");
+    const std::string where =
+        first_non_finite(experiment.model(), experiment.test(), experiment.normalization(),
+                         experiment.loader_options().batch_size);
+    throw TrainingDiverged(run.checkpoint.string() + ": the test loss is not finite" +
+                           (where.empty() ? "" : "; first non-finite tensor: " + where));
   }
   return kDone;
 }

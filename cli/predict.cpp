@@ -16,6 +16,7 @@
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/weighted/embedding.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/run_folder.h"
@@ -150,7 +151,10 @@ Tensor run_model(Module& model, const Tensor& inputs) {
 }
 
 // Whether a sample holds indices, of which only the model knows how many there are.
-bool holds_indices(const Experiment& experiment) {
+bool holds_indices(Experiment& experiment) {
+  for (const NamedModule& entry : experiment.model().named_modules()) {
+    if (dynamic_cast<const Embedding*>(entry.module) != nullptr) return true;
+  }
   if (!experiment.network()) return false;
   const std::vector<imports::PortSpec> ports = experiment.network()->input_ports();
   return std::any_of(ports.begin(), ports.end(), [](const auto& port) { return port.whole(); });
@@ -188,7 +192,7 @@ Predictor onnx_predictor(const std::shared_ptr<Experiment>& experiment,
   predictor.outputs = exported_outputs_of(*experiment);
   if (holds_indices(*experiment)) {
     predictor.check = [experiment](const Tensor& inputs) {
-      return run_model(experiment->model(), inputs);
+      return run_model(experiment->model(), normalized(inputs, experiment->normalization()));
     };
   }
   return predictor;

@@ -242,7 +242,8 @@ class GraphBuilder {
     const std::string base =
         operation.module.empty() ? operation.function->name() : operation.module;
     std::string name = base;
-    for (int i = 2; !names_.insert(name).second; ++i) name = base + "#" + std::to_string(i);
+    int& number = numbers_.try_emplace(base, 1).first->second;  // of the last with that base
+    while (!names_.insert(name).second) name = base + "#" + std::to_string(++number);
     return name;
   }
 
@@ -271,6 +272,7 @@ class GraphBuilder {
   std::unordered_map<const GradNode*, std::size_t> index_;
   std::unordered_map<const GradNode*, int> readers_;
   std::set<std::string> names_{"input"};
+  std::unordered_map<std::string, int> numbers_;
 };
 
 std::unordered_map<const GradNode*, int> readers_of(const std::vector<TracedOperation>& operations,

@@ -1,6 +1,7 @@
 #include "steelyard/framework/autograd/module.h"
 
 #include <stdexcept>
+#include <typeinfo>
 #include <unordered_set>
 
 #include "steelyard/framework/autograd/tape_trace.h"
@@ -21,6 +22,23 @@ Variable required_output(const Module& module, const std::string& name, Variable
                          "forward gave an undefined variable");
 }
 
+// Marks an error whose message begins with the path of the module that it is of.
+class OfModule {};
+
+template <typename Error>
+class ErrorOfModule : public Error, public OfModule {
+ public:
+  using Error::Error;
+};
+
+// To be called where `error` is handled, in the scope of the slot that it came to first.
+template <typename Error>
+[[noreturn]] void throw_with_path(const Error& error) {
+  const std::string path = module_path();
+  if (path.empty()) throw;
+  throw ErrorOfModule<Error>(path + ": " + error.what());
+}
+
 }  // namespace
 
 Slot::Slot(std::string name, std::shared_ptr<Module> module) : name_(std::move(name)) {
@@ -36,10 +54,16 @@ Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
   require_input(*module_, x);
   const TapeScope scope(name_);
   try {
-    return required_output(*module_, name_, module_->forward(x, context));
-  } catch (const std::out_of_range& error) {  // an index that no table has: of which module
-    if (name_.empty()) throw;
-    throw std::out_of_range(name_ + ": " + error.what());
+    Variable y = required_output(*module_, name_, module_->forward(x, context));
+    watch_output(y);
+    return y;
+  } catch (const OfModule&) {
+    throw;
+  } catch (const std::out_of_range& error) {  // an index that no table has
+    throw_with_path(error);
+  } catch (const std::invalid_argument& error) {  // a shape that the module does not take
+    if (typeid(error) != typeid(std::invalid_argument)) throw;
+    throw_with_path(error);
   }
 }
 

@@ -6,12 +6,19 @@ namespace steelyard {
 namespace {
 
 thread_local TapeTrace* listening = nullptr;
+thread_local OutputWatch* watching = nullptr;
 thread_local std::vector<const std::string*> scopes;  // names of the slots being called
 
 }  // namespace
 
 TapeTrace::TapeTrace() : first_scope_(scopes.size()), outer_(listening) { listening = this; }
 TapeTrace::~TapeTrace() { listening = outer_; }
+
+OutputWatch::OutputWatch(See see)
+    : see_(std::move(see)), first_scope_(scopes.size()), outer_(watching) {
+  watching = this;
+}
+OutputWatch::~OutputWatch() { watching = outer_; }
 
 TapeScope::TapeScope(const std::string& name) { scopes.push_back(&name); }
 TapeScope::~TapeScope() { scopes.pop_back(); }
@@ -33,6 +40,10 @@ void trace_operation(const std::shared_ptr<Function>& function, const std::vecto
     if (input.defined()) operation.inputs.push_back(input);
   }
   listening->operations_.push_back(std::move(operation));
+}
+
+void watch_output(const Variable& output) {
+  if (watching != nullptr) watching->see_(module_path(watching->first_scope_), output);
 }
 
 }  // namespace steelyard

@@ -1,7 +1,9 @@
-// A trace of the tape: every recorded operation with its variables and the module that called it.
+// A trace of the tape: every recorded operation with its variables and the module that called it;
+// and a look at what every module gives.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +41,23 @@ class TapeTrace {
   TapeTrace* outer_;
 };
 
+// While one lives, slots called on this thread show what their modules give, recorded or not, parts
+// before what holds them. Watches nest; only the innermost sees anything.
+class OutputWatch {
+ public:
+  using See = std::function<void(const std::string& module, const Variable& output)>;
+  explicit OutputWatch(See see);
+  ~OutputWatch();
+  OutputWatch(const OutputWatch&) = delete;
+  OutputWatch& operator=(const OutputWatch&) = delete;
+
+ private:
+  friend void watch_output(const Variable&);
+  See see_;
+  std::size_t first_scope_;  // slots that were being called before do not count
+  OutputWatch* outer_;
+};
+
 // A slot's call: operations recorded while it lives are named after it. `name` must outlive it.
 class TapeScope {
  public:
@@ -54,5 +73,8 @@ std::string module_path(std::size_t from = 0);
 // Called by record(); does nothing without a TapeTrace on this thread.
 void trace_operation(const std::shared_ptr<Function>& function, const std::vector<Variable>& inputs,
                      const Variable& output);
+
+// Called by slots, in their scope; does nothing without an OutputWatch on this thread.
+void watch_output(const Variable& output);
 
 }  // namespace steelyard

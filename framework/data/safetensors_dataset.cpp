@@ -15,6 +15,7 @@
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/tensor/suggest.h"
 
 namespace steelyard {
 namespace {
@@ -42,14 +43,12 @@ class TensorsInFile {
     for (std::size_t i = 0; i < names.size(); ++i) {
       expected += (i == 0 ? " " : i + 1 < names.size() ? ", " : " and ") + printable(names[i]);
     }
+    const std::string missing = missing_text(names);
     for (const SafetensorsEntry& entry : reader_.header().entries) {
       if (!all || std::find(names.begin(), names.end(), entry.name) != names.end()) continue;
-      throw InputError(expected + ", got '" + printable(entry.name) + "'");
+      throw InputError(expected + ", got '" + printable(entry.name) + "'" + missing);
     }
-    for (const std::string& wanted : names) {
-      if (find(wanted) != nullptr) continue;
-      throw InputError(expected + ", '" + printable(wanted) + "' is missing");
-    }
+    if (!missing.empty()) throw InputError(expected + missing);
   }
 
   // One that is there.
@@ -64,6 +63,22 @@ class TensorsInFile {
   }
 
  private:
+  // ", 'soudn' is missing (did you mean 'sound'?)" of the first that is; else nothing.
+  std::string missing_text(const std::vector<std::string>& names) const {
+    for (const std::string& wanted : names) {
+      if (find(wanted) != nullptr) continue;
+      std::vector<std::string> others;  // that nobody has asked for
+      for (const SafetensorsEntry& entry : reader_.header().entries) {
+        if (std::find(names.begin(), names.end(), entry.name) == names.end())
+          others.push_back(entry.name);
+      }
+      const std::string near = nearest_word(wanted, others);
+      return ", '" + printable(wanted) + "' is missing" +
+             (near.empty() ? "" : " (did you mean '" + printable(near) + "'?)");
+    }
+    return "";
+  }
+
   const SafetensorsEntry* find(const std::string& tensor) const {
     const auto& entries = reader_.header().entries;
     const auto found = std::find_if(entries.begin(), entries.end(),

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "steelyard/framework/data/device_batches.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/framework/train/divergence.h"
 #include "steelyard/framework/train/training_words.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/softmax/softmax.h"
@@ -94,7 +96,60 @@ Evaluation evaluate_alone(Module& model, const Dataset& dataset, const LoaderOpt
                        record.finish(ranks));
 }
 
+// The batches of an evaluation, until `see` gives something.
+template <typename See>
+std::string first_seen(Module& model, const Dataset& dataset, const LoaderOptions& options,
+                       const See& see) {
+  const NoGradGuard no_grad;
+  DataLoader loader(dataset, options);
+  DeviceBatches batches(loader, device_of(model));
+  batches.start(0);
+  while (const auto batch = batches.next()) {
+    if (std::string text = see(*batch); !text.empty()) return text;
+  }
+  return "";
+}
+
+void run_forward(Module& model, const Tensor& inputs) {
+  ForwardContext context;
+  model.forward(Variable(inputs), context);
+}
+
+// What the model throws of an input that it has no value for; "" where it takes all.
+std::string refusal_of(Module& model, const Tensor& inputs) {
+  try {
+    run_forward(model, inputs);
+    return "";
+  } catch (const std::out_of_range& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
+
+std::string first_non_finite(Module& model, const Dataset& dataset,
+                             const Normalization& normalization, std::int64_t batch_size) {
+  const auto see = [&](const Batch& batch) -> std::string {
+    const auto output = first_non_finite_output([&] { run_forward(model, batch.inputs); });
+    if (!output) return "";
+    return "the output of " + output->module + ", for " +
+           samples_of(dataset)->name(batch.index * batch_size + output->row);
+  };
+  return first_seen(model, dataset, evaluation_options(normalization, batch_size), see);
+}
+
+std::string first_refused(Module& model, const Dataset& dataset, const Normalization& normalization,
+                          std::int64_t batch_size) {
+  const auto see_one = [&](const Batch& batch) {
+    const std::string refusal = refusal_of(model, batch.inputs);
+    return refusal.empty() ? "" : samples_of(dataset)->name(batch.index) + ": " + refusal;
+  };
+  const auto see = [&](const Batch& batch) -> std::string {
+    if (refusal_of(model, batch.inputs).empty()) return "";
+    return first_seen(model, dataset, evaluation_options(normalization, 1), see_one);
+  };
+  return first_seen(model, dataset, evaluation_options(normalization, batch_size), see);
+}
 
 Tensor outputs_of(Module& model, const Dataset& dataset, const Normalization& normalization,
                   std::int64_t batch_size) {

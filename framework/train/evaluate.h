@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "steelyard/framework/autograd/module.h"
 #include "steelyard/framework/comm/communicator.h"
@@ -25,6 +26,17 @@ std::int64_t count_correct(const Tensor& logits, const Tensor& labels);
 // the device of its parameters. The dataset is not empty.
 Tensor outputs_of(Module& model, const Dataset& dataset, const Normalization& normalization,
                   std::int64_t batch_size);
+
+// Why an evaluation has no finite loss: "the output of body.log, for test.safetensors: sample 5",
+// of the first batch and the first module whose output is not finite; "" where all are. Repeats the
+// evaluation up to there.
+std::string first_non_finite(Module& model, const Dataset& dataset,
+                             const Normalization& normalization, std::int64_t batch_size);
+// "test.safetensors: sample 5: " and the error, for the first sample in evaluation of which the
+// model throws std::out_of_range, as of a token that its table does not have; "" where there is
+// none.
+std::string first_refused(Module& model, const Dataset& dataset, const Normalization& normalization,
+                          std::int64_t batch_size);
 
 struct Evaluation {
   Metrics metrics;

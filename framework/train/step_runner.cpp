@@ -166,7 +166,12 @@ double StepRunner::finite_loss(std::int64_t step, const Tensor& loss, const Batc
 
 void StepRunner::diverged(std::int64_t step, const std::string& what, const Batch& batch) const {
   throw_diverged(step, what, parameters_,
-                 options_.distillation ? options_.distillation->teacher.get() : nullptr, batch);
+                 options_.distillation ? options_.distillation->teacher.get() : nullptr, batch,
+                 [&] {
+                   Rng rng(options_.seed, kForwardStream, step - 1, device_step_);
+                   ForwardContext context{.training = true, .rng = &rng};
+                   model_.forward(Variable(batch.inputs), context);
+                 });
 }
 
 }  // namespace steelyard

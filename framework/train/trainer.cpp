@@ -229,7 +229,7 @@ void Trainer::finish_epoch() {
   }
   bool improved = false;
   if (report.validation) {
-    require_loss("validation loss", report.validation->loss);
+    require_loss("validation loss", report.validation->loss, validation_);
     improved = position_.epoch >= final_form_from() &&
                (!best_ || is_better(*report.validation, best_->metrics,
                                     find_metric(options_.best_metric, options_.loss)));
@@ -386,9 +386,16 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
   }
 }
 
-void Trainer::require_loss(const std::string& what, double loss) const {
+void Trainer::require_loss(const std::string& what, double loss, const Dataset& dataset) const {
   const std::string found = "step " + std::to_string(position_.step) + ": " + what + " is ";
-  if (!std::isfinite(loss)) throw TrainingDiverged(found + std::to_string(loss));
+  if (!std::isfinite(loss)) {
+    const std::string where = dataset.size() == 0
+                                  ? ""
+                                  : first_non_finite(model_, dataset, loader_options_.normalization,
+                                                     loader_options_.batch_size);
+    throw TrainingDiverged(found + std::to_string(loss) +
+                           (where.empty() ? "" : "; first non-finite tensor: " + where));
+  }
   if (!options_.divergence_limit) return;
   const double reference = std::max(steps_.first_loss().item(), zeros_loss_);
   if (reference <= 0 || loss <= *options_.divergence_limit * reference) return;

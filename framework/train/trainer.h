@@ -112,8 +112,8 @@ class Trainer {
   void forget_best() { best_.reset(); }
 
   // Throws TrainingDiverged where a loss is not finite or beyond the divergence limit; `what` names
-  // it ("test loss"). Waits for a GPU.
-  void require_loss(const std::string& what, double loss) const;
+  // it ("test loss"). Of a loss over `dataset` the message has first_non_finite(). Waits for a GPU.
+  void require_loss(const std::string& what, double loss, const Dataset& dataset = {}) const;
 
  private:
   // The position of the run; all of it is in the checkpoint.

@@ -15,4 +15,13 @@ std::vector<NamedQuantizer> named_quantizers(Module& model) {
   return found;
 }
 
+std::string never_observed_text(Module& model, const NeverObserved& error) {
+  for (const NamedQuantizer& entry : named_quantizers(model)) {
+    if (entry.quantizer == error.quantizer()) {
+      return "the quantizer " + entry.name + " never observed anything";
+    }
+  }
+  return error.what();
+}
+
 }  // namespace steelyard::qat

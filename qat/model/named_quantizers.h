@@ -16,4 +16,7 @@ struct NamedQuantizer {
 };
 std::vector<NamedQuantizer> named_quantizers(Module& model);
 
+// "the quantizer fc1.weight_quantizer never observed anything"
+std::string never_observed_text(Module& model, const NeverObserved& error);
+
 }  // namespace steelyard::qat

@@ -248,11 +248,7 @@ kernels::RangeRule FakeQuantize::range_rule() const {
 }
 
 void FakeQuantize::require_observed() const {
-  if (!observed()) {
-    throw std::logic_error(
-        "[fake_quantize] cannot quantize, nothing was observed yet: run a training pass with "
-        "observers on first");
-  }
+  if (!observed()) throw NeverObserved(*this);
 }
 
 void FakeQuantize::begin_learning(const ForwardContext& context) {

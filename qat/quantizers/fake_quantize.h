@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,22 @@ struct RangeObservation {
   kernels::RangeRule rule;
   kernels::RangeQuantizer quantizer;
   QParamTensors qparams;  // those that the pass quantizes with, written by the kernel
+};
+
+class FakeQuantize;
+
+// A pass that quantizes came to a quantizer without a range: nothing was observed yet.
+class NeverObserved : public std::logic_error {
+ public:
+  explicit NeverObserved(const FakeQuantize& quantizer)
+      : std::logic_error(
+            "[fake_quantize] cannot quantize, nothing was observed yet: run a training pass with "
+            "observers on first"),
+        quantizer_(&quantizer) {}
+  const FakeQuantize* quantizer() const { return quantizer_; }
+
+ private:
+  const FakeQuantize* quantizer_;
 };
 
 // What the quantizers of activations (qat/quantizers/activation_quantizer.h) and of weights
@@ -139,7 +156,7 @@ class FakeQuantize : public Module, public StateCheck {
     return observes(context) && !listener_;
   }
   void mark_observed() { set(kObserved, true); }
-  // Throws std::logic_error.
+  // Throws NeverObserved.
   void require_observed() const;
 
   // Takes what the observer found as the start of learning; does nothing where nothing learns.

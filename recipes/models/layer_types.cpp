@@ -144,16 +144,17 @@ std::shared_ptr<Module> make_input_part(InputPartSpec options, const LayerSpec& 
         "layer of the model or of a branch of its first layer");
   }
   std::int64_t first = 0;
-  std::string names;
+  std::vector<std::string> names;
   for (const NamedInput& part : parts) {
     if (part.name == options.input) {
       return std::make_shared<InputPart>(SamplePart{first, part.shape});
     }
     first += shape_size(part.shape);
-    names += (names.empty() ? "" : ", ") + part.name;
+    names.push_back(part.name);
   }
-  fail_at(spec.at("input").place, "expected one of the inputs of data.inputs (" + names +
-                                      "), got " + quote_for_message(options.input));
+  fail_at(spec.at("input").place, "expected one of the inputs of data.inputs (" + join(names) +
+                                      "), got " + quote_for_message(options.input) +
+                                      did_you_mean(options.input, names));
 }
 
 struct SequentialSpec {

@@ -1,6 +1,7 @@
 #include "steelyard/recipes/models/models.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "steelyard/framework/tensor/activation_words.h"
@@ -305,11 +306,44 @@ bool has_layer(const YamlNode& node, const std::string& type) {
                      [&](const YamlEntry& entry) { return has_layer(entry.value, type); });
 }
 
+namespace {
+
+bool has_one_of(const YamlNode& node, std::initializer_list<const char*> types) {
+  return std::any_of(types.begin(), types.end(),
+                     [&](const char* type) { return has_layer(node, type); });
+}
+
+// The type of the first layer that is not a container, nor one that leaves shapes alone before it.
+std::string first_layer(const YamlNode& node) {
+  constexpr std::string_view kPassed[] = {"Sequential", "Residual",  "Concat",
+                                          "Graph",      "LayerNorm", "Dropout"};
+  const YamlNode* type = node.find("type");
+  if (type != nullptr &&
+      std::find(std::begin(kPassed), std::end(kPassed), type->text) == std::end(kPassed)) {
+    return type->text;
+  }
+  for (const YamlNode& item : node.items) {
+    if (std::string first = first_layer(item); !first.empty()) return first;
+  }
+  for (const YamlEntry& entry : node.entries) {
+    if (std::string first = first_layer(entry.value); !first.empty()) return first;
+  }
+  return "";
+}
+
+}  // namespace
+
 bool takes_sequences(const ModelSpec& spec) {
-  constexpr const char* kOfSequences[] = {"Conv1d",    "LSTM",      "GRU",
-                                          "MaxPool1d", "AvgPool1d", "Attention"};
-  return spec.onnx || std::any_of(std::begin(kOfSequences), std::end(kOfSequences),
-                                  [&](const char* type) { return has_layer(spec.options, type); });
+  return spec.onnx ||
+         has_one_of(spec.options,
+                    {"Conv1d", "LSTM", "GRU", "MaxPool1d", "AvgPool1d", "Attention"}) ||
+         first_layer(spec.options) == "Linear";  // which takes no image
+}
+
+bool takes_images(const ModelSpec& spec) {
+  if (!spec.type.empty()) return spec.type != "mlp";
+  return has_one_of(spec.options, {"Conv2d", "ConvTranspose2d", "BatchNorm2d", "MaxPool2d",
+                                   "AvgPool2d", "Upsample"});
 }
 
 bool reads_input_parts(const ModelSpec& spec) { return has_layer(spec.options, kInputPartLayer); }
@@ -322,7 +356,6 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const Shape& input_sh
 std::shared_ptr<Module> build_model(const ModelSpec& spec, const LayerInput& input,
                                     std::int64_t classes, Rng& rng, const ModelRegistry& registry) {
   const std::int64_t outputs = outputs_of(spec, classes);
-  require_all_parts(spec, input);
   const LayerSpec layer(spec.options, registry, input, outputs);
   const bool ready = !spec.type.empty();
   const auto build = [&](Rng& random) {
@@ -334,6 +367,7 @@ std::shared_ptr<Module> build_model(const ModelSpec& spec, const LayerInput& inp
     Rng unused(0);
     build(unused);
   }
+  require_all_parts(spec, input);  // after names that no input has, which say what is meant
   BuiltModule built = build(rng);
   if (built.output_shape != Shape{outputs}) {
     fail_at(ready ? layer.at("type").place : layer.at("layers").items.back().place,

@@ -23,9 +23,12 @@ void add_graph_layers(ModelRegistry& registry);
 bool has_layer(const YamlNode& node, const std::string& type);
 
 // Whether samples of two dimensions are sequences [length, channels] to a recipe's model, as to any
-// ONNX file and to a model with a layer that takes nothing else (Conv1d, LSTM, GRU, Attention,
-// pools of sequences); else they are images of one channel.
+// ONNX file, to a model with a layer that takes nothing else (Conv1d, LSTM, GRU, Attention, pools
+// of sequences) and to one that begins with Linear, after a LayerNorm or Dropout perhaps; else they
+// are images of one channel.
 bool takes_sequences(const ModelSpec& spec);
+// Whether a recipe's model can only be one of images.
+bool takes_images(const ModelSpec& spec);
 
 // Whether a recipe's layers read the inputs of samples that have several, each by an InputPart.
 bool reads_input_parts(const ModelSpec& spec);

@@ -90,6 +90,9 @@ class Reporter {
     try {
       f();
       return true;
+    } catch (const qat::NeverObserved& error) {
+      missing(what, qat::never_observed_text(loaded_.experiment->model(), error));
+      return false;
     } catch (const std::exception& error) {
       missing(what, error.what());
       return false;
@@ -229,7 +232,6 @@ class Reporter {
   }
 
   void measure_layers(Experiment& experiment, bool quantized) {
-    require_quantizers_ready(experiment);
     const std::int64_t batches = std::min(
         options_.batches, batches_per_epoch(experiment.train(), experiment.loader_options()));
     const auto inputs = [&, plain = experiment.plain_batches()](std::int64_t i) {
@@ -264,14 +266,6 @@ class Reporter {
     if (layers.empty()) return;
     missing("ranges and errors of activations",
             "inputs of " + layers + " are " + scheme + ": each pass has scales of its own values");
-  }
-
-  void require_quantizers_ready(Experiment& experiment) const {
-    for (const qat::NamedQuantizer& entry : qat::named_quantizers(experiment.model())) {
-      if (entry.quantizer->quantizing() && !entry.quantizer->observed()) {
-        throw InputError("the quantizer " + entry.name + " never observed anything");
-      }
-    }
   }
 
   void add_layer(const NamedModule& entry) {
@@ -340,10 +334,8 @@ class Reporter {
                             first ? "checkpoint" : "file");
       add("float, " + key, base.model());
     });
-    attempt("accuracy in training's arithmetic", [&] {
-      require_quantizers_ready(experiment);
-      add(how_quantized(experiment.model()) + checkpoint, experiment.model());
-    });
+    attempt("accuracy in training's arithmetic",
+            [&] { add(how_quantized(experiment.model()) + checkpoint, experiment.model()); });
     attempt("accuracy of the integer model", [&] {
       deploy::Graph graph = deployed_graph(experiment);
       integer_bytes_ = deploy::parameter_bytes(graph);

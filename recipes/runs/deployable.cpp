@@ -54,7 +54,12 @@ std::vector<deploy::Graph> resized(const Deployable& model, const Quantizers& qu
   if (model.network == nullptr || model.network->input.free.empty() || !model.free_sizes) return {};
   const imports::PortSpec& input = model.network->input;
   const Shape twice = enlarged(model.batch, input, std::numeric_limits<std::int64_t>::max());
-  std::vector<deploy::Graph> graphs{traced(model, quantizers, twice)};
+  std::vector<deploy::Graph> graphs;
+  try {
+    graphs.push_back(traced(model, quantizers, twice));
+  } catch (const qat::NeverObserved&) {  // of values that only larger samples have
+    return {};
+  }
   for (std::int64_t more = 1;; more *= 2) {
     const Shape larger = enlarged(model.batch, input, more);
     if (larger == twice) return graphs;
@@ -86,18 +91,19 @@ deploy::Graph traced_graph(const Deployable& model,
   const Quantizers quantizers = qat::named_quantizers(model.trained);
   for (const qat::NamedQuantizer& entry : quantizers) {
     if (const auto difference = yet_to_change(entry)) throw InputError("export: " + *difference);
-    if (!entry.quantizer->observed()) {
-      throw InputError("export: the quantizer " + entry.name + " never observed anything");
-    }
     entry.quantizer->take_faults();
   }
-  deploy::Graph graph = traced(model, quantizers, model.batch);
-  describe(graph);
-  for (deploy::Graph& larger : resized(model, quantizers)) {
-    describe(larger);
-    graph.resized.push_back(std::make_shared<deploy::Graph>(std::move(larger)));
+  try {
+    deploy::Graph graph = traced(model, quantizers, model.batch);
+    describe(graph);
+    for (deploy::Graph& larger : resized(model, quantizers)) {
+      describe(larger);
+      graph.resized.push_back(std::make_shared<deploy::Graph>(std::move(larger)));
+    }
+    return graph;
+  } catch (const qat::NeverObserved& error) {  // of values that exist: others need no range
+    throw InputError("export: " + qat::never_observed_text(model.trained, error));
   }
-  return graph;
 }
 
 deploy::Port port_of(const imports::PortSpec& spec) {

@@ -32,8 +32,8 @@ struct Deployable {
 std::optional<std::string> yet_to_change(const qat::NamedQuantizer& entry);
 
 // The graph, `describe` called for it and for those of other sizes. Throws InputError for
-// quantizers that are off, have another width than planned or never observed, for non-finite
-// weights, and for what has no deployed form.
+// quantizers that are off, have another width than planned or, where a pass comes to them, never
+// observed, for non-finite weights, and for what has no deployed form.
 deploy::Graph traced_graph(const Deployable& model,
                            const std::function<void(deploy::Graph&)>& describe);
 

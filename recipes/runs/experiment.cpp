@@ -313,10 +313,25 @@ Metrics Experiment::evaluate_test(comm::Communicator& ranks) {
   return test_predictions(ranks).metrics;
 }
 
+void Experiment::throw_refused_sample() {
+  for (const Dataset* dataset : {&train_, &validation_, &test_}) {
+    if (dataset->size() == 0) continue;
+    const std::string refusal =
+        first_refused(*model_, *dataset, normalization(), loader_options_.batch_size);
+    if (refusal.empty()) continue;
+    const bool changed = normalization() != Normalization{};
+    throw InputError(refusal + (changed ? "; data.normalize changed the numbers: none leaves them "
+                                          "as they are"
+                                        : ""));
+  }
+}
+
 Evaluation Experiment::test_predictions(comm::Communicator& ranks) {
   const MatmulPrecisionGuard as_eval_does(device_, "float32");
-  Evaluation evaluation = evaluate_predictions(*model_, test_, normalization(), loss(),
-                                               recipe_.data.loader.batch_size, ranks);
+  Evaluation evaluation = with_samples_named([&] {
+    return evaluate_predictions(*model_, test_, normalization(), loss(),
+                                recipe_.data.loader.batch_size, ranks);
+  });
   const auto own = qat::take_fault(qat::named_quantizers(*model_));
   for (const std::string& fault : ranks.gather(own.value_or(""))) {
     if (!fault.empty()) throw TrainingDiverged("evaluation: " + fault);

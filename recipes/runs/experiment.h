@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "steelyard/framework/data/dataset_registry.h"
@@ -159,6 +160,18 @@ class Experiment {
   Metrics evaluate_test();
   Metrics evaluate_test(comm::Communicator& ranks);
   Evaluation test_predictions(comm::Communicator& ranks);
+  // What `use` gives, which runs the model on the data. A std::out_of_range that it throws of a
+  // sample, as of a token that an Embedding's table does not have, becomes an InputError that names
+  // the first such sample.
+  template <typename Use>
+  auto with_samples_named(const Use& use) {
+    try {
+      return use();
+    } catch (const std::out_of_range&) {
+      throw_refused_sample();
+      throw;
+    }
+  }
   // Another model of the recipe, with random weights, for trials that change its state.
   std::shared_ptr<Module> make_trial_model(const Registries& registries) const;
   // Where the recipe has the key, else where its table is.
@@ -172,6 +185,8 @@ class Experiment {
   void compare_exported_data();
   void load_data(const Registries& registries, const KnownData& known);
   void load_test(const Registries& registries, const RunRecord& record);
+  // Throws InputError for the first sample of the data that the model refuses, if there is one.
+  void throw_refused_sample();
   // With the numbers of init.checkpoint, where its outputs have them, else of the training set.
   Normalization target_normalization_of(const Dataset& train);
   // Where nothing is known of it; completes the recipe.

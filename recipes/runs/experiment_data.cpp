@@ -213,6 +213,7 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
   if (!recipe_.model.onnx) {  // a network says itself what it takes
     if (auto note = note_of_channels(input_.sample)) notes_.push_back(std::move(*note));
+    if (auto note = note_of_images(recipe_.model, input_)) notes_.push_back(std::move(*note));
   }
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });
   if (known.target_normalization) {

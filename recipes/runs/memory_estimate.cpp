@@ -12,9 +12,12 @@
 namespace steelyard {
 namespace {
 
-// Sizes of the batches that are measured: large enough that the rounding of block sizes is small.
-constexpr std::int64_t kSmallBatch = 16;
-constexpr std::int64_t kLargerBatch = 32;
+// Samples of the smaller batch that is measured; the larger one has twice as many. So few that they
+// take less than a training step, and where they take little, so many that the rounding of block
+// sizes is small beside them. A batch norm needs two values.
+constexpr std::int64_t kFewSamples = 2;
+constexpr std::int64_t kMoreSamples = 16;
+constexpr std::int64_t kLittleBytes = 1 << 20;
 
 // A quantity with a part that grows with the batch and a constant part (weight codes, gradients).
 struct Growth {
@@ -26,10 +29,20 @@ struct Growth {
   }
 };
 
-Growth through(std::int64_t small, std::int64_t larger) {
-  const double per_sample =
-      static_cast<double>(larger - small) / static_cast<double>(kLargerBatch - kSmallBatch);
-  return {static_cast<double>(small) - per_sample * static_cast<double>(kSmallBatch), per_sample};
+// A quantity at two sizes of batches.
+struct Measured {
+  std::int64_t samples;
+  std::int64_t bytes;
+};
+
+Growth through(Measured small, Measured larger) {
+  if (larger.samples == small.samples) {
+    return {0, static_cast<double>(small.bytes) / static_cast<double>(small.samples)};
+  }
+  const double per_sample = static_cast<double>(larger.bytes - small.bytes) /
+                            static_cast<double>(larger.samples - small.samples);
+  return {static_cast<double>(small.bytes) - per_sample * static_cast<double>(small.samples),
+          per_sample};
 }
 
 std::int64_t held_bytes(Device device) {
@@ -51,6 +64,7 @@ std::int64_t resident_bytes() {
 }
 
 struct StepMemory {
+  std::int64_t samples = 0;
   std::int64_t saved = 0;    // for backward
   std::int64_t step = 0;     // blocks that forward and backward took, gradients too
   std::int64_t forward = 0;  // blocks that a forward pass of an evaluation takes
@@ -65,8 +79,8 @@ StepMemory measure(Experiment& experiment, Device device, std::int64_t samples,
                    const std::optional<Distillation>& distillation,
                    const std::vector<Tensor>& parameters) {
   LoaderOptions options = experiment.loader_options();
-  options.batch_size = std::min(samples, experiment.train().size());
-  StepMemory memory;
+  options.batch_size = samples;
+  StepMemory memory{.samples = samples};
   Rng rng(0);
   ForwardContext context{.training = true, .rng = &rng};
   release_cached_memory(device);
@@ -118,17 +132,26 @@ MemoryEstimate estimate_memory(Experiment& experiment, Device device) {
     }
   }
   if (options.average) estimate.averages_bytes = state_bytes(experiment.model());
-  const StepMemory small = measure(experiment, device, kSmallBatch, distillation, parameters);
-  const StepMemory larger = measure(experiment, device, kLargerBatch, distillation, parameters);
-  estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes(Device{}));
-
   const std::int64_t samples = experiment.train().size();
   const std::int64_t batch = std::min(experiment.loader_options().batch_size, samples);
   const std::int64_t shards = options.shards;
   const std::int64_t rows = (batch + shards - 1) / shards;  // of a step's passes
-  const Growth step = through(small.step, larger.step);
-  const Growth forward = through(small.forward, larger.forward);
-  estimate.saved_activations_bytes = through(small.saved, larger.saved).at(rows);
+  const auto measured = [&](std::int64_t count) {
+    return measure(experiment, device, std::min(count, rows), distillation, parameters);
+  };
+  StepMemory small = measured(kFewSamples);
+  if (small.step < kLittleBytes) {
+    small = measured(std::clamp((rows + 1) / 2, kFewSamples, kMoreSamples));
+  }
+  const StepMemory larger = measured(2 * small.samples);
+  const auto growth = [&](std::int64_t StepMemory::*bytes) {
+    return through({small.samples, small.*bytes}, {larger.samples, larger.*bytes});
+  };
+  estimate.program_bytes = std::max<std::int64_t>(0, resident_bytes() - held_bytes(Device{}));
+
+  const Growth step = growth(&StepMemory::step);
+  const Growth forward = growth(&StepMemory::forward);
+  estimate.saved_activations_bytes = growth(&StepMemory::saved).at(rows);
   const std::int64_t rests =
       experiment.validation().size() % batch + experiment.test().size() % batch;
   double blocks = static_cast<double>(step.at(rows)) +

@@ -111,4 +111,14 @@ std::optional<std::string> note_of_channels(const Shape& sample) {
          "images.transpose(0, 2, 3, 1) in NumPy";
 }
 
+std::optional<std::string> note_of_images(const ModelSpec& model, const InputFormat& input) {
+  const Shape& sample = input.sample;
+  if (input.dtype != DType::kF32 || sample.size() != 3 || sample[2] != 1) return std::nullopt;
+  if (model.onnx || takes_images(model)) return std::nullopt;
+  return "samples of floats " + shape_string({sample[0], sample[1]}) +
+         " are read as images of one channel, with one mean and deviation for all values; a model "
+         "with Conv1d, LSTM, GRU, Attention or a pool of sequences, or that begins with Linear, "
+         "reads them as sequences [length, channels]";
+}
+
 }  // namespace steelyard

@@ -92,7 +92,7 @@ bool loses_best(const RunOptions& options, const Experiment& experiment,
 
 Metrics tested(Experiment& experiment, const Trainer& trainer, comm::Communicator& ranks) {
   const Metrics metrics = experiment.evaluate_test(ranks);
-  trainer.require_loss("test loss", metrics.loss);
+  trainer.require_loss("test loss", metrics.loss, experiment.test());
   return metrics;
 }
 
@@ -303,10 +303,12 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
                   ")");
   }
   return with_divergence_logged(log, first_rank(), [&]() -> std::optional<Metrics> {
-    if (const auto& batches = experiment_.recipe().calibrate_batches; batches && !resumed) {
-      experiment_.calibrate(*batches);
-    }
-    const TrainResult result = trainer.run(stop);
+    const TrainResult result = experiment_.with_samples_named([&] {
+      if (const auto& batches = experiment_.recipe().calibrate_batches; batches && !resumed) {
+        experiment_.calibrate(*batches);
+      }
+      return trainer.run(stop);
+    });
     if (result.interrupted) return std::nullopt;
 
     const Metrics final = tested(experiment_, trainer, *ranks_);

@@ -33,6 +33,24 @@ class NotFinite(Case):
         self.assertFalse(os.path.exists(self.path("run", "summary.json")))
         self.fail_with(1, "the test loss is not finite", arguments=["eval", self.path("run")])
 
+    def test_the_first_module_and_sample_that_are_not_finite_are_named(self):
+        data = self.path("floats")
+        write_float_dataset(data, [1 + 0.1 * (i % 7) for i in range(80)], i64([40], [i % 2 for i in range(40)]),
+                            test_inputs=[1.0] * 43 + [-1.0] * 37)
+        recipe = self.recipe("""model:
+  layers:
+    - {type: Sequential, name: body, layers: [{type: Log, name: log}, {type: Linear, name: fc, out_features: 4}]}
+    - {type: Linear, out_features: 2}
+train: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}
+""")
+        more = ["--set", "data.path=" + data, "--set", "data.augment=[]"]
+        named = "first non-finite tensor: the output of body.log"
+        self.fail_with(1, "step 1: loss is ", named, arguments=["train", recipe, "--run-dir", "normalized", *more])
+        more += ["--set", "data.normalize=none"]
+        sample = f"{named}, for {data}/test.safetensors: inputs: sample 21\n"
+        self.fail_with(1, "test loss is ", sample, arguments=["train", recipe, "--run-dir", "run", *more])
+        self.fail_with(1, "the test loss is not finite; ", sample, arguments=["eval", "run"])
+
     def test_regression_needs_targets_of_the_models_outputs(self):
         data = self.path("floats")
         write_float_dataset(data, [0.1 * (i % 7) for i in range(80)], f32([40], [float(i % 2) for i in range(40)]))

@@ -454,7 +454,7 @@ class Import(Case):
         self.fail_with(2, "data.normalize: expected none: the input 'tokens' of the network is int32",
                        arguments=["train", recipe, "--run-dir", "none", "--set", "data.augment=[]"])
         write_split(self.data, "test", f32([1, 6], [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]), i64([1], [0]))
-        self.fail_with(1, "failed: node_of_embedded: [embedding] expected indices in [0, 9), got 9 in sample 0 of the batch, at index 5", arguments=["eval", "run"])
+        self.fail_with(2, "sample 0: node_of_embedded: [embedding] expected indices in [0, 9), got 9 at index 5\n", arguments=["eval", "run"])
         for form in ("checkpoint", "integer"):
             self.fail_with(2, "test.safetensors: sample 0: ", "expected indices in [0, 9), got 9",
                            arguments=["predict", "run", test, "--with", form, "--strict"])

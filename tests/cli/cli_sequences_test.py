@@ -2,7 +2,7 @@
 import math
 import random
 
-from cli_case import QUANTIZE, Case
+from cli_case import QUANTIZE, Case, read_checkpoint
 from support.data_files import f32, i64, write_named_split, write_split
 from support.onnx_files import model, node, port, tensor
 
@@ -98,6 +98,63 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.assertRegex(effects, r"\nfirst\.recurrent +\d+ ")
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
+
+    def test_an_lstm_over_one_step_to_a_verified_export(self):
+        """Its recurrence has no values, so that the quantizers of these never observe any."""
+        generator = random.Random(4)
+        self.write_data(generator, [1, 4], lambda label, at: label - 1 + generator.uniform(-.2, .2))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: LSTM, name: first, units: 6}
+    - {type: LSTM, name: second, units: 5, return_sequences: false}
+    - {type: Linear, out_features: 3}
+train: {epochs: 20, optimizer: {type: adamw, lr: 0.02}}
+""" + QUANTIZE.replace("Conv2d", "LSTM") + "export: {formats: [safetensors, onnx]}\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        self.exports_the_same("run")
+        said = self.notes_of("report", "run")
+        self.assertNotIn("missing: layers", said)
+        self.assertNotIn("missing: accuracy in training's arithmetic", said)
+
+    def test_samples_of_two_dimensions_are_what_the_model_reads(self):
+        generator = random.Random(5)
+        self.write_data(generator, [3, 2], lambda label, at: label - 1 + generator.uniform(-.5, .5))
+        linear, flat = "    - {type: Linear, name: %s, out_features: %d}\n", "    - {type: Flatten}\n"
+
+        def notes_of(run, layers):
+            recipe = self.recipe("model:\n  layers:\n" + layers + flat + linear % ("fc", 3) +
+                                 "train: {epochs: 1, optimizer: {type: adamw, lr: 0.01}}\n")
+            return self.notes_of("train", recipe, "--run-dir", run, "--set", "data.augment=[]")
+
+        self.assertNotIn("are read as images", notes_of("steps", linear % ("embed", 8)))
+        self.assertEqual(read_checkpoint(self.path("steps", "last.safetensors"))[0]["embed.weight"]["shape"], [8, 2])
+        self.assertIn("note: samples of floats [3, 2] are read as images of one channel", notes_of("flat", ""))
+        self.assertNotIn("are read as images", notes_of("images", "    - {type: Conv2d, out_channels: 4, kernel_size: 2}\n"))
+
+    def test_a_token_beyond_the_table_is_told_with_its_sample(self):
+        generator = random.Random(5)
+        self.write_data(generator, [4], lambda label, at: float(3 * label + generator.randrange(3)))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: Embedding, name: words, count: 9, width: 4}
+    - {type: LSTM, units: 4, return_sequences: false}
+    - {type: Linear, out_features: 3}
+train: {epochs: 1, optimizer: {type: adamw, lr: 0.01}}
+export: {formats: [onnx]}
+""")
+        plain = ["--set", "data.augment=[]", "--set", "data.normalize=none"]
+        self.succeed("train", recipe, "--run-dir", "run", *plain)
+        self.fail_with(2, f"error: {self.data}/train.safetensors: inputs: sample ", ": words: [embedding] expected indices in [0, 9), got -",
+                       "; data.normalize changed the numbers: none leaves them as they are\n",
+                       arguments=["train", recipe, "--run-dir", "normalized", *plain[:2]])
+        write_split(self.data, "test", f32([3, 4], [1, 2, 3, 4, 5, 6, -1, 7, 9, 8, 7, 6]), i64([3], [0, 1, 2]))
+        test, refused = self.data + "/test.safetensors", "words: [embedding] expected indices in [0, 9), got "
+        self.fail_with(2, f"error: {test}: inputs: sample 1: {refused}-1 at index 2\n", arguments=["eval", "run"])
+        predicted = self.run_program("predict", "run", test)
+        self.assertEqual(predicted.stdout.splitlines()[1:], [f"1  error: {refused}-1 at index 2", f"2  error: {refused}9 at index 0"])
+        onnx = self.run_program("predict", "run", test, "--with", "onnx")  # whose Gather takes -1 for the last row
+        if "no Python with onnxruntime" not in onnx.stderr:
+            self.assertEqual((onnx.returncode, onnx.stdout, onnx.stderr), (1, predicted.stdout, predicted.stderr))
 
     def test_attention_and_a_graph_of_a_recipe_to_a_verified_export(self):
         generator = random.Random(5)

@@ -16,7 +16,7 @@ import unittest
 
 from cli_case import ADAMW, Case, LAYERS, PROGRAM, QUANTIZE, SGD, read_checkpoint
 from support import torch_files
-from support.data_files import write_safetensors
+from support.data_files import i64, write_safetensors, write_split
 
 
 class Usage(Case):
@@ -266,6 +266,23 @@ class DryRun(Case):
         self.assertEqual(status, 0)
         peak = usage.ru_maxrss / 1024
         self.assertLess(abs(total - peak), 0.35 * peak, (total, peak))
+
+
+    def test_few_samples_are_measured(self):
+        images = self.path("images")
+        for split, count in (("train", 20), ("test", 2)):
+            write_split(images, split, ("U8", [count, 96, 96, 1], bytes(96 * 96 * count)), i64([count], [i % 2 for i in range(count)]))
+        recipe = self.recipe("model: {type: cnn, hidden: 4}\n" + SGD)
+        more = ["--set", "data.path=" + images, "--set", "data.batch_size=2", "--set", "data.validation=0", "--set", "train.epochs=1"]
+
+        def peak_of(*arguments):
+            process = subprocess.Popen([PROGRAM, "train", recipe, *more, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = status
+            self.assertEqual(status, 0)
+            return usage.ru_maxrss
+
+        self.assertLess(peak_of("--dry-run"), 1.3 * peak_of())
 
 
 class Terminal(Case):

@@ -5,6 +5,7 @@
 
 #include <stdexcept>
 
+#include "steelyard/framework/autograd/tape_trace.h"
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
@@ -71,6 +72,43 @@ TEST(Module, PathsFollowSlotsAndSkipUnnamedOnes) {
               ElementsAre("net.layer.a.calls", "net.layer.b.calls", "net.head.calls"));
   EXPECT_THAT(names_of(model->named_modules()),
               ElementsAre("", "layer", "layer", "layer.a", "layer.b", "head"));
+}
+
+// Throws what it is given.
+template <typename Error>
+class Throws : public Module {
+ public:
+  Variable forward(const Variable&, ForwardContext&) override { throw Error("[op] no"); }
+  std::string type_name() const override { return "Throws"; }
+};
+
+class OwnError : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+TEST(Module, ErrorsOfArgumentsBeginWithThePath) {
+  const auto model = nested();
+  const auto message = [&]<typename Error>(std::shared_ptr<Throws<Error>> module) {
+    model->slot("layer.b").replace(std::move(module));
+    return message_of<Error>([&] { run(*model, 0); });
+  };
+  EXPECT_EQ(message(std::make_shared<Throws<std::invalid_argument>>()), "layer.b: [op] no");
+  EXPECT_EQ(message(std::make_shared<Throws<std::out_of_range>>()), "layer.b: [op] no");
+  EXPECT_EQ(message(std::make_shared<Throws<OwnError>>()), "[op] no");
+}
+
+TEST(Module, AWatchSeesOutputsInTheOrderInWhichTheyAreDone) {
+  const auto model = nested();
+  std::vector<std::string> seen;
+  {
+    const OutputWatch watch([&](const std::string& module, const Variable& output) {
+      seen.push_back(module + " " + std::to_string(static_cast<int>(output.value().item())));
+    });
+    run(*model, 0);
+  }
+  run(*model, 0);
+  EXPECT_THAT(seen, ElementsAre("layer.a 1", "layer.b 3", "layer 3", "layer 3", "head 7"));
 }
 
 TEST(Module, AReplacedChildIsTheOneThatRuns) {

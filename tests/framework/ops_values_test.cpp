@@ -218,6 +218,10 @@ TEST(Embedding, ChoosesRows) {
               embedding(Tensor::from<std::int64_t>({0, 3}, {2}), table);
             }),
             "[embedding] expected indices in [0, 3), got 3 in sample 1 of the batch, at index 0");
+  EXPECT_EQ(message_of<std::out_of_range>([&] {
+              embedding(Variable(Tensor::from<float>({0, -0.75F}, {1, 2})), table);
+            }),
+            "[embedding] expected indices in [0, 3), got -0.75 at index 1");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { embedding(Tensor::zeros({2}), table); }),
             "[embedding] expected i64 indices, got f32");
 }
@@ -378,9 +382,10 @@ TEST(Flatten, Errors) {
 
 // Every order of every rank, with sizes of 1 and dimensions that stay together.
 TEST(Permute, MovesEveryElementWhereItsOrderSays) {
-  const std::vector<Shape> shapes{{7},          {3, 5},          {2, 1, 5},         {2, 3, 4},
-                                  {1, 3, 1, 4}, {2, 17, 3, 33},  {1, 1, 4, 3, 2},   {2, 3, 2, 3, 2},
-                                  {5, 1, 1, 7}, {2, 2, 3, 1, 2}, {2, 1, 3, 2, 1, 2}, {0, 2, 3}};
+  const std::vector<Shape> shapes{
+      {7},          {3, 5},          {2, 1, 5},          {2, 3, 4},
+      {1, 3, 1, 4}, {2, 17, 3, 33},  {1, 1, 4, 3, 2},    {2, 3, 2, 3, 2},
+      {5, 1, 1, 7}, {2, 2, 3, 1, 2}, {2, 1, 3, 2, 1, 2}, {0, 2, 3}};
   for (const Shape& shape : shapes) {
     const Tensor x = random_tensor(shape, 1);
     std::vector<std::int64_t> order(shape.size());

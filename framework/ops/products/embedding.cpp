@@ -1,5 +1,9 @@
 #include "steelyard/framework/ops/products/embedding.h"
 
+#include <fmt/core.h>
+
+#include <stdexcept>
+
 #include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/ops/moves/gather.h"
 #include "steelyard/framework/ops/op_support.h"
@@ -29,18 +33,23 @@ class EmbeddingFunction : public Function {
   }
 };
 
-void require_indices(const Tensor& indices, std::int64_t rows) {
+// `given`: the numbers that were rounded to the indices, or the indices.
+void require_indices(const Tensor& indices, const Tensor& given, std::int64_t rows) {
   const std::int64_t at = ops::first_outside("embedding", indices, rows);
   if (at < 0) return;
   const std::int64_t samples = indices.rank() == 0 ? 1 : indices.dim(0);
   const std::int64_t of_sample = indices.size() / samples;
-  throw std::out_of_range("[embedding] expected indices in [0, " + std::to_string(rows) +
-                          "), got " + std::to_string(indices.span<std::int64_t>()[at]) +
-                          " in sample " + std::to_string(at / of_sample) +
-                          " of the batch, at index " + std::to_string(at % of_sample));
+  const std::string got = is_floating(given.dtype())
+                              ? fmt::format("{}", given.to(DType::kF32).span<float>()[at])
+                              : std::to_string(indices.span<std::int64_t>()[at]);
+  const std::string sample =
+      samples == 1 ? "" : fmt::format(" in sample {} of the batch,", at / of_sample);
+  throw std::out_of_range(
+      fmt::format("[embedding] expected indices in [0, {}), got {}{} at index {}", rows, got,
+                  sample, at % of_sample));
 }
 
-Tensor rows_of(const Tensor& indices, const Variable& table) {
+Tensor rows_of(const Tensor& indices, const Tensor& given, const Variable& table) {
   ops::require_defined("embedding", "a table", table);
   if (table.shape().size() != 2) {
     ops::fail("embedding", "a table [N, D]", shape_string(table.shape()));
@@ -50,7 +59,7 @@ Tensor rows_of(const Tensor& indices, const Variable& table) {
     shape.push_back(table.dim(1));
     return Tensor::zeros(std::move(shape), table.dtype(), table.value().device());
   }
-  require_indices(indices, table.dim(0));
+  require_indices(indices, given, table.dim(0));
   return ops::rows_at("embedding", table.value(), indices, 0);
 }
 
@@ -67,7 +76,7 @@ Tensor rounded(const Tensor& x) {
 }  // namespace
 
 Variable embedding(const Tensor& indices, const Variable& table) {
-  Tensor y = rows_of(indices, table);
+  Tensor y = rows_of(indices, indices, table);
   if (!should_record({table})) return Variable(y);
   return record(y, std::make_shared<EmbeddingFunction>(indices), {table});
 }
@@ -75,7 +84,7 @@ Variable embedding(const Tensor& indices, const Variable& table) {
 Variable embedding(const Variable& indices, const Variable& table) {
   ops::require_defined("embedding", "indices", indices);
   const Tensor whole = rounded(indices.value());
-  Tensor y = rows_of(whole, table);
+  Tensor y = rows_of(whole, indices.value(), table);
   if (!should_record({indices, table})) return Variable(y);
   return record(y, std::make_shared<EmbeddingFunction>(whole), {indices, table});
 }

@@ -336,6 +336,8 @@ TEST_F(SafetensorsDataset, LoadsSeveralInputs) {
   EXPECT_NE(refusal({"ids", "mask", "kinds"})
                 .find("expected the tensors ids, mask, kinds and targets, 'kinds' is missing"),
             std::string::npos);
+  EXPECT_NE(refusal({"ids", "masc"}).find("got 'mask', 'masc' is missing (did you mean 'mask'?)"),
+            std::string::npos);
   DatasetRegistry own;
   own.add("own", "here", [&](const DatasetRequest&) {
     return DatasetSplits{spread_samples(train, 1), Dataset{train.inputs, train.targets, 1}};
