@@ -242,6 +242,7 @@ PreparedWeights training_codes(const Weights& weights) {
   codes.codes = weights.weight;
   codes.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) {
+    if (!weights.has_groups()) return codes;
     // A graph does not say whether codes are of a narrow range: they show it.
     const kernels::CodeRange range = range_of(weights.weight.span<std::int8_t>());
     codes.range = {std::min(range.qmin, -1), std::max(range.qmax, 0)};

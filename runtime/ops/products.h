@@ -26,7 +26,7 @@ struct PreparedWeights {
   Tensor codes;                         // i8, the shape of the weight
   Tensor scale;                         // f32, one per output channel or group of its weights
   Tensor zero_point;                    // i32, one per scale; undefined where all are 0
-  kernels::CodeRange range{-128, 127};  // that the codes are in
+  kernels::CodeRange range{-128, 127};  // that the codes of groups are in
   // What a product with a scale for each channel takes, [outputs] each; else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
