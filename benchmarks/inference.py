@@ -5,15 +5,18 @@ usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--batches 1 8]
 
 STEELYARD is the built command line. Networks of torchvision (fresh weights, 224 x 224), a small CNN (28 x 28) and an MLP
 (64 numbers) are wrapped by the Python package for W8A8, take two steps so that ranges are observed, and are exported; then
-`steelyard benchmark` runs each file and ONNX Runtime in turn. Set PYTHONPATH to the folder of the package and
+`steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder of the package and
 STEELYARD_LIBRARY to its library, unless they are installed. The table has medians of milliseconds, and what the file takes of
-ONNX Runtime's time with exact products and in its default session, whose products may saturate without VNNI.
+ONNX Runtime's time with exact products and in its default session, whose products may saturate without VNNI; of loading, what
+it takes of making a session and of reading the file's bytes into new memory.
 """
 import argparse
 import datetime
 import json
 import math
 import pathlib
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +30,7 @@ import steelyard.torch
 from machine import cpu_name
 
 MODELS = ["resnet18", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "cnn", "mlp"]
+LOADS = 9  # of each, in turn
 SESSIONS = ("exact products", "default session")
 
 
@@ -67,6 +71,40 @@ def measure(program, file, batch, threads, rounds):
     return {key: value for key, value in done.items() if key != "nodes"}
 
 
+# What a new process takes for a session of a file, and for reading one, in milliseconds.
+SESSION = """
+import sys, time, onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = int(sys.argv[2])
+begin = time.perf_counter()
+onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+print((time.perf_counter() - begin) * 1e3)
+"""
+READ = """
+import mmap, sys, time
+begin = time.perf_counter()
+with open(sys.argv[1], "rb", buffering=0) as file:
+    memory = mmap.mmap(-1, int(sys.argv[2]))
+    file.readinto(memory)
+print((time.perf_counter() - begin) * 1e3)
+"""
+
+
+def loading(program, file, threads, rounds):
+    """Medians of loading the file, making a session of the ONNX file beside it, and reading the file; milliseconds."""
+    def timed(script, *arguments):
+        return float(subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True, text=True, capture_output=True).stdout)
+
+    times = {"load_ms": [], "session_ms": [], "read_ms": []}
+    with tempfile.TemporaryDirectory() as folder:
+        alone = shutil.copy(file, folder)  # so that nothing else is timed
+        for _ in range(rounds):
+            times["load_ms"].append(measure(program, alone, 1, threads, 1)["load_ms"])
+            times["session_ms"].append(timed(SESSION, file.with_suffix(".onnx"), threads))
+            times["read_ms"].append(timed(READ, alone, file.stat().st_size))
+    return {key: statistics.median(values) for key, values in times.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
@@ -76,11 +114,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--json")
     options = parser.parse_args()
-    rows, ratios = [], {session: [] for session in SESSIONS}
+    rows, loads, ratios = [], [], {session: [] for session in SESSIONS}
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
             file = export(name, pathlib.Path(folder))
             for threads in options.threads:
+                load = loading(options.program, file, threads, LOADS)
+                print(f"{name:20} threads {threads} loaded: {load['load_ms']:8.2f} ms   "
+                      f"{load['load_ms'] / load['session_ms']:.2f} of a session's time, "
+                      f"{load['load_ms'] / load['read_ms']:.1f} of reading", flush=True)
+                loads.append({"model": name, "threads": threads, "bytes": file.stat().st_size, **load})
                 for batch in options.batches:
                     row = {**measure(options.program, file, batch, threads, options.rounds), "model": name}
                     text = f"{name:20} threads {threads} batch {batch}: {row['median_ms']:9.3f} ms"
@@ -94,7 +137,7 @@ def main():
     for session, mean in means.items():
         print(f"geometric mean: {mean:.2f} of {session}")
     if options.json:
-        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "geometric_means": means}
+        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "loads": loads, "geometric_means": means}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
 
 

@@ -15,6 +15,7 @@
 #include "steelyard/kernels/matmul/matmul.h"
 #include "steelyard/kernels/norm/norm.h"
 #include "steelyard/kernels/optimizer_step/optimizer_step.h"
+#include "steelyard/kernels/ordered_product/ordered_product.h"
 #include "steelyard/kernels/percentile/percentile.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/quant_plan/quant_kernels.h"
@@ -37,7 +38,7 @@ using SharedKernels =
                   QuantKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
                   SharedBodies, ShrunkenRangeKernels, TransposeKernels, WeightCodesKernels,
                   WideCodesKernels>;
-using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels>;
+using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels, OrderedProductKernels>;
 using AllCudaKernels =
     JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;
 

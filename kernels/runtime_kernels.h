@@ -10,6 +10,7 @@
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/ordered_product/ordered_product.h"
 #include "steelyard/kernels/pool/pool.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/softmax/softmax.h"
@@ -25,8 +26,9 @@ using RuntimeSums =
 using RuntimeTensors = JoinedKernels<
     ForTypes<Fill, float, double, std::int64_t, std::int32_t, std::int8_t, std::uint8_t>,
     ConvertKernels>;
-using RuntimeProducts = JoinedKernels<IntegerProductKernels, IntegerGroupsKernels,
-                                      TransposedConvKernels, KernelList<SubtractZeroPoints>>;
+using RuntimeProducts =
+    JoinedKernels<IntegerProductKernels, IntegerGroupsKernels, TransposedConvKernels,
+                  OrderedProductKernels, KernelList<SubtractZeroPoints>>;
 using RuntimeCodes =
     JoinedKernels<KernelList<Quantize<float, std::int8_t>, Quantize<float, std::uint8_t>>,
                   ForTypes<QuantizeReals, std::int8_t, std::uint8_t, std::int32_t>,

@@ -1,10 +1,13 @@
 #include "steelyard/framework/files/checkpoint_file.h"
 
+#include <algorithm>
+#include <exception>
 #include <optional>
 #include <stdexcept>
 
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/kernels/backend.h"
 
 namespace steelyard {
 namespace {
@@ -32,11 +35,14 @@ std::string digest_of(const Tensor& tensor) {
   return hash.hex();
 }
 
-// The header's digest: of its bytes with zeros in place of the digest's digits.
-std::string header_digest(const std::vector<SafetensorsEntry>& entries,
-                          TensorFileMetadata metadata) {
-  metadata[kDigestKey] = std::string(kDigestDigits, '0');
-  return sha256_of(encode_safetensors_header(entries, metadata));
+// The digest of a header that has one and is written as encode_safetensors_header() does: of its
+// bytes with zeros in place of the digest's digits.
+std::string header_digest(std::string header) {
+  // In keys and values quotation marks are escaped, so this is the key.
+  std::size_t at = header.find(R"(,"sha256":")");
+  if (at == std::string::npos) at = header.find(R"({"sha256":")");
+  at = header.find(':', at) + 2;
+  return sha256_of(header.replace(at, kDigestDigits, kDigestDigits, '0'));
 }
 
 std::optional<std::string> find(const TensorFileMetadata& metadata, const std::string& key) {
@@ -59,9 +65,9 @@ void require_native(const SafetensorsReader& reader) {
 void verify_header(const SafetensorsReader& reader) {
   const SafetensorsHeader& header = reader.header();
   const std::string digest = find(header.metadata, kDigestKey).value_or("");
-  // The second comparison covers what the parser does not see, such as the padding.
-  if (digest != header_digest(header.entries, header.metadata) ||
-      reader.header_bytes() != encode_safetensors_header(header.entries, header.metadata)) {
+  // The first comparison covers what the parser does not see, such as the padding.
+  if (reader.header_bytes() != encode_safetensors_header(header.entries, header.metadata) ||
+      digest.size() != kDigestDigits || digest != header_digest(reader.header_bytes())) {
     throw InputError(reader.name() + ": damaged: the header's sha256 does not match");
   }
   const std::string format = find(header.metadata, kFormatKey).value_or("");
@@ -72,16 +78,41 @@ void verify_header(const SafetensorsReader& reader) {
   }
 }
 
-Tensor read_verified(const SafetensorsReader& reader, const SafetensorsEntry& entry) {
-  Tensor tensor = reader.read(entry);
-  const std::string expected =
-      find(reader.header().metadata, digest_key(entry.name)).value_or("none");
-  const std::string actual = digest_of(tensor);
-  if (actual != expected) {
-    throw InputError(reader.name() + ": damaged: tensor '" + printable(entry.name) +
-                     "': expected sha256 " + printable(expected) + ", got " + actual);
+// Bytes for which another thread is worth its start.
+constexpr std::uint64_t kBytesForThread = 1 << 20;
+
+// The tensors of a file, whose bytes are read and checked by all threads, each tensor by one.
+std::vector<NamedTensor> read_verified(const SafetensorsReader& reader) {
+  const std::vector<SafetensorsEntry>& entries = reader.header().entries;
+  std::vector<NamedTensor> tensors;
+  std::vector<std::string_view> bytes;
+  for (const SafetensorsEntry& entry : entries) {
+    const Tensor tensor = reader.empty(entry);
+    tensors.push_back({entry.name, tensor});
+    bytes.emplace_back(static_cast<const char*>(tensor.raw()), entry.end - entry.begin);
   }
-  return tensor;
+  std::vector<std::exception_ptr> faults(entries.size());
+  const std::uint64_t all_bytes = entries.empty() ? 0 : entries.back().end;
+  const auto threads =
+      std::min(static_cast<std::uint64_t>(kernels::num_threads()), all_bytes / kBytesForThread + 1);
+  const auto read = [&](std::size_t i) {
+    try {
+      reader.read(entries[i], tensors[i].tensor);
+    } catch (...) {
+      faults[i] = std::current_exception();
+    }
+  };
+  const std::vector<std::string> digests = sha256_of_each(bytes, static_cast<int>(threads), read);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (faults[i]) std::rethrow_exception(faults[i]);
+    const std::string expected =
+        find(reader.header().metadata, digest_key(entries[i].name)).value_or("none");
+    if (digests[i] != expected) {
+      throw InputError(reader.name() + ": damaged: tensor '" + printable(entries[i].name) +
+                       "': expected sha256 " + printable(expected) + ", got " + digests[i]);
+    }
+  }
+  return tensors;
 }
 
 // Without the keys that are the format's own.
@@ -93,12 +124,7 @@ TensorFileMetadata own_metadata(const SafetensorsReader& reader) {
 
 Checkpoint read_native(const SafetensorsReader& reader) {
   verify_header(reader);
-  Checkpoint checkpoint;
-  checkpoint.metadata = own_metadata(reader);
-  for (const SafetensorsEntry& e : reader.header().entries) {
-    checkpoint.tensors.push_back({e.name, read_verified(reader, e)});
-  }
-  return checkpoint;
+  return {read_verified(reader), own_metadata(reader)};
 }
 
 }  // namespace
@@ -117,7 +143,8 @@ void save_checkpoint(const std::filesystem::path& path, const Checkpoint& checkp
   metadata[kFormatKey] = kFormat;
   metadata[kVersionKey] = kVersion;
   for (const NamedTensor& t : ordered) metadata[digest_key(t.name)] = digest_of(t.tensor);
-  metadata[kDigestKey] = header_digest(entries, metadata);
+  metadata[kDigestKey] = std::string(kDigestDigits, '0');
+  metadata[kDigestKey] = sha256_of(encode_safetensors_header(entries, metadata));
   if (metadata.size() > kMaxSafetensorsMetadata) {
     throw std::invalid_argument("[checkpoint] too many metadata keys");
   }

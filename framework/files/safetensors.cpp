@@ -61,21 +61,28 @@ SafetensorsReader::SafetensorsReader(std::shared_ptr<const InputFile> file)
       file_->size() - header_bytes_.size());
 }
 
-Tensor SafetensorsReader::read(const SafetensorsEntry& entry) const {
-  Tensor tensor = with_memory_for(name() + ": tensor '" + printable(entry.name) + "' of " +
-                                      std::to_string(entry.end - entry.begin) + " bytes",
-                                  [&] { return Tensor::empty(entry.shape, entry.dtype); });
-  file_->read(header_bytes_.size() + entry.begin, tensor.raw(), entry.end - entry.begin);
-  if (entry.dtype == DType::kBool) {
-    // Other bytes than 0 and 1 are no C++ bool.
-    const auto* bytes = static_cast<const unsigned char*>(tensor.raw());
-    const auto* bad = std::find_if(bytes, bytes + tensor.size(), [](auto b) { return b > 1; });
-    if (bad != bytes + tensor.size()) {
-      throw InputError(name() + ": tensor '" + printable(entry.name) +
-                       "': expected 0 or 1 at index " + std::to_string(bad - bytes) + ", got " +
-                       std::to_string(*bad));
-    }
+Tensor SafetensorsReader::empty(const SafetensorsEntry& entry) const {
+  return with_memory_for(name() + ": tensor '" + printable(entry.name) + "' of " +
+                             std::to_string(entry.end - entry.begin) + " bytes",
+                         [&] { return Tensor::empty(entry.shape, entry.dtype); });
+}
+
+void SafetensorsReader::read(const SafetensorsEntry& entry, const Tensor& into) const {
+  file_->read(header_bytes_.size() + entry.begin, into.raw(), entry.end - entry.begin);
+  if (entry.dtype != DType::kBool) return;
+  // Other bytes than 0 and 1 are no C++ bool.
+  const auto* bytes = static_cast<const unsigned char*>(into.raw());
+  const auto* bad = std::find_if(bytes, bytes + into.size(), [](auto b) { return b > 1; });
+  if (bad != bytes + into.size()) {
+    throw InputError(name() + ": tensor '" + printable(entry.name) +
+                     "': expected 0 or 1 at index " + std::to_string(bad - bytes) + ", got " +
+                     std::to_string(*bad));
   }
+}
+
+Tensor SafetensorsReader::read(const SafetensorsEntry& entry) const {
+  Tensor tensor = empty(entry);
+  read(entry, tensor);
   return tensor;
 }
 

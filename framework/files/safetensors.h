@@ -33,6 +33,9 @@ class SafetensorsReader {
   const std::string& header_bytes() const { return header_bytes_; }
   // Reads one tensor; `entry` is one of header().entries.
   Tensor read(const SafetensorsEntry& entry) const;
+  // The same in two parts: memory for it, and its elements. Several threads may read().
+  Tensor empty(const SafetensorsEntry& entry) const;
+  void read(const SafetensorsEntry& entry, const Tensor& into) const;
 
  private:
   std::shared_ptr<const InputFile> file_;

@@ -1,8 +1,12 @@
 #include "steelyard/framework/files/sha256.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
-#include <vector>
+#include <cstdint>
+#include <numeric>
+#include <system_error>
+#include <thread>
 
 #include "steelyard/framework/files/files.h"
 
@@ -60,45 +64,61 @@ void add_blocks(std::uint32_t* state, const unsigned char* bytes, std::size_t bl
 
 #ifdef __x86_64__
 // By the processor's own instructions, of which sha256rnds2 makes two rounds: five times as fast.
-__attribute__((target("sha,sse4.1"))) void add_blocks_by_instructions(std::uint32_t* state,
-                                                                      const unsigned char* bytes,
-                                                                      std::size_t blocks) {
+// They wait for each other: blocks of two messages take little longer than those of one.
+template <std::size_t kMessages>
+__attribute__((target("sha,sse4.1"))) void add_blocks_by_instructions(
+    std::uint32_t* const* states, const unsigned char* const* bytes, std::size_t blocks) {
   // They take the state as a, b, e, f and c, d, g, h, the last one lowest.
   const auto vector = [](std::uint32_t s3, std::uint32_t s2, std::uint32_t s1, std::uint32_t s0) {
     return _mm_set_epi32(static_cast<int>(s3), static_cast<int>(s2), static_cast<int>(s1),
                          static_cast<int>(s0));
   };
-  __m128i abef = vector(state[0], state[1], state[4], state[5]);
-  __m128i cdgh = vector(state[2], state[3], state[6], state[7]);
-  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-  for (; blocks > 0; --blocks, bytes += 64) {
-    const __m128i abef_before = abef, cdgh_before = cdgh;
-    __m128i w[4];  // the last 16 words, those of step t in w[t % 4]
-    for (int t = 0; t < 16; ++t) {
-      __m128i& now = w[t % 4];
-      if (t < 4) {
-        now = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + 16 * t)),
-                               swap);
-      } else {
-        const __m128i& last = w[(t + 3) % 4];
-        now = _mm_add_epi32(_mm_sha256msg1_epu32(now, w[(t + 1) % 4]),
-                            _mm_alignr_epi8(last, w[(t + 2) % 4], 4));
-        now = _mm_sha256msg2_epu32(now, last);
-      }
-      const __m128i sums =
-          _mm_add_epi32(now, _mm_load_si128(reinterpret_cast<const __m128i*>(kConstants + 4 * t)));
-      cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sums);
-      abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sums, 0x0e));
-    }
-    abef = _mm_add_epi32(abef, abef_before);
-    cdgh = _mm_add_epi32(cdgh, cdgh_before);
+  __m128i abef[kMessages], cdgh[kMessages];
+  for (std::size_t m = 0; m < kMessages; ++m) {
+    const std::uint32_t* const s = states[m];
+    abef[m] = vector(s[0], s[1], s[4], s[5]);
+    cdgh[m] = vector(s[2], s[3], s[6], s[7]);
   }
-  alignas(16) std::uint32_t of_abef[4], of_cdgh[4];
-  _mm_store_si128(reinterpret_cast<__m128i*>(of_abef), abef);
-  _mm_store_si128(reinterpret_cast<__m128i*>(of_cdgh), cdgh);
-  const std::uint32_t after[] = {of_abef[3], of_abef[2], of_cdgh[3], of_cdgh[2],
-                                 of_abef[1], of_abef[0], of_cdgh[1], of_cdgh[0]};
-  std::copy_n(after, 8, state);
+  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+  for (std::size_t block = 0; block < blocks; ++block) {
+    __m128i abef_before[kMessages], cdgh_before[kMessages];
+    __m128i w[kMessages][4];  // the last 16 words, those of step t in w[t % 4]
+    std::copy_n(abef, kMessages, abef_before);
+    std::copy_n(cdgh, kMessages, cdgh_before);
+#pragma GCC unroll 16
+    for (std::size_t t = 0; t < 16; ++t) {
+      const __m128i constants =
+          _mm_load_si128(reinterpret_cast<const __m128i*>(kConstants + 4 * t));
+#pragma GCC unroll 2
+      for (std::size_t m = 0; m < kMessages; ++m) {
+        __m128i& now = w[m][t % 4];
+        if (t < 4) {
+          const unsigned char* const from = bytes[m] + 64 * block + 16 * t;
+          now = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)), swap);
+        } else {
+          const __m128i& last = w[m][(t + 3) % 4];
+          now = _mm_add_epi32(_mm_sha256msg1_epu32(now, w[m][(t + 1) % 4]),
+                              _mm_alignr_epi8(last, w[m][(t + 2) % 4], 4));
+          now = _mm_sha256msg2_epu32(now, last);
+        }
+        const __m128i sums = _mm_add_epi32(now, constants);
+        cdgh[m] = _mm_sha256rnds2_epu32(cdgh[m], abef[m], sums);
+        abef[m] = _mm_sha256rnds2_epu32(abef[m], cdgh[m], _mm_shuffle_epi32(sums, 0x0e));
+      }
+    }
+    for (std::size_t m = 0; m < kMessages; ++m) {
+      abef[m] = _mm_add_epi32(abef[m], abef_before[m]);
+      cdgh[m] = _mm_add_epi32(cdgh[m], cdgh_before[m]);
+    }
+  }
+  for (std::size_t m = 0; m < kMessages; ++m) {
+    alignas(16) std::uint32_t of_abef[4], of_cdgh[4];
+    _mm_store_si128(reinterpret_cast<__m128i*>(of_abef), abef[m]);
+    _mm_store_si128(reinterpret_cast<__m128i*>(of_cdgh), cdgh[m]);
+    const std::uint32_t after[] = {of_abef[3], of_abef[2], of_cdgh[3], of_cdgh[2],
+                                   of_abef[1], of_abef[0], of_cdgh[1], of_cdgh[0]};
+    std::copy_n(after, 8, states[m]);
+  }
 }
 
 bool has_instructions() {
@@ -108,20 +128,65 @@ bool has_instructions() {
 }
 #endif
 
-using AddBlocks = void (*)(std::uint32_t*, const unsigned char*, std::size_t);
-
-AddBlocks fastest() {
+bool uses_instructions() {
 #ifdef __x86_64__
-  if (has_instructions()) return add_blocks_by_instructions;
+  static const bool kHas = has_instructions();
+  return kHas;
+#else
+  return false;
 #endif
-  return add_blocks;
+}
+
+void add(std::uint32_t* state, const unsigned char* bytes, std::size_t blocks, bool instructions) {
+#ifdef __x86_64__
+  if (instructions) return add_blocks_by_instructions<1>(&state, &bytes, blocks);
+#endif
+  add_blocks(state, bytes, blocks);
+}
+
+constexpr std::size_t kNone = SIZE_MAX;
+
+// Takes messages from next(), which gives kNone after the last one, and adds them to the hashes of
+// their numbers, two side by side.
+template <typename Next>
+void hash_in_pairs(std::span<const std::string_view> messages, const Next& next,
+                   std::span<Sha256> hashes) {
+  struct Lane {
+    std::size_t message = kNone;
+    std::string_view left;
+  };
+  // Afterwards the lane has a block at least, or there are no more messages.
+  const auto fill = [&](Lane& lane) {
+    while (lane.left.size() < Sha256::kBlockBytes) {
+      if (lane.message != kNone) hashes[lane.message].update(lane.left);
+      lane.message = next();
+      lane.left = lane.message == kNone ? std::string_view() : messages[lane.message];
+      if (lane.message == kNone) return;
+    }
+  };
+  Lane lanes[2];
+  auto& [a, b] = lanes;
+  fill(a);
+  fill(b);
+  while (a.message != kNone && b.message != kNone) {
+    const std::size_t blocks = std::min(a.left.size(), b.left.size()) / Sha256::kBlockBytes;
+    const std::size_t bytes = blocks * Sha256::kBlockBytes;
+    Sha256::update_two(hashes[a.message], a.left.substr(0, bytes), hashes[b.message],
+                       b.left.substr(0, bytes));
+    for (Lane& lane : lanes) {
+      lane.left.remove_prefix(bytes);
+      fill(lane);
+    }
+  }
+  for (const Lane& lane : lanes) {
+    if (lane.message != kNone) hashes[lane.message].update(lane.left);
+  }
 }
 
 }  // namespace
 
 void Sha256::update(const void* data, std::size_t bytes) {
-  static const AddBlocks kFastest = fastest();
-  const AddBlocks add = instructions_ ? kFastest : add_blocks;
+  const bool fast = instructions_ && uses_instructions();
   const auto* from = static_cast<const unsigned char*>(data);
   const std::size_t held = bytes_ % kBlockBytes;
   bytes_ += bytes;
@@ -129,13 +194,29 @@ void Sha256::update(const void* data, std::size_t bytes) {
     const std::size_t taken = std::min(bytes, kBlockBytes - held);
     std::copy_n(from, taken, rest_.data() + held);
     if (held + taken < kBlockBytes) return;
-    add(state_.data(), rest_.data(), 1);
+    add(state_.data(), rest_.data(), 1, fast);
     from += taken;
     bytes -= taken;
   }
   const std::size_t blocks = bytes / kBlockBytes;
-  add(state_.data(), from, blocks);
+  add(state_.data(), from, blocks, fast);
   std::copy_n(from + blocks * kBlockBytes, bytes % kBlockBytes, rest_.data());
+}
+
+void Sha256::update_two(Sha256& a, std::string_view of_a, Sha256& b, std::string_view of_b) {
+#ifdef __x86_64__
+  if (a.instructions_ && b.instructions_ && uses_instructions()) {
+    std::uint32_t* const states[] = {a.state_.data(), b.state_.data()};
+    const unsigned char* const bytes[] = {reinterpret_cast<const unsigned char*>(of_a.data()),
+                                          reinterpret_cast<const unsigned char*>(of_b.data())};
+    add_blocks_by_instructions<2>(states, bytes, of_a.size() / kBlockBytes);
+    a.bytes_ += of_a.size();
+    b.bytes_ += of_b.size();
+    return;
+  }
+#endif
+  a.update(of_a);
+  b.update(of_b);
 }
 
 std::string Sha256::hex() {
@@ -160,6 +241,37 @@ std::string sha256_of(std::string_view bytes) {
   Sha256 hash;
   hash.update(bytes);
   return hash.hex();
+}
+
+std::vector<std::string> sha256_of_each(std::span<const std::string_view> messages, int threads,
+                                        const std::function<void(std::size_t)>& prepare) {
+  // The long ones first, so that all threads end at about the same time.
+  std::vector<std::size_t> order(messages.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return messages[a].size() > messages[b].size();
+  });
+  std::atomic<std::size_t> taken = 0;
+  const auto next = [&] {
+    const std::size_t place = taken.fetch_add(1, std::memory_order_relaxed);
+    if (place >= order.size()) return kNone;
+    prepare(order[place]);
+    return order[place];
+  };
+  std::vector<Sha256> hashes(messages.size());
+  std::vector<std::jthread> others;
+  try {
+    while (std::ssize(others) + 1 < threads) {
+      others.emplace_back([&] { hash_in_pairs(messages, next, std::span(hashes)); });
+    }
+  } catch (const std::system_error&) {
+    // Of as many threads as there are.
+  }
+  hash_in_pairs(messages, next, std::span(hashes));
+  others.clear();
+  std::vector<std::string> digests;
+  for (Sha256& hash : hashes) digests.push_back(hash.hex());
+  return digests;
 }
 
 std::string sha256_of_file(const std::filesystem::path& path) {

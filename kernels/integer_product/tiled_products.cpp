@@ -65,7 +65,7 @@ void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x,
   const std::int64_t border = s.pad_w * s.in_channels;
   const auto zero = static_cast<Operand>(shift.zero);
   const auto subtracted = static_cast<Operand>(shift.subtracted);
-  parallel_for(s.batch * rows, 16384 / to.row + 1, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(s.batch * rows, 65536 / to.row + 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       Operand* const line = out + i * to.row;
       const std::int64_t h = i % rows - s.pad_h;

@@ -243,10 +243,14 @@ struct SoftmaxCodes {
     std::uint64_t sum = 0;
     team.each(columns, [&](std::int64_t c) { sum += exponential(c); });
     sum = sum_of(team, sum);
-    const auto steps = static_cast<std::uint64_t>(1.0F / *scale);
+    // Integers below 2^53, so that the quotient, at most 257, is rounded down as one of integers:
+    // it lies at least 1 / sum below the next integer. Doubles are divided several times as fast.
+    const auto steps = static_cast<double>(static_cast<std::int32_t>(1.0F / *scale));
+    const auto half = static_cast<double>(sum / 2), whole = static_cast<double>(sum);
     team.each(columns, [&](std::int64_t c) {
-      const std::uint64_t share = (exponential(c) * steps + sum / 2) / sum;
-      const std::int32_t code = static_cast<std::int32_t>(share) + *zero_point;
+      const auto term = static_cast<double>(static_cast<std::int32_t>(exponential(c)));
+      const auto share = static_cast<std::int32_t>((term * steps + half) / whole);
+      const std::int32_t code = share + *zero_point;
       codes[r * columns + c] = static_cast<Code>(code > range.qmax ? range.qmax : code);
     });
   }

@@ -26,9 +26,8 @@ bool fast(const Operands& op) {
   const std::int64_t channels =
       op.input_value(0).shape.size() == 3 ? x.dim(-1) : op.output().dim(1);
   const std::int64_t features = op.output().dim(1), pixels = features / channels;
-  const Tensor turned =
-      ops::gathered("flatten", x, {{x.dim(0), channels, pixels}, 0, {features, 1, channels}});
-  op.output().copy_from(turned.reshape(op.output().shape()));
+  ops::gather("flatten", x, {{x.dim(0), channels, pixels}, 0, {features, 1, channels}},
+              op.output());
   return true;
 }
 

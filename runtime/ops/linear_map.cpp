@@ -6,6 +6,7 @@
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/ordered_product/ordered_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
 
@@ -242,6 +243,7 @@ PreparedWeights training_codes(const Weights& weights) {
   codes.codes = weights.weight;
   codes.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) {
+    if (!weights.has_groups()) return codes;
     // A graph does not say whether codes are of a narrow range: they show it.
     const kernels::CodeRange range = range_of(weights.weight.span<std::int8_t>());
     codes.range = {std::min(range.qmin, -1), std::max(range.qmax, 0)};
@@ -315,8 +317,14 @@ void run_linear_map(const Operands& op, const Windows& windows) {
 std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, const Node& node) {
   const bool product =
       node.op == Op::kLinear || node.op == Op::kConv2d || node.op == Op::kConvTranspose2d;
-  if (!product || !node.weights->integer()) return nullptr;
+  if (!product) return nullptr;
   const Weights& weights = *node.weights;
+  if (!weights.integer()) {
+    if (node.op != Op::kLinear) return nullptr;
+    auto floats = std::make_shared<PreparedWeights>();
+    floats->real = real_weight(weights);
+    return floats;
+  }
   auto codes = std::make_shared<PreparedWeights>(training_codes(weights));
   if (weights.has_groups()) return codes;
   const Quantization& input = *graph.values[node.inputs[0]].quantization;
@@ -328,6 +336,23 @@ std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, cons
         input.scale * weights.scales[static_cast<std::size_t>(o)];
   }
   return codes;
+}
+
+bool run_float_rows(const Operands& op) {
+  const Weights& weights = *op.node.weights;
+  if (weights.integer()) return false;
+  const Tensor x = dequantized(op.input_value(0), op.input(0));
+  const Tensor w = op.prepared != nullptr ? op.prepared->real : real_weight(weights);
+  kernels::run(kernels::OrderedProduct{.rows = x.size() / w.dim(1),
+                                       .columns = w.dim(0),
+                                       .terms = w.dim(1),
+                                       .x = x.data<float>(),
+                                       .w = w.data<float>(),
+                                       .to_term = 1,
+                                       .to_column = w.dim(1),
+                                       .bias = data_or_null<float>(weights.bias),
+                                       .y = op.output().data<float>()});
+  return true;
 }
 
 bool run_linear_map(const Operands& op, const IntegerProduct& product) {
@@ -346,12 +371,12 @@ bool run_linear_map(const Operands& op, const IntegerProduct& product) {
     finish_reals(op, multiply_wide(product, x, codes, {-128, 127}));
     return true;
   }
-  const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
   kernels::Requantize rule;
   rule.channels = weights.weight.dim(0);
-  rule.rows = acc.size() / rule.channels;
+  rule.rows = op.output().size() / rule.channels;
   const auto* const bias = data_or_null<std::int32_t>(weights.bias);
   if (!q || q->wide()) {
+    const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
     multiply_codes(product, x, codes, {-128, 127}, acc);
     const Tensor real = Tensor::empty(acc.shape());
     kernels::run(kernels::DequantizeAccumulators{.rows = rule.rows,
@@ -366,11 +391,12 @@ bool run_linear_map(const Operands& op, const IntegerProduct& product) {
   }
   rule.activation = op.node.activation;
   if (q->fixed_point()) {
+    const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
     multiply_codes(product, x, codes, {-128, 127}, acc);
     finish_fixed(op, rule, acc, bias, codes.product_scale);
     return true;
   }
-  multiply_to_codes(product, x, codes, {-128, 127}, acc,
+  multiply_to_codes(product, x, codes, {-128, 127},
                     {.op = rule,
                      .bias = bias,
                      .product_scale = codes.product_scale.data<float>(),

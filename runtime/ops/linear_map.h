@@ -16,9 +16,12 @@ void check_weights(const Graph& graph, const Node& node);
 // The operation as plain loops over patches of the input.
 void run_linear_map(const Operands& op, const Windows& windows);
 
-// A node's integer weights as the kernels of training take them, with the scales of its products;
-// null where it has none that run_linear_map() below multiplies by.
+// A node's integer weights as the kernels of training take them, with the scales of its products,
+// or the floats of a linear one; null where it has none that the functions below multiply by.
 std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, const Node& node);
+
+// The float product of a linear node, to the bit that of the plain loops; false for an integer one.
+bool run_float_rows(const Operands& op);
 
 // The integer product on the exact kernels that training runs; false for a float one.
 bool run_linear_map(const Operands& op, const IntegerProduct& product);

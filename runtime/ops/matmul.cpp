@@ -4,6 +4,7 @@
 
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/ordered_product/ordered_product.h"
 #include "steelyard/runtime/ops/rows.h"
 #include "steelyard/runtime/ops/support.h"
 
@@ -104,16 +105,16 @@ void multiply(const Operands& op, std::int64_t m, const A* a, const Tensor& weig
   const Quantization& out = *op.output_value().quantization;
   const std::int64_t n = weights.dim(0), k = weights.dim(1);
   const std::int32_t zero = of_b.zero_point - (of_b.dtype == DType::kU8 ? 128 : 0);
-  const Tensor acc = Tensor::empty({m, n}, DType::kI32);
+  const Tensor acc = zero == 0 ? Tensor() : Tensor::empty({m, n}, DType::kI32);
   const kernels::IntegerMatmul<A> product{.m = m,
                                           .n = n,
                                           .k = k,
                                           .x = a,
                                           .zero_point = &of_a.zero_point,
                                           .w = weights.data<std::int8_t>(),
-                                          .acc = acc.data<std::int32_t>()};
+                                          .acc = data_or_null<std::int32_t>(acc)};
   const kernels::RequantizeAccumulators<Code> to{.op = {.rows = m, .channels = n},
-                                                 .acc = acc.data<std::int32_t>(),
+                                                 .acc = data_or_null<std::int32_t>(acc),
                                                  .bias = nullptr,
                                                  .product_scale = factors.data<float>(),
                                                  .scale = &out.scale,
@@ -140,8 +141,28 @@ void multiply(const Operands& op, std::int64_t m, const A* a, const Tensor& weig
   kernels::run(to);
 }
 
+void multiply_floats(const Operands& op) {
+  const Tensor a = real_operand(op, 0), b = real_operand(op, 1);
+  const bool shared = constant_at(op.node, 1) != nullptr;
+  const std::int64_t terms = a.dim(-1), columns = b.dim(-1);
+  const std::int64_t batch = shared ? 1 : b.size() / (terms * columns);
+  kernels::run(kernels::OrderedProduct{.batch = batch,
+                                       .rows = a.size() / terms / batch,
+                                       .columns = columns,
+                                       .terms = terms,
+                                       .x = a.data<float>(),
+                                       .w = b.data<float>(),
+                                       .to_term = columns,
+                                       .to_column = 1,
+                                       .y = op.output().data<float>()});
+}
+
 bool fast(const Operands& op) {
   const auto& out = op.output_value().quantization;
+  if (!out && op.input(0).dim(-1) > 0) {
+    multiply_floats(op);
+    return true;
+  }
   if (!out || op.input_value(0).quantization->wide()) return false;
   const std::int64_t k = op.input(0).dim(-1), m = op.output().dim(-2), n = op.output().dim(-1);
   const float factor =

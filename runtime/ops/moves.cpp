@@ -25,8 +25,8 @@ bool gather(const Operands& op, std::int64_t first, List strides) {
   const Tensor& x = op.input(0);
   if (x.dtype() != op.output().dtype() || !has_few_axes(op)) return false;
   strides.insert(strides.begin(), shape_size(op.input_value(0).shape));
-  op.output().copy_from(
-      ops::gathered(op_name(op.node.op), x, {op.output().shape(), first, std::move(strides)}));
+  ops::gather(op_name(op.node.op), x, {op.output().shape(), first, std::move(strides)},
+              op.output());
   return true;
 }
 

@@ -1,4 +1,5 @@
 // Norms of floats: layer norms, and batch norms that are part of no layer before them.
+#include <algorithm>
 #include <cmath>
 
 #include "steelyard/runtime/ops/rows.h"
@@ -52,6 +53,45 @@ void normalize(const Operands& op) {
   }
 }
 
+// The same to the bit: eight rows at once, whose sums do not wait for each other's.
+bool normalize_fast(const Operands& op) {
+  constexpr std::int64_t kTogether = 8;
+  const Tensor x = real_operand(op, 0);
+  const float* const gamma = constant_at(op.node, 1)->data<float>();
+  const float* const beta = constant_at(op.node, 2)->data<float>();
+  const std::int64_t columns = x.dim(-1), rows = x.size() / columns;
+  const double eps = op.node.as<NormEpsilon>().eps, count = static_cast<double>(columns);
+  float* const y = op.output().data<float>();
+#pragma omp parallel for if (x.size() >= kElementsForThreads)
+  for (std::int64_t first = 0; first < rows; first += kTogether) {
+    const float* from[kTogether];  // beyond the last row, it again
+    double mean[kTogether] = {}, variance[kTogether] = {};
+    for (std::int64_t r = 0; r < kTogether; ++r) {
+      from[r] = x.data<float>() + std::min(first + r, rows - 1) * columns;
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+      for (std::int64_t r = 0; r < kTogether; ++r) mean[r] += double{from[r][c]};
+    }
+    for (double& m : mean) m /= count;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      for (std::int64_t r = 0; r < kTogether; ++r) {
+        const double distance = double{from[r][c]} - mean[r];
+        variance[r] += distance * distance;
+      }
+    }
+    for (std::int64_t r = 0; r < std::min(kTogether, rows - first); ++r) {
+      const double scale = 1 / std::sqrt(variance[r] / count + eps);
+      float* const to = y + (first + r) * columns;
+#pragma omp simd
+      for (std::int64_t c = 0; c < columns; ++c) {
+        to[c] = static_cast<float>((double{from[r][c]} - mean[r]) * scale * double{gamma[c]} +
+                                   double{beta[c]});
+      }
+    }
+  }
+  return true;
+}
+
 void scale_and_shift(const Operands& op) {
   const Tensor x = real_operand(op, 0);
   const float* scale = constant_at(op.node, 1)->data<float>();
@@ -75,7 +115,8 @@ OpInfo layer_norm_op() {
           .graph_version = 5,
           .shape = shape,
           .check = check_epsilon,
-          .reference = normalize};
+          .reference = normalize,
+          .fast = normalize_fast};
 }
 
 OpInfo scale_shift_op() {

@@ -73,7 +73,7 @@ class LinearProduct : public IntegerProduct {
                                        .x = x.codes.data<Code>(),
                                        .zero_point = &x.zero_point,
                                        .w = weight_codes.data<std::int8_t>(),
-                                       .acc = acc.data<std::int32_t>(),
+                                       .acc = data_or_null<std::int32_t>(acc),
                                        .largest = kernels::largest_product(x.range, weight_range),
                                        .kept = kept},
           acc, to);
@@ -110,7 +110,7 @@ class Conv2dProduct : public IntegerProduct {
                                        .x = x.codes.data<Code>(),
                                        .zero_point = &x.zero_point,
                                        .w = weight_codes.data<std::int8_t>(),
-                                       .acc = acc.data<std::int32_t>(),
+                                       .acc = data_or_null<std::int32_t>(acc),
                                        .largest = kernels::largest_product(x.range, weight_range),
                                        .kept = kept},
           acc, to);
@@ -179,13 +179,14 @@ class ConvTranspose2dProduct : public IntegerProduct {
                                        .largest = kernels::largest_product(x.range, weight_range),
                                        .kept = kept});
     });
-    kernels::run(kernels::PixelsOfPhases<std::int32_t>{.n = acc.size(),
+    const Tensor sums = to == nullptr ? acc : Tensor::empty(to->codes.shape(), DType::kI32);
+    kernels::run(kernels::PixelsOfPhases<std::int32_t>{.n = sums.size(),
                                                        .channels = conv.out_channels,
                                                        .height = conv.height,
                                                        .width = conv.width,
                                                        .phases = phases.data<std::int32_t>(),
-                                                       .pixels = acc.data<std::int32_t>()});
-    if (to != nullptr) requantize(acc, *to);
+                                                       .pixels = sums.data<std::int32_t>()});
+    if (to != nullptr) requantize(sums, *to);
   }
 
   void grouped(const ProductInput& x, const PreparedWeights& weight, const Tensor& bias,
@@ -277,10 +278,11 @@ void multiply_codes(const IntegerProduct& product, const ProductInput& x,
 // Sums that nothing else changes are requantized where they are computed.
 void multiply_to_codes(const IntegerProduct& product, const ProductInput& x,
                        const PreparedWeights& weight, kernels::CodeRange weight_range,
-                       const Tensor& acc, const OutputRule& to) {
+                       const OutputRule& to) {
   if (!weight.zero_point.defined()) {
-    return product.multiply(x, weight.codes, weight_range, acc, weight.kept.get(), &to);
+    return product.multiply(x, weight.codes, weight_range, Tensor(), weight.kept.get(), &to);
   }
+  const Tensor acc = Tensor::empty(to.codes.shape(), DType::kI32);
   multiply_codes(product, x, weight, weight_range, acc);
   requantize(acc, to);
 }

@@ -26,10 +26,11 @@ struct PreparedWeights {
   Tensor codes;                         // i8, the shape of the weight
   Tensor scale;                         // f32, one per output channel or group of its weights
   Tensor zero_point;                    // i32, one per scale; undefined where all are 0
-  kernels::CodeRange range{-128, 127};  // that the codes are in
+  kernels::CodeRange range{-128, 127};  // that the codes of groups are in
   // What a product with a scale for each channel takes, [outputs] each; else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
+  Tensor real;           // f32, of a product in float, for which all else is undefined
   // For products with inputs of one zero point; null for others.
   std::shared_ptr<kernels::KeptWeights> kept = {};
 };
@@ -47,7 +48,7 @@ struct OutputRule {
   template <typename Code>
   kernels::RequantizeAccumulators<Code> kernel(const Tensor& acc) const {
     return {.op = op,
-            .acc = acc.data<std::int32_t>(),
+            .acc = data_or_null<std::int32_t>(acc),
             .bias = bias,
             .product_scale = product_scale,
             .scale = &scale,
@@ -67,7 +68,7 @@ class IntegerProduct {
   virtual std::int64_t groups() const { return 1; }
   // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the
   // weights' codes being within weight_range. `kept` may be null. If `to` is not, its codes are
-  // written, and acc is memory that need not be.
+  // written, and acc is undefined.
   virtual void multiply(const ProductInput& x, const Tensor& weight_codes,
                         kernels::CodeRange weight_range, const Tensor& acc,
                         kernels::KeptWeights* kept, const OutputRule* to = nullptr) const = 0;
@@ -89,10 +90,10 @@ std::unique_ptr<const IntegerProduct> conv_transpose2d_product(
 void multiply_codes(const IntegerProduct& product, const ProductInput& x,
                     const PreparedWeights& weight, kernels::CodeRange weight_range,
                     const Tensor& acc);
-// The codes of `to` from those sums, for which acc is memory that need not be written.
+// The codes of `to` from those sums.
 void multiply_to_codes(const IntegerProduct& product, const ProductInput& x,
                        const PreparedWeights& weight, kernels::CodeRange weight_range,
-                       const Tensor& acc, const OutputRule& to);
+                       const OutputRule& to);
 
 // f32 values float(sum of (x - z_x) * (w - z_w) + bias) * product_scale of wide codes x; the sums
 // are exact.

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/activation/activation.h"
 
 namespace steelyard::deploy {
@@ -68,10 +69,13 @@ Tensor real_operand(const Operands& op, std::size_t place) {
 Tensor dequantized(const Value& value, const Tensor& tensor) {
   if (!value.quantization) return tensor;
   const Quantization& q = *value.quantization;
-  Tensor real = Tensor::empty(tensor.shape());
-  fill_floats(real, [&](std::int64_t i) {
-    return kernels::dequantize_code(static_cast<float>(code_at(tensor, i)),
-                                    static_cast<float>(q.zero_point), q.scale);
+  const Tensor real = Tensor::empty(tensor.shape());
+  visit_all_codes(tensor.dtype(), [&](auto* tag) {
+    const auto* const codes = tensor.data<CodeOf<decltype(tag)>>();
+    fill_floats(real, [codes, zero_point = static_cast<float>(q.zero_point),
+                       scale = q.scale](std::int64_t i) {
+      return kernels::dequantize_code(static_cast<float>(codes[i]), zero_point, scale);
+    });
   });
   return real;
 }

@@ -36,6 +36,7 @@ class Builder {
     return graph_.output = graph_.values.size() - 1;
   }
   const Graph& graph() const { return graph_; }
+  Node& last() { return graph_.nodes.back(); }
   const Quantization& of(std::size_t value) const { return *graph_.values[value].quantization; }
 
  private:
@@ -182,6 +183,56 @@ TEST(FastOperations, SumsProductsAndQuotientsOfFloats) {
   const std::size_t codes = build.quantize(grid(DType::kU8, 0.03F, 100));
   build.add(Op::kAdd, {codes, row}, {3, 4, 5}, {});
   expect_the_same(build.graph(), 3);
+}
+
+// Sums of floats keep their order, whatever is computed together.
+TEST(FastOperations, ProductsOfFloats) {
+  for (const std::int64_t rows : {1, 3, 70}) {
+    for (const std::int64_t terms : {1, 33}) {
+      for (const std::int64_t columns : {1, 15, 37}) {
+        Builder build({2, rows + columns, terms});
+        const std::size_t a =
+            build.add(Op::kSlice, {0}, {2, rows, terms}, {}, Positions{{0, 0, 0}, {1, 1, 1}});
+        const std::size_t b =
+            build.add(Op::kSlice, {0}, {2, columns, terms}, {}, Positions{{0, rows, 0}, {1, 1, 1}});
+        const std::size_t turned =
+            build.add(Op::kPermute, {b}, {2, terms, columns}, {}, AxisOrder{{0, 2, 1}});
+        build.add(Op::kMatmul, {a, turned}, {2, rows, columns}, {});
+        build.add(Op::kMatmul, {a}, {2, rows, columns}, {});
+        build.last().constants = {{1, numbers({terms, columns})}};
+        expect_the_same(build.graph(), 3);
+      }
+    }
+  }
+}
+
+TEST(FastOperations, LinearLayersInFloat) {
+  for (const bool bias : {false, true}) {
+    for (const bool codes : {false, true}) {
+      Builder build({5, 29});
+      const std::size_t x = codes ? build.quantize(grid(DType::kI8, 0.03F, -31)) : 0;
+      build.add(Op::kLinear, {x}, {5, 43}, {});
+      Weights& weights = build.last().weights.emplace();
+      weights.weight = numbers({43, 29});
+      if (codes) {
+        weights.weight = weights.weight.to(DType::kI8);
+        weights.scales.assign(43, 0.01F);
+      }
+      if (bias) weights.bias = numbers({43});
+      expect_the_same(build.graph(), 3);
+    }
+  }
+}
+
+TEST(FastOperations, LayerNorms) {
+  for (const std::int64_t rows : {1, 7, 8, 25}) {
+    Builder build({rows, 37});
+    for (const std::size_t x : {std::size_t{0}, build.quantize(grid(DType::kU8, 0.03F, 100))}) {
+      build.add(Op::kLayerNorm, {x}, {rows, 37}, {}, NormEpsilon{1e-5});
+      build.last().constants = {{1, numbers({37})}, {2, numbers({37})}};
+    }
+    expect_the_same(build.graph(), 1);
+  }
 }
 
 }  // namespace

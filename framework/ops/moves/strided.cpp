@@ -57,8 +57,12 @@ void copy(const char* op, const Tensor& from, const Part* of_from, const Tensor&
 
 Tensor gathered(const char* op, const Tensor& x, const Part& part) {
   Tensor y = Tensor::empty(part.shape, x.dtype(), x.device());
-  copy(op, x, &part, y, nullptr);
+  gather(op, x, part, y);
   return y;
+}
+
+void gather(const char* op, const Tensor& x, const Part& part, const Tensor& y) {
+  copy(op, x, &part, y, nullptr);
 }
 
 void scatter(const char* op, const Tensor& values, const Tensor& y, const Part& part) {

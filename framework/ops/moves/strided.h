@@ -26,6 +26,8 @@ struct Part {
 
 // The part of x as a tensor of its own. Any dtype of floats or codes.
 Tensor gathered(const char* op, const Tensor& x, const Part& part);
+// The same into y, which has as many elements, in memory that is not x's.
+void gather(const char* op, const Tensor& x, const Part& part, const Tensor& y);
 // Writes `values`, of the part's shape, to the part of y, none of whose elements repeats.
 void scatter(const char* op, const Tensor& values, const Tensor& y, const Part& part);
 

@@ -378,6 +378,26 @@ TEST(Sha256, TakesAnyLengthInPiecesWithAndWithoutTheProcessorsInstructions) {
   }
 }
 
+TEST(Sha256, OfManyMessagesOnAnyNumberOfThreadsEachOnceItIsPrepared) {
+  for (const std::size_t count : {0, 1, 2, 7, 40}) {
+    for (const int threads : {1, 2, 5}) {
+      std::vector<std::string> messages(count);
+      std::vector<std::string_view> views;
+      for (std::size_t i = 0; i < count; ++i) {
+        messages[i].resize(i * i * 37 % 1000);
+        views.emplace_back(messages[i]);
+      }
+      const auto digests = sha256_of_each(views, threads, [&](std::size_t i) {
+        for (std::size_t k = 0; k < messages[i].size(); ++k) {
+          messages[i][k] = static_cast<char>(i + k * 7);
+        }
+      });
+      ASSERT_EQ(digests.size(), count);
+      for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(digests[i], sha256_of(messages[i])) << i;
+    }
+  }
+}
+
 TEST(Sha256, StartsAnewAfterHex) {
   Sha256 hash;
   hash.update("xyz");
