@@ -285,6 +285,20 @@ void require_weights(const LayerSpec& spec, std::int64_t in, std::int64_t per_in
   }
 }
 
+namespace {
+
+// "an input of [3]", "inputs of [3] and [10]".
+std::string inputs_text(const LayerInput& input) {
+  if (input.others.empty()) return "an input of " + shape_string(input.shape);
+  std::vector<std::string> shapes{shape_string(input.shape)};
+  for (const Shape& other : input.others) shapes.push_back(shape_string(other));
+  const std::string last = std::move(shapes.back());
+  shapes.pop_back();
+  return "inputs of " + join(shapes) + " and " + last;
+}
+
+}  // namespace
+
 BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rng& rng) {
   try {
     BuiltModule built{factory(spec, rng), {}};
@@ -294,8 +308,7 @@ BuiltModule build_module(const ModuleFactory& factory, const LayerSpec& spec, Rn
   } catch (const InputError&) {
     throw;
   } catch (const std::exception& error) {
-    spec.fail(spec.text("type") + " on an input of " + shape_string(spec.input_shape()) + ": " +
-              error.what());
+    spec.fail(spec.text("type") + " on " + inputs_text(spec.input()) + ": " + error.what());
   }
 }
 

@@ -96,7 +96,7 @@ TEST(DeployedGraph, RefusesWhatIsNotReady) {
   };
   const Preset mlp{"mlp", "fashion-mnist-mlp-w8a8", kOrt};
   EXPECT_EQ(message(mlp, [](Experiment&) {}),
-            "export: the quantizer fc1.weight_quantizer never observed anything");
+            "export: the quantizer input_quantizer never observed anything");
   EXPECT_NE(message(mlp,
                     [](Experiment& e) {
                       observe(e);

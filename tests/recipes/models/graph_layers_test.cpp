@@ -93,7 +93,7 @@ TEST(GraphLayers, MistakesAreNamedWithTheirPlaces) {
   EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: a, type: Linear, out_features: 3}, "
                          "{name: b, type: Add, inputs: [a, input]}]}",
                          {10}),
-              HasSubstr("Add on an input of [3]"));
+              HasSubstr("Add on inputs of [3] and [10]: "));
   EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: a, type: ReLU}, "
                          "{name: b, type: ReLU, inputs: [input]}]}",
                          {10}),
@@ -109,7 +109,7 @@ TEST(GraphLayers, SamplesDoNotMeet) {
   EXPECT_THAT(refusal_of("{type: Graph, nodes: [{name: one, type: Linear, out_features: 1}, "
                          "{name: product, type: MatMul, inputs: [one, input]}]}",
                          {8}),
-              HasSubstr("MatMul on an input of [1]"));
+              HasSubstr("MatMul on inputs of [1] and [8]: "));
 }
 
 TEST(GraphLayers, PartsOfASampleReadTheGraphsInput) {

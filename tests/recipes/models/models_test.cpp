@@ -309,7 +309,7 @@ TEST(LayerList, ReadsTheInputsOfASampleByName) {
   EXPECT_EQ(model->slot("0.branch2.0")->description(), "InputPart([2] from value 12 on)");
   const auto message = [&](const std::string& layers) { return rejection([&] { of(layers); }); };
   EXPECT_THAT(message("{type: InputPart, input: ages}, {type: Linear, out_features: 10}"),
-              HasSubstr("r.yaml:4:44: expected one of the inputs of data.inputs (image, age), got "
+              HasSubstr("r.yaml:4:43: expected one of the inputs of data.inputs (image, age), got "
                         "'ages' (did you mean 'age'?)"));
   EXPECT_THAT(message("{type: InputPart, input: age}, {type: Linear, out_features: 10}"),
               HasSubstr("no InputPart reads the input 'image' of data.inputs"));
