@@ -5,10 +5,10 @@ usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--batches 1 8]
 
 STEELYARD is the built command line. Networks of torchvision (fresh weights, 224 x 224), a small CNN (28 x 28) and an MLP
 (64 numbers) are wrapped by the Python package for W8A8, take two steps so that ranges are observed, and are exported; then
-`steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder of the package and
-STEELYARD_LIBRARY to its library, unless they are installed. The table has medians of milliseconds, and what the file takes of
-ONNX Runtime's time with exact products and in its default session, whose products may saturate without VNNI; of loading, what
-it takes of making a session and of reading the file's bytes into new memory.
+`steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder
+of the package and STEELYARD_LIBRARY to its library, unless they are installed. The table has medians of milliseconds, and what
+the file takes of ONNX Runtime's time with exact products and in its default session, whose products may saturate without
+VNNI; of loading, what it takes of making a session and of reading the file's bytes into new memory.
 """
 import argparse
 import datetime
@@ -93,7 +93,8 @@ print((time.perf_counter() - begin) * 1e3)
 def loading(program, file, threads, rounds):
     """Medians of loading the file, making a session of the ONNX file beside it, and reading the file; milliseconds."""
     def timed(script, *arguments):
-        return float(subprocess.run([sys.executable, "-c", script, *map(str, arguments)], check=True, text=True, capture_output=True).stdout)
+        command = [sys.executable, "-c", script, *map(str, arguments)]
+        return float(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
 
     times = {"load_ms": [], "session_ms": [], "read_ms": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +138,8 @@ def main():
     for session, mean in means.items():
         print(f"geometric mean: {mean:.2f} of {session}")
     if options.json:
-        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "loads": loads, "geometric_means": means}
+        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "loads": loads,
+                  "geometric_means": means}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
 
 
