@@ -91,10 +91,9 @@ Tensor permuted(const Tensor& x, const Order& order) {
                                             .x = x.data<T>(),
                                             .y = y.data<T>()});
     } else {
-      run(y.device(), kernels::Permute<T>{.n = y.size(),
-                                          .layout = layout_of(move),
-                                          .x = x.data<T>(),
-                                          .y = y.data<T>()});
+      run(y.device(),
+          kernels::Permute<T>{
+              .n = y.size(), .layout = layout_of(move), .x = x.data<T>(), .y = y.data<T>()});
     }
   });
   return y;
