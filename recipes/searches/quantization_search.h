@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "steelyard/framework/train/trainer_callback.h"
+#include "steelyard/recipes/runs/graph_costs.h"
 #include "steelyard/recipes/searches/fidelity.h"
 #include "steelyard/recipes/searches/found_recipe.h"
-#include "steelyard/recipes/runs/graph_costs.h"
 
 namespace steelyard {
 

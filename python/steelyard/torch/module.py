@@ -396,9 +396,9 @@ class Module(nn.Module):
         """
         self._require_same_settings()
         engine, _ = self._bound()
-        one = isinstance(inputs, torch.Tensor) or (isinstance(inputs, (tuple, list)) and
-                                                   len(inputs) == len(engine.network.inputs()) and
-                                                   all(isinstance(x, torch.Tensor) for x in inputs))
+        one = isinstance(inputs, torch.Tensor) or (
+            isinstance(inputs, (tuple, list)) and len(inputs) == len(engine.network.inputs()) and
+            all(isinstance(x, torch.Tensor) for x in inputs))
         results = [engine.network.verify_views(self._batch_views(batch), model, current_stream(engine.device))
                    for batch in ([inputs] if one else inputs)]
         if not results:
