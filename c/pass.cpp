@@ -44,6 +44,7 @@ steelyard_verification verification_from(const deploy::Verification& result) {
     verdict.differing += value.differing;
   }
   for (const deploy::ValueComparison& value : result.other_parameters) {
+    verdict.codes += value.elements;
     verdict.differing += value.differing;
   }
   verdict.same = result.first_mismatch() == nullptr ? 1 : 0;

@@ -219,7 +219,7 @@ STEELYARD_API steelyard_status steelyard_network_export(steelyard_context* conte
 typedef struct {
   size_t struct_bytes;
   int64_t samples;
-  int64_t codes;     /* of quantized tensors that were compared */
+  int64_t codes;     /* of quantized tensors, and of parameters that differ */
   int64_t differing; /* of them, and of the parameters; 0: the same integers everywhere */
   int32_t same;      /* 1: no tensor differs by more than the rounding of sums of floats */
 } steelyard_verification;

@@ -24,8 +24,11 @@ std::string CNodes::named(const char* type, const std::string& text, std::size_t
                           std::size_t element_bytes) {
   const auto [found, is_new] =
       arrays_.emplace(type + text, fmt::format("constants_{}", arrays_.size()));
+  const auto bytes = static_cast<std::int64_t>(size * element_bytes);
+  constexpr std::size_t kTable = 256;
+  if (!is_new && (element_bytes > 1 || size <= kTable)) saved_bytes_ += bytes;
   if (is_new) {
-    constant_bytes_ += static_cast<std::int64_t>(size * element_bytes);
+    constant_bytes_ += bytes;
     constants_ +=
         fmt::format("static const {} {}[{}] = {{\n  {}}};\n", type, found->second, size, text);
   }

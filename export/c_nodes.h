@@ -68,6 +68,8 @@ class CNodes {
   const std::string& constants() const { return constants_; }
   const std::vector<CCall>& calls() const { return calls_; }
   std::int64_t constant_bytes() const { return constant_bytes_; }  // with pointers of 32 bits
+  // Without what equal lists save, but for those of more bytes than a table: weights of two places.
+  std::int64_t most_constant_bytes() const { return constant_bytes_ + saved_bytes_; }
   std::vector<std::string> kernels() const;
 
   // Where the values lie; `input` is the value that the program is given.
@@ -89,6 +91,7 @@ class CNodes {
   const Graph& graph_;
   std::string constants_;
   std::int64_t constant_bytes_ = 0;
+  std::int64_t saved_bytes_ = 0;
   std::map<std::string, std::string> arrays_;  // names by their text
   std::vector<CCall> calls_;
   std::map<std::size_t, std::size_t> homes_;  // of values in the place of others

@@ -73,7 +73,8 @@ class ProgramWriter {
             test(),
             {.arena_bytes = places_.bytes,
              .least_arena_bytes = places_.least_bytes,
-             .constant_bytes = nodes_.constant_bytes() + std::ssize(tables_)}};
+             .constant_bytes = nodes_.constant_bytes() + std::ssize(tables_),
+             .most_constant_bytes = nodes_.most_constant_bytes() + std::ssize(tables_)}};
   }
 
  private:

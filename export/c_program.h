@@ -18,6 +18,8 @@ struct CProgramSize {
   std::int64_t arena_bytes = 0;        // of the values
   std::int64_t least_arena_bytes = 0;  // that live at one time: no plan needs less
   std::int64_t constant_bytes = 0;     // weights, biases, factors and tables
+  // The same where nothing is stored once for several but weights: whatever training makes of it.
+  std::int64_t most_constant_bytes = 0;
 };
 
 // The texts of its files (docs/microcontrollers.md has the interface).

@@ -38,7 +38,7 @@ const std::string& Translator::converted(const std::string& name, const Order& w
   Value& value = values_.at(name);
   if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
   if (value.compared && value.node.empty()) {
-    const Value numbers = as_numbers(*this, *value.compared);
+    const Value numbers = as_numbers(*this, value);
     value.node = numbers.node;
     value.channels_last = numbers.channels_last;
   }

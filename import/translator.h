@@ -257,7 +257,7 @@ void give_in_order(Translator& t, const std::string& node, const ExtentShape& sh
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
 void give_comparison(Translator& t, const std::string& module);
 // The value that is 1 where a comparison holds, else 0.
-Value as_numbers(Translator& t, const Compared& compared);
+Value as_numbers(Translator& t, const Value& condition);
 // Declares the node's output to be whether the value of that name is other than 0.
 void give_other_than_zero(Translator& t, const std::string& name);
 // Declares it to be the sum of inputs 0 and 1 where one is a constant of zeros and -infinities, as

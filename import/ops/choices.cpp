@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "steelyard/import/translator.h"
+#include "steelyard/layers/reorder.h"
 #include "steelyard/layers/where.h"
 
 namespace steelyard::imports {
@@ -155,10 +156,33 @@ void opposite(Translator& t) {
   t.give(told_by(t, t.input(0).shape, std::move(compared)));
 }
 
+// Whether the largest score of a row is one that choice() made of minus infinity: then ONNX's
+// Softmax of the row is no number.
+Compared masked_rows(Translator& t, const OnnxNode& softmax) {
+  const ExtentShape shape = t.input(0).shape;
+  const Value* scores = t.value(softmax.input(0));
+  const std::int64_t last = std::ssize(shape) - 1;
+  const std::int64_t axis = softmax.integer("axis", t.opset() < 13 ? 1 : -1);
+  if (scores->shape != shape || scores->joined || (axis != -1 && axis != last)) {
+    refuse("of a Softmax over other than the last dimension, or of a joined batch");
+  }
+  const std::string largest = t.add("ReduceMax", {t.node_of(softmax.input(0), false)},
+                                    ReduceOptions{{last}, /*keep=*/true});
+  ExtentShape rows = shape;
+  rows.back() = {1};
+  const Operand border = number(std::numeric_limits<float>::lowest() / 2);
+  return {"WhereGreater", t.keep({.shape = {}, .known = border.constant}),
+          t.keep({.shape = rows, .node = largest})};
+}
+
 // No number is equal to itself if it is none.
 void is_nan(Translator& t) {
   const std::string& x = t.node().input(0);
-  t.give(told_by(t, t.input(0).shape, {"WhereEqual", x, x, /*holds=*/false}));
+  const OnnxNode* maker = t.maker(x);
+  const bool of_softmax = maker != nullptr && maker->op == "Softmax" && maker->domain.empty();
+  t.give(
+      told_by(t, t.input(0).shape,
+              of_softmax ? masked_rows(t, *maker) : Compared{"WhereEqual", x, x, /*holds=*/false}));
 }
 
 // Two conditions, of which one may be a constant: the second where the first holds, or does not.
@@ -168,7 +192,7 @@ void logic(Translator& t, bool both) {
   const Value second = t.input(1 - first);
   Operand a = operand(t, t.node().input(1 - first));
   if (second.compared) {
-    a.name = t.keep(as_numbers(t, *second.compared));
+    a.name = t.keep(as_numbers(t, second));
   } else if (!second.known) {
     truth(t, 1 - first);  // refuses others
   }
@@ -185,10 +209,19 @@ void disjunction(Translator& t) { logic(t, false); }
 
 void give_comparison(Translator& t, const std::string& module) { give_compared(t, module, 0, 1); }
 
-Value as_numbers(Translator& t, const Compared& compared) {
-  return chosen(t, compared.module,
-                {operand(t, compared.x), operand(t, compared.y), number(compared.holds ? 1 : 0),
-                 number(compared.holds ? 0 : 1)});
+Value as_numbers(Translator& t, const Value& condition) {
+  const Compared& compared = *condition.compared;
+  Value numbers = chosen(t, compared.module,
+                         {operand(t, compared.x), operand(t, compared.y),
+                          number(compared.holds ? 1 : 0), number(compared.holds ? 0 : 1)});
+  if (numbers.shape == condition.shape) return numbers;
+  ExtentShape held;  // of what compares one number for several
+  for (const std::size_t axis : held_order(condition.shape.size(), numbers.channels_last)) {
+    held.push_back(condition.shape[axis]);
+  }
+  numbers.node = t.add("Expand", {numbers.node}, NewShape{open_sizes(held)});
+  numbers.shape = condition.shape;
+  return numbers;
 }
 
 void give_other_than_zero(Translator& t, const std::string& name) {

@@ -102,7 +102,7 @@ void cast(Translator& t) {
   const std::int64_t to = t.node().integer("to", 0);
   const bool to_float = is_floating(to);
   Value value = t.input(0);
-  if (value.compared && to_float) return t.give(as_numbers(t, *value.compared));
+  if (value.compared && to_float) return t.give(as_numbers(t, value));
   const bool is_truth = value.compared || value.one_hot != 0;
   if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
   if (!value.whole && !value.known && (to == kInt32 || to == kInt64)) return truncated(t);

@@ -57,7 +57,7 @@ void gather_own_rows(Translator& t) {
   if (!of_samples()) refuse("of the numbers of the samples");
   const std::vector<std::int64_t> positions = integers_of(*list.known, "indices");
   for (const std::int64_t at : positions) {
-    if (at < 0 || at >= list.sample_step) refuse("an index is in another sample");
+    if (at < 0 || at >= list.sample_step) refuse("an index is none of the sample's own rows");
   }
   ExtentShape to{in.shape[0]};
   for (std::size_t i = 1; i < list.known->shape.size(); ++i) to.push_back({list.known->shape[i]});

@@ -354,7 +354,8 @@ class Network:
     def verify(self, *inputs: Any, model: Union[str, "os.PathLike[str]", None] = None) -> Verification:
         """Compares the trained network with the deployed one on the inputs [N, ...], tensor by tensor.
 
-        ``model``: a file that export() wrote as "safetensors"; None: what it would write.
+        ``model``: a file that export() wrote as "safetensors"; None: what it would write. A network in float has no codes:
+        its outputs are compared.
         """
         return self.verify_views([view(x, f"input {i}") for i, x in enumerate(inputs)], model)
 

@@ -12,12 +12,12 @@ namespace steelyard {
 std::optional<DeviceCosts> device_costs(const deploy::Graph& graph) {
   if (!deploy::c_program_refusal(graph).empty()) return std::nullopt;
   const deploy::CProgramSize size = deploy::c_program(graph).size;
-  return DeviceCosts{size.constant_bytes, size.arena_bytes, costs_of(graph).macs};
+  return DeviceCosts{size.most_constant_bytes, size.arena_bytes, costs_of(graph).macs};
 }
 
 std::string text_of(const DeviceCosts& costs) {
   return fmt::format(
-      "{} bytes of constants, {} bytes of RAM for values, {} multiplications a sample",
+      "at most {} bytes of constants, {} bytes of RAM for values, {} multiplications a sample",
       costs.flash_bytes, costs.ram_bytes, costs.macs);
 }
 

@@ -11,7 +11,7 @@
 namespace steelyard {
 
 struct DeviceCosts {
-  std::int64_t flash_bytes = 0;  // constants: weights, biases, factors and tables
+  std::int64_t flash_bytes = 0;  // constants at most: weights, biases, factors and tables
   std::int64_t ram_bytes = 0;    // the arena of the values
   std::int64_t macs = 0;         // multiplications for a sample
 };
@@ -19,7 +19,7 @@ struct DeviceCosts {
 // Nothing of a graph that has no such program.
 std::optional<DeviceCosts> device_costs(const deploy::Graph& graph);
 
-// "12,345 bytes of constants, ..."
+// "at most 12345 bytes of constants, ..."
 std::string text_of(const DeviceCosts& costs);
 
 // The first limit that the costs exceed, with both numbers; nothing where none is.

@@ -144,6 +144,9 @@ void require_what_a_host_does_not(const OptionReader& from, const Recipe& recipe
   if (!recipe.exports.formats.empty()) {
     refuse("export", "formats", "the host exports when it wants to: expected none");
   }
+  if (recipe.exports.limits) {
+    refuse("export", "limits", "they are checked by the trainer, which the host replaces");
+  }
 }
 
 std::vector<Row<Recipe>> recipe_rows(const Registries& registries) {

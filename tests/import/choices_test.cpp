@@ -49,6 +49,25 @@ TEST(Choices, WhatIsNoNumberIsToldFromNumbers) {
               ElementsAre(1, 7, INFINITY, 7, -2, 0));
 }
 
+// A row of a Softmax that is masked as a whole is no number in ONNX.
+TEST(Choices, RowsThatAreMaskedAsAWholeAreToldBehindTheirSoftmax) {
+  for (const bool moved : {false, true}) {
+    ModelMaker m(kRows);
+    const std::string scores =
+        m.node("Where", {m.node("Greater", {"x", m.number(0)}), "x", m.number(-INFINITY)});
+    const std::string chances = m.node("Softmax", {scores}, {{"axis", std::int64_t{-1}}});
+    std::string none = m.node("IsNaN", {chances});
+    if (moved) {
+      none = m.node("Cast", {none}, {{"to", std::int64_t{1}}});
+      none = m.node("Greater", {none, m.number(0.5F)});
+    }
+    const Imported imported =
+        translate(m.ending_in(m.node("Where", {none, m.number(0), chances})), {2, 3});
+    EXPECT_THAT(values(imported, {-1, -2, -3, 5, -1, 5}), ElementsAre(0, 0, 0, 0.5F, 0, 0.5F));
+    EXPECT_THAT(values(imported, {-1, 2, -3, -5, -1, -9}), ElementsAre(0, 1, 0, 0, 0, 0));
+  }
+}
+
 TEST(Choices, EveryComparison) {
   using Floats = std::vector<float>;
   struct Case {

@@ -54,7 +54,7 @@ TEST(SampleNumbers, EachSampleReadsItsOwnRows) {
 TEST(SampleNumbers, RowsOfOtherSamplesAreRefused) {
   CountedSamples neighbour, overlapping;
   EXPECT_THAT(refusal_of(neighbour, neighbour.looked_up({.places = {0, 1, 3}})),
-              HasSubstr("(Gather): an index is in another sample"));
+              HasSubstr("(Gather): an index is none of the sample's own rows"));
   EXPECT_THAT(refusal_of(overlapping, overlapping.looked_up({.rows = 2, .places = {0, 1, 1}})),
               HasSubstr("(Gather): of the numbers of the samples"));
 }

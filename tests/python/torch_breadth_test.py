@@ -179,3 +179,20 @@ class Encoders(BreadthCase):
         if int(torch.__version__.split(".")[0]) < 2:
             self.skipTest(f"torch {torch.__version__} makes the mask of a shape that depends on the batch")
         self.check(Padded(), torch.randn(2, 16, 16), self.mask)
+
+    def test_a_sequence_of_nothing_but_padding(self):
+        if not hasattr(nn.functional, "scaled_dot_product_attention"):
+            self.skipTest(f"torch {torch.__version__} has no scaled_dot_product_attention")
+
+        class Attention(nn.Module):
+            def forward(self, x, mask):
+                return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=(mask > 0)[:, None, :])
+
+        model = Attention()
+        module = steelyard.torch.Module(model, (torch.randn(2, 16, 8), self.mask), None).eval()
+        x, mask = torch.randn(3, 16, 8), torch.ones(3, 16, dtype=torch.int64)
+        mask[0] = 0
+        mask[2, 5:] = 0
+        expected = model(x, mask)
+        self.assert_near(module(x, mask), expected)
+        self.assertEqual(float(expected[0].abs().max()), 0)

@@ -391,8 +391,8 @@ class Module(nn.Module):
     def verify(self, inputs: Any, model: Union[str, "os.PathLike[str]", None] = None) -> Verification:
         """Compares this network with the deployed one, tensor by tensor.
 
-        ``inputs``: a tensor, a tuple of as many tensors as the model has inputs, or batches that begin with them. ``model``: a
-        file that export() wrote as safetensors; None: what it would write.
+        ``inputs``: a tensor, a tuple of as many tensors as the model has inputs, or batches that begin with them (a tuple of
+        other tensors is a list of batches). ``model``: a file that export() wrote as safetensors; None: what it would write.
         """
         self._require_same_settings()
         engine, _ = self._bound()
