@@ -296,8 +296,8 @@ void check_layout(std::int64_t batch, std::int64_t pixels, std::int64_t channels
 }
 
 TEST(Layout, NhwcAndNchw) {
-  for (const auto& [pixels, channels] :
-       std::vector<std::pair<int, int>>{{1, 1}, {49, 3}, {16, 16}, {33, 65}, {784, 1}, {0, 4}}) {
+  for (const auto& [pixels, channels] : std::vector<std::pair<int, int>>{
+           {1, 1}, {49, 3}, {16, 16}, {33, 65}, {784, 1}, {0, 4}, {4100, 2}, {5000, 4}}) {
     check_layout<float>(3, pixels, channels);
     check_layout<double>(3, pixels, channels);
     check_layout<std::int8_t>(3, pixels, channels);
