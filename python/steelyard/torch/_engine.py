@@ -250,6 +250,8 @@ class Engine:
         self._leaf_shapes: dict[str, torch.Size] = {}  # of torch's parameters, as they were first
         self._trainable: dict[str, bool] = {}
         self._threads = -1
+        self._arguments: list[torch.Tensor] = []
+        self._seen: Any = None  # of what the last arguments were made; None where they are made in each pass
         self.names: list[str] = []  # of parameters in the network
         self._slots: list[list[tuple[str, Source]]] = []
         for name in network._names[0]:
@@ -286,8 +288,12 @@ class Engine:
 
         ``owned``: parameters by the network's names; ``named``: those by torch's, of which sources tell.
         """
+        seen = self._look_at([*owned.values(), *named.values()])
+        if seen is not None and seen == self._seen:
+            return self._arguments
         arguments: list[torch.Tensor] = []
         slots: list[list[tuple[str, Source]]] = []
+        own_memory = False
         of_leaf: dict[str, int] = {}
         for name, tensor in [*owned.items(), *named.items()]:
             if tensor is None:
@@ -299,6 +305,7 @@ class Engine:
             source = None if name in owned else self.wrapped.sources.get(name)
             if name in owned:
                 own = owned[name].contiguous()
+                own_memory |= own is not owned[name]
                 self.bind(name, own)
                 arguments.append(own)
                 slots.append([(name, Source(name, tuple(own.shape), 0, own.numel()))])
@@ -321,13 +328,22 @@ class Engine:
                     self.set_trainable(name, leaf.requires_grad)
                 else:
                     made = _made(source, named)
+                    own_memory = True
                     self.bind(name, made)
                     arguments.append(made)
                     slots.append([(name, Source(name, source.shape, 0, made.numel()))])
                     self.set_trainable(name, made.requires_grad)
         self._slots = slots
         self._shapes = [a.shape for a in arguments]
+        self._arguments = arguments
+        self._seen = None if own_memory else self._look_at([*owned.values(), *named.values()])
         return arguments
+
+    def _look_at(self, tensors: list[Optional[torch.Tensor]]) -> Any:
+        """What tells that the parameters are those of the last pass: arguments() keeps them, so that ids are theirs."""
+        if any(t is None for t in tensors):
+            return None
+        return self._trainable, [(id(t), t.data_ptr(), t.requires_grad, t.shape, t.stride()) for t in tensors]
 
     def plan_of(self) -> Any:
         """What gradients() needs to know of the last arguments()."""
