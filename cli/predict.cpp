@@ -13,7 +13,6 @@
 #include "cli/verbs.h"
 #include "steelyard/export/onnx.h"
 #include "steelyard/export/onnx_runtime.h"
-#include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/weighted/embedding.h"

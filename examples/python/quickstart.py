@@ -5,6 +5,7 @@ usage: quickstart.py FOLDER [FLOAT_EPOCHS [EPOCHS [IMAGES [SEED]]]]: Fashion-MNI
 /usr/share/datasets/fashion-mnist; by default 4 and 2 epochs of all images, as scripts/quickstart has.
 """
 import gzip
+import math
 import sys
 import tempfile
 
@@ -58,10 +59,15 @@ def accuracy(network):
     return 100 * float(torch.cat(right).float().mean())
 
 
-def train(network, epochs, lr, schedule=None):
+def train(network, epochs, lr, schedule=None, warmup_epochs=0.0):
     optimizer = torch.optim.SGD(network.parameters(), lr=lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
     batches = len(train_x) // 128
-    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs * batches, 1))
+    rising, falling = int(warmup_epochs * batches), (epochs - warmup_epochs) * batches
+
+    def rate_at(step):
+        return (step + 1) / rising if step < rising else (1 + math.cos(math.pi * (step - rising) / max(falling, 1))) / 2
+
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_at)
     for _ in range(epochs):
         network.train()
         for batch in torch.randperm(len(train_x))[:batches * 128].split(128):
@@ -74,7 +80,7 @@ def train(network, epochs, lr, schedule=None):
     return accuracy(network)
 
 
-in_float = train(model, int(float_epochs), 0.05)
+in_float = train(model, int(float_epochs), 0.05, warmup_epochs=0.5)
 module = steelyard.torch.Module(model.eval(), train_x[:2], recipe)
 module.calibrate(train_x[:2048].split(128))
 in_integers = train(module, int(epochs), 0.001, steelyard.torch.Schedule(module))

@@ -1,7 +1,7 @@
 #include "steelyard/framework/autograd/module.h"
 
 #include <stdexcept>
-#include <typeinfo>
+#include <typeinfo>  // IWYU pragma: keep: for typeid
 #include <unordered_set>
 
 #include "steelyard/framework/autograd/tape_trace.h"
