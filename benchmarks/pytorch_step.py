@@ -4,10 +4,9 @@
 usage: benchmarks/pytorch_step.py PROGRAM [--models cnn resnet18] [--rounds 5] [--steps 5] [--threads 2] [--json FILE]
 
 PROGRAM is the built training_step_benchmark, which takes the same step of the same network, as torch exports it, in
-Steelyard's own loop. Every row is a process of
-its own; they take their steps in turn, a few each, so that a busy machine slows all, and medians are compared. A step is
-forward, cross-entropy, backward and SGD with momentum, in training, ranges observed, on images that stay the same. Torch's
-float is the faster of its two layouts and its compiled step. Set PYTHONPATH to the folder of the package, unless it is
+Steelyard's own loop. Every row is a process of its own; they take their steps in turn, a few each, so that a busy machine
+slows all, and medians are compared. A step is forward, cross-entropy, backward and SGD with momentum, in training, ranges
+observed, on images that stay the same. Torch's float is the faster of its two layouts and its compiled step. Set PYTHONPATH to the folder of the package, unless it is
 installed, and STEELYARD_INSTRUCTIONS=x86-64-v3 with ONEDNN_MAX_CPU_ISA=AVX2 to hold all of them to AVX2.
 """
 import argparse

@@ -31,17 +31,26 @@ bool Translator::repeats_over_batch(const OnnxNode& node) {
   if (of_batch == sizes.integers.end()) return false;
   *of_batch = {1};
   const auto axis = static_cast<std::size_t>(of_batch - sizes.integers.begin());
+  std::int64_t sample_step = 0;
   if (expands) {
     const Shape& shape = input(0).known->shape;
     const std::size_t added = sizes.integers.size() - std::min(shape.size(), sizes.integers.size());
     if (shape.size() > sizes.integers.size() || (axis >= added && shape[axis - added] != 1)) {
       return false;
     }
+    // What is repeated already may get more elements, but not the batch once more.
+    if (input(0).repeated && (node.op == "Tile" || *input(0).repeated + added != axis)) {
+      return false;
+    }
+    sample_step = input(0).sample_step;
   }
   std::vector<const Constant*> inputs{&sizes};
   if (expands) inputs.insert(inputs.begin(), &*input(0).known);
   auto outputs = fold(node, inputs, model_.model);
-  give({.shape = {}, .known = std::move((*outputs)[0]), .repeated = axis});
+  give({.shape = {},
+        .known = std::move((*outputs)[0]),
+        .repeated = axis,
+        .sample_step = sample_step});
   return true;
 }
 

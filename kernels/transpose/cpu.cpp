@@ -19,7 +19,8 @@ void transpose_blocks(std::int64_t rows, std::int64_t columns, std::int64_t r0, 
   }
 }
 
-// Columns [c0, c1) of a matrix with few rows, as the channels of colours: one vector of each row.
+// Columns [c0, c1) of a matrix with few rows, such as the channels of an image: each row is read
+// from its beginning to its end, so that vectors of all of them are woven into the output.
 template <std::int64_t kRows, typename T>
 void interleave(std::int64_t columns, std::int64_t c0, std::int64_t c1, const T* from, T* to) {
   for (std::int64_t c = c0; c < c1; ++c) {

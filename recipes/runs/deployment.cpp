@@ -44,8 +44,14 @@ struct Trial {
   std::optional<DeviceCosts> costs = {};
 };
 
-Trial tried(const Experiment& experiment, const Registries& registries,
-            const std::vector<std::string>& formats) {
+bool asks_for_exports(const ExportSpec& exports) {
+  return !exports.formats.empty() || exports.limits;
+}
+
+Trial tried(const Experiment& experiment, const Registries& registries) {
+  const ExportSpec& exports = experiment.recipe().exports;
+  const std::vector<std::string> formats =
+      exports.formats.empty() ? deploy::default_format_names(exports.profile) : exports.formats;
   const std::shared_ptr<Module> model = experiment.make_trial_model(registries);
   const std::optional<Tensor> input = calibrated_on(*model, experiment.input().batch(1));
   if (!input) return {};  // the trained weights are checked when they are exported
@@ -62,6 +68,10 @@ Trial tried(const Experiment& experiment, const Registries& registries,
     return {std::string(kPrefix) + error.what()};  // "[graph] node (operation): ..."
   }
   return {};
+}
+
+void note_costs(Experiment& experiment, const Trial& trial) {
+  if (trial.costs) experiment.note("the program in C has " + text_of(*trial.costs));
 }
 
 // Throws InputError where the program is larger than the recipe allows.
@@ -198,32 +208,31 @@ deploy::Graph deployed_graph(const LoadedRun& run) {
   return graph;
 }
 
-void require_exportable(const Experiment& experiment, const Registries& registries) {
+void require_exportable(Experiment& experiment, const Registries& registries) {
   const ExportSpec& exports = experiment.recipe().exports;
-  if (exports.formats.empty() && !exports.limits) return;
+  if (!asks_for_exports(exports)) return;
   const std::string place = experiment.place("export", "formats");
   for (const std::string& name : exports.formats) {
     const deploy::ExportFormat& format = deploy::export_format(name);
     if (format.can_write()) continue;
     fail_at(place, "export.formats: this build writes no " + std::string(format.title) + " files");
   }
-  const Trial trial = tried(experiment, registries, exports.formats);
+  const Trial trial = tried(experiment, registries);
   if (trial.refusal && !exports.formats.empty()) fail_at(place, *trial.refusal);
   require_within_limits(experiment, trial);
+  note_costs(experiment, trial);
 }
 
 void note_exportability(Experiment& experiment, const Registries& registries) {
-  const ExportSpec& exports = experiment.recipe().exports;
-  const bool on_device = qat::is_fixed_point(exports.profile);
-  if (!exports.formats.empty() && !on_device) return;
+  if (asks_for_exports(experiment.recipe().exports)) return;
   if (!experiment.plan() && !experiment.network()) return;  // our own architectures can be
-  const Trial trial = tried(experiment, registries, deploy::default_format_names(exports.profile));
-  if (trial.refusal && exports.formats.empty()) {
+  const Trial trial = tried(experiment, registries);
+  if (trial.refusal) {
     const std::string& why = *trial.refusal;
     experiment.note("the model cannot be exported: " +
                     why.substr(why.starts_with(kPrefix) ? kPrefix.size() : 0));
   }
-  if (trial.costs) experiment.note("the program in C has " + text_of(*trial.costs));
+  note_costs(experiment, trial);
 }
 
 std::filesystem::path export_path(const std::filesystem::path& folder, const std::string& format) {

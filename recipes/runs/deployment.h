@@ -41,10 +41,10 @@ std::optional<std::string> difference_from_plan(Experiment& experiment);
 
 // Throws InputError at the recipe's place where it asks for exports that its model cannot have: an
 // operation without deployed form, ONNX in a build without, a larger program in C than its limits.
-// To be called before training.
-void require_exportable(const Experiment& experiment, const Registries& registries);
-// Where the recipe asks for none, a note says why a quantized or imported model could have none;
-// another says what a program in C takes of a microcontroller.
+// A note says what such a program takes of a microcontroller. To be called before training.
+void require_exportable(Experiment& experiment, const Registries& registries);
+// Where the recipe asks for none, a note says why a quantized or imported model could have none, or
+// what its program in C takes.
 void note_exportability(Experiment& experiment, const Registries& registries);
 
 // The path of a format in an export folder: "safetensors" is model.safetensors.

@@ -51,6 +51,26 @@ TEST(SampleNumbers, EachSampleReadsItsOwnRows) {
   EXPECT_TRUE(all_close(y, Tensor::from<float>({3, 1, 2, 6, 4, 5}, {2, 1, kInSample}), 0, 0));
 }
 
+// As torch broadcasts indices beside each other.
+TEST(SampleNumbers, TheyMayBeExpanded) {
+  CountedSamples samples, added;
+  const auto expanded = [](CountedSamples& s) {
+    return s.m.node("Expand", {s.numbers(), s.m.node("Shape", {"x"})});
+  };
+  const std::string first =
+      samples.m.node("Mul", {expanded(samples), samples.m.integers({kInSample})});
+  const std::string at = samples.m.node("Add", {samples.m.integers({2, 0, 1}), first});
+  const std::string all = samples.m.node("Reshape", {"x", samples.m.integers({-1})});
+  const Imported imported =
+      translate(samples.m.ending_in(samples.m.node("Gather", {all, at})), {kInSample});
+  const Tensor y = output_of(imported, Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, kInSample}));
+  EXPECT_TRUE(all_close(y, Tensor::from<float>({3, 1, 2, 6, 4, 5}, {2, kInSample}), 0, 0));
+
+  const std::string real = added.m.node("Cast", {expanded(added)}, {{"to", std::int64_t{1}}});
+  EXPECT_THAT(refusal_of(added, added.m.node("Add", {"x", real})),
+              HasSubstr("(Add): of the numbers of the samples"));
+}
+
 TEST(SampleNumbers, RowsOfOtherSamplesAreRefused) {
   CountedSamples neighbour, overlapping;
   EXPECT_THAT(refusal_of(neighbour, neighbour.looked_up({.places = {0, 1, 3}})),
