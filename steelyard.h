@@ -21,6 +21,7 @@
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/matmul.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/ops/reductions/softmax.h"

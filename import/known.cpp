@@ -119,6 +119,10 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     fits = fits || alone;
   }
   if (node.op == "Gather") fits = !input(0).repeated && node.integer("axis", 0) == 0;
+  if (node.op == "GatherElements") {
+    fits = axis_of(node.integer("axis", 0), rank) != *axis && is_of_batch(input(0)) &&
+           is_of_batch(input(1));
+  }
   if (node.op == "Slice") {
     const auto axes = attribute_or_input("axes", 3);
     fits = !axes.empty() && std::all_of(axes.begin(), axes.end(), [&](std::int64_t sliced) {

@@ -254,6 +254,8 @@ std::vector<std::int64_t> perm_of(const OnnxNode& transpose, std::size_t rank);
 // Declares the output, which `node` gives in that order of ONNX's dimensions.
 void give_in_order(Translator& t, const std::string& node, const ExtentShape& shape,
                    const Order& order);
+// Declares it to be a module of the rows of input 0, which is held with that dimension last.
+void give_along(Translator& t, std::size_t axis, const std::string& type, Options options);
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
 void give_comparison(Translator& t, const std::string& module);
 // The value that is 1 where a comparison holds, else 0.

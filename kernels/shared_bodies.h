@@ -13,6 +13,7 @@
 #include "steelyard/kernels/lstm/lstm.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/scan/scan.h"
 #include "steelyard/kernels/softmax/softmax.h"
 #include "steelyard/kernels/transposed_conv/transposed_conv.h"
 #include "steelyard/kernels/unary/unary.h"
@@ -25,7 +26,7 @@ using SharedArithmetic =
 using SharedBookkeeping =
     JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, GruKernels, LossKernels,
                   LstmKernels, OscillationKernels, TransposedConvKernels>;
-using SharedRows = JoinedKernels<LayerNormKernels, NormFoldKernels, SoftmaxKernels>;
+using SharedRows = JoinedKernels<LayerNormKernels, NormFoldKernels, ScanKernels, SoftmaxKernels>;
 using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping, SharedRows>;
 
 }  // namespace steelyard::kernels

@@ -266,6 +266,10 @@ std::vector<LayerType> rows() {
       row<ReduceOptions>("ReduceMin", reduce<Reduction::kMin>),
       row<ReduceOptions>("ReduceMean", reduce<Reduction::kMean>),
       row<ReduceOptions>("ReduceSum", reduce<Reduction::kSum>),
+      row<CumulativeSumOptions>("CumulativeSum",
+                                [](const CumulativeSumOptions& o, Rng&) -> Made {
+                                  return std::make_shared<CumulativeSum>(o);
+                                }),
       row<ResizeOptions>("Resize", resize),
       plain<Add>("Add"),
       pair_arithmetic<Arithmetic::kAdd>("BroadcastAdd"),

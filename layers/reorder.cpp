@@ -7,6 +7,7 @@
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/ops/moves/expand.h"
 #include "steelyard/framework/ops/moves/permute.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/tensor/words.h"
 
@@ -84,6 +85,10 @@ std::vector<TakenAxis> Slice::taken_of(const Shape& input) const {
 
 Variable Slice::forward(const Variable& x, ForwardContext&) {
   return slice(x, taken_of(x.shape()));
+}
+
+Variable CumulativeSum::forward(const Variable& x, ForwardContext&) {
+  return cumulative_sum(x, options_);
 }
 
 Variable Pad::forward(const Variable& x, ForwardContext&) {

@@ -1,11 +1,12 @@
 // Layers that move values: other shapes and orders, parts, borders, repeated elements, reductions
-// over axes, resized images.
+// over axes and running sums, resized images.
 #pragma once
 
 #include <vector>
 
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/ops/op_options.h"
 #include "steelyard/framework/tensor/fields.h"
 #include "steelyard/layers/containers/graph.h"
 
@@ -64,6 +65,17 @@ class Slice : public Module {
  private:
   std::int64_t axis_;
   TakenAxis taken_;
+};
+
+// cumulative_sum() along the last dimension.
+class CumulativeSum : public Module {
+ public:
+  explicit CumulativeSum(const CumulativeSumOptions& options) : options_(options) {}
+  Variable forward(const Variable& x, ForwardContext& context) override;
+  std::string type_name() const override { return "CumulativeSum"; }
+
+ private:
+  CumulativeSumOptions options_;
 };
 
 struct PadOptions {

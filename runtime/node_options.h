@@ -60,9 +60,9 @@ struct NormEpsilon {
 
 using NodeOptions =
     std::variant<NoOptions, AxisOrder, Border, Bounds, Conv2dGeometry, ConvTranspose2dGeometry,
-                 EluOptions, Exponent, GruOptions, JoinedAxis, LstmOptions, NegativeSlope, NewShape,
-                 NormEpsilon, PartOfInput, Pool2dGeometry, Positions, ReducedDims, Repeats,
-                 kernels::Ramp>;
+                 CumulativeSumOptions, EluOptions, Exponent, GruOptions, JoinedAxis, LstmOptions,
+                 NegativeSlope, NewShape, NormEpsilon, PartOfInput, Pool2dGeometry, Positions,
+                 ReducedDims, Repeats, kernels::Ramp>;
 
 // f(name, value) for each option.
 template <typename F>

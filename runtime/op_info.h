@@ -30,7 +30,7 @@ struct Operands {
   const Value& output_value() const { return graph.values[node.output]; }
 };
 
-inline constexpr int kNewestGraphVersion = 14;  // of graph files (graph_keys.h lists them)
+inline constexpr int kNewestGraphVersion = 15;  // of graph files (graph_keys.h lists them)
 
 // A row with another version than these does not compile.
 struct GraphVersion {

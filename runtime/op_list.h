@@ -70,5 +70,6 @@
   X(kCeil, ceil) \
   X(kRound, round)                              /* halves to the even number */ \
   X(kLogSoftmax, log_softmax)                   /* along the last dimension */ \
+  X(kCumulativeSum, cumulative_sum)             /* along the last dimension */ \
   X(kOutputParts, output_parts)                 /* several outputs of the model: the last node */
 // clang-format on

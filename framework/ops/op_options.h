@@ -69,6 +69,16 @@ struct Border {
   }
 };
 
+// The options of cumulative_sum().
+struct CumulativeSumOptions {
+  bool exclusive = false;  // without the element itself
+  bool reverse = false;    // from the last element to the first
+  static constexpr auto fields() {
+    return std::tuple(field("exclusive", &CumulativeSumOptions::exclusive),
+                      field("reverse", &CumulativeSumOptions::reverse));
+  }
+};
+
 // The options of gru() and lstm().
 struct GruOptions {
   bool reverse = false;  // from the sequence's end to its beginning

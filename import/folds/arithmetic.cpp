@@ -54,6 +54,11 @@ Constant to_integers(const Constant& x, std::int64_t type) {
   Constant y{.shape = x.shape, .integers = x.integers};
   y.integers.reserve(static_cast<std::size_t>(x.size()));
   for (const float v : x.reals) {
+    // As processors do: the logarithm of a distance of 0, which a later Where leaves aside.
+    if (std::isinf(v) && v < 0 && range->least <= INT32_MIN) {
+      y.integers.push_back({range->least});
+      continue;
+    }
     if (!(std::abs(v) < 9e18F)) refuse("a float that no integer holds");
     y.integers.push_back({static_cast<std::int64_t>(v)});
   }

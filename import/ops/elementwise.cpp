@@ -159,7 +159,6 @@ void over_all_from(Translator& t, const char* type, std::size_t axis) {
   t.give(t.add("Reshape", {t.add(type, {node})}, NewShape{open_sizes(shape)}), shape, false);
 }
 
-// Rows are computed: the value is held with the axis last.
 void over_classes(Translator& t, const char* type) {
   const ExtentShape shape = t.input(0).shape;
   const std::size_t axis = axis_of(t.node().integer("axis", t.opset() < 13 ? 1 : -1), shape.size());
@@ -167,12 +166,7 @@ void over_classes(Translator& t, const char* type) {
   const auto beyond = shape.begin() + static_cast<std::ptrdiff_t>(axis) + 1;
   const bool alone = std::all_of(beyond, shape.end(), [](Extent e) { return e == Extent{1}; });
   if (t.opset() < 13 && !alone) return over_all_from(t, type, axis);
-  fixed(shape[axis]);
-  Order order = t.input(0).order;
-  if (order.empty()) order = held_order(shape.size(), false);
-  std::erase(order, axis);
-  order.push_back(axis);
-  give_in_order(t, t.add(type, {t.held_in(0, order)}), shape, order);
+  give_along(t, axis, type, {});
 }
 void softmax(Translator& t) { over_classes(t, "Softmax"); }
 void log_softmax(Translator& t) { over_classes(t, "LogSoftmax"); }
@@ -342,6 +336,16 @@ void div(Translator& t) {
 }
 
 }  // namespace
+
+void give_along(Translator& t, std::size_t axis, const std::string& type, Options options) {
+  const ExtentShape shape = t.input(0).shape;
+  fixed(shape[axis]);
+  Order order = t.input(0).order;
+  if (order.empty()) order = held_order(shape.size(), false);
+  std::erase(order, axis);
+  order.push_back(axis);
+  give_in_order(t, t.add(type, {t.held_in(0, order)}, std::move(options)), shape, order);
+}
 
 Constant laid_out(const Constant& value, const Order& order) {
   Constant moved = value;

@@ -1,4 +1,6 @@
 // Rows of tables, one-hot values, and positions that a list names.
+#include <algorithm>
+
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/import/translator.h"
 #include "steelyard/layers/weighted/embedding.h"
@@ -95,6 +97,33 @@ void gather(Translator& t) {
   give_rows(t, t.plain(1), t.input(1).shape, t.node().input(0), table);
 }
 
+// Of a table of one and the same number, whatever the indices are: exporters take the types of
+// tokens so, which are zeros.
+void gather_elements(Translator& t) {
+  const Constant& table = t.constant(0, "table");
+  const auto alike = [](const auto& numbers) {
+    return !numbers.empty() && std::all_of(numbers.begin(), numbers.end(), [&](const auto& number) {
+      return number == numbers.front();
+    });
+  };
+  if (table.floating ? !alike(table.reals) : !alike(table.integers)) {
+    refuse("of a table with different numbers, at indices that are computed");
+  }
+  Value made{.shape = {}, .known = Constant{.shape = {}, .floating = table.floating}};
+  const ExtentShape shape = onnx_shape(t.input(1));
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == Extent{1, true}) made.repeated = i;
+    made.known->shape.push_back(made.repeated == i ? 1 : fixed(shape[i]));
+  }
+  const auto count = static_cast<std::size_t>(made.known->size());
+  if (table.floating) {
+    made.known->reals.assign(count, table.reals.front());
+  } else {
+    made.known->integers.assign(count, table.integers.front());
+  }
+  t.give(std::move(made));
+}
+
 // Values [..., 1] compared with 0, 1, ..., classes - 1 in the last dimension are one-hot.
 void equal(Translator& t) {
   const std::size_t at = t.input(0).known ? 1 : 0;
@@ -156,6 +185,8 @@ std::vector<OperationRow> lookup_operations() {
   return {
       {"Gather", gather,
        "tables other than constant ones of two dimensions; computed indices of others", "",
+       WholeNumbers::kRead},
+      {"GatherElements", gather_elements, "computed indices, but for tables of one number", "",
        WholeNumbers::kRead},
       {"Equal", equal, "read by arithmetic, but for a product with a table", "",
        WholeNumbers::kRead},

@@ -1,4 +1,4 @@
-// Reductions over dimensions.
+// Reductions over dimensions, and running sums.
 #include <optional>
 
 #include "steelyard/framework/ops/moves/permute.h"
@@ -146,6 +146,16 @@ void reduce_l2(Translator& t) { reduce(t, "ReduceSum", square, root); }
 void reduce_sum_square(Translator& t) { reduce(t, "ReduceSum", square); }
 void reduce_log_sum(Translator& t) { reduce(t, "ReduceSum", nullptr, logarithm); }
 
+void cumulative_sum(Translator& t) {
+  const auto axis = scalar_of(t.constant(1, "axis"));
+  if (!axis) refuse("axis: expected one number");
+  const std::size_t at = axis_of(static_cast<std::int64_t>(*axis), t.input(0).rank());
+  if (t.input(0).shape[at].of_batch) refuse("over the batch");
+  give_along(t, at, "CumulativeSum",
+             stored_options(CumulativeSumOptions{.exclusive = t.node().integer("exclusive", 0) != 0,
+                                                 .reverse = t.node().integer("reverse", 0) != 0}));
+}
+
 }  // namespace
 
 std::vector<OperationRow> reduction_operations() {
@@ -161,6 +171,7 @@ std::vector<OperationRow> reduction_operations() {
       {"ReduceLogSum", reduce_log_sum, kNote},
       {"ReduceLogSumExp", reduce_log_sum_exp, kNote},
       {"ReduceProd", reduce_prod, kNote},
+      {"CumSum", cumulative_sum, kNote, "", WholeNumbers::kMoved},
   };
 }
 

@@ -19,6 +19,7 @@
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/embedding.h"
 #include "steelyard/framework/ops/products/matmul.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/layer_norm.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
@@ -139,8 +140,13 @@ class Attention : public Module {
     const Variable sizes = log(sqrt(abs(y) + 1.0)) + pow(abs(y) + 0.5, -0.75);
     const Variable bent = tanh_gelu(erf(y)) - tanh(maximum(y, gamma_));
     const Variable kept = masked(relu(y), y);  // 0 here and there
-    return minimum(shares + sizes, bent) + newer(y) + log_softmax(y) * 0.125 +
+    return minimum(shares + sizes, bent) + newer(y) + log_softmax(y) * 0.125 + running(y) +
            divide_no_nan(kept * kept, kept) - reshape(amin(y, {1, 2}), {y.dim(0), 1, 1});
+  }
+
+  static Variable running(const Variable& y) {
+    const Variable from_the_end = cumulative_sum(y, {.exclusive = true, .reverse = true});
+    return (cumulative_sum(y) - from_the_end) * 0.0625;
   }
 
   // Steps far from where they rise, so that rounding moves none.

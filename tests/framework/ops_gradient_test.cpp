@@ -29,6 +29,7 @@
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/products/matmul.h"
 #include "steelyard/framework/ops/reductions/batch_norm.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/layer_norm.h"
 #include "steelyard/framework/ops/reductions/pool.h"
@@ -104,6 +105,12 @@ const std::vector<OpCase>& op_cases() {
       {"leaky_relu", {spread_tensor({3, 5})}, [](const Vs& v) { return leaky_relu(v[0], 0.2); }},
       {"sigmoid", {random_tensor({3, 5}, 1)}, [](const Vs& v) { return sigmoid(v[0]); }},
       {"softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return softmax(v[0]); }},
+      {"cumulative_sum",
+       {random_tensor({2, 3, 5}, 1)},
+       [](const Vs& v) { return cumulative_sum(v[0]); }},
+      {"cumulative_sum",
+       {random_tensor({2, 3, 5}, 1)},
+       [](const Vs& v) { return cumulative_sum(v[0], {.exclusive = true, .reverse = true}); }},
       {"log_softmax", {random_tensor({2, 3, 5}, 1)}, [](const Vs& v) { return log_softmax(v[0]); }},
       {"permute",
        {random_tensor({2, 3, 4, 5}, 1)},

@@ -22,6 +22,7 @@
 #include "steelyard/framework/ops/moves/slice.h"
 #include "steelyard/framework/ops/products/embedding.h"
 #include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/layer_norm.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
@@ -257,6 +258,19 @@ TEST(Gather, SaysWhatItDoesNotTake) {
             "[gather] expected i64 indices, got an undefined tensor");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { gather(Variable(), at(0)); }),
             "[gather] expected a tensor, got an undefined variable");
+}
+
+TEST(CumulativeSum, MayLeaveOutTheElementAndBeginAtTheEnd) {
+  const Variable x(Tensor::from<float>({1, 2, 4, 8, 16, 32}, {2, 3}));
+  const auto sums = [&](bool exclusive, bool reverse) {
+    return values(cumulative_sum(x, {.exclusive = exclusive, .reverse = reverse}).value());
+  };
+  EXPECT_THAT(sums(false, false), ElementsAre(1, 3, 7, 8, 24, 56));
+  EXPECT_THAT(sums(true, false), ElementsAre(0, 1, 3, 0, 8, 24));
+  EXPECT_THAT(sums(false, true), ElementsAre(7, 6, 4, 56, 48, 32));
+  EXPECT_THAT(sums(true, true), ElementsAre(6, 4, 0, 48, 32, 0));
+  EXPECT_EQ(message_of<std::invalid_argument>([] { cumulative_sum(Variable(Tensor::zeros({}))); }),
+            "[cumulative_sum] expected input [..., columns], got []");
 }
 
 TEST(LogSoftmax, IsExactWhereSoftmaxIsZero) {

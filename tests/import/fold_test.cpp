@@ -84,6 +84,12 @@ TEST(Fold, CastsGiveWhatTheTypeHolds) {
   EXPECT_EQ(refused(integers({(std::int64_t{1} << 32) + 5}), kInt32),
             "of 4294967301 to a type that does not hold it");
   EXPECT_EQ(refused(reals({-1}), kUint64), "of -1 to a type that does not hold it");
+  EXPECT_EQ(whole(cast(reals({-INFINITY}), kInt64)), Ints{kLowest});
+  EXPECT_EQ(whole(cast(reals({-INFINITY}), kInt32)), Ints{INT32_MIN});
+  for (const float none : {INFINITY, NAN, -1e19F}) {
+    EXPECT_EQ(refused(reals({none}), kInt64), "a float that no integer holds");
+  }
+  EXPECT_EQ(refused(reals({-INFINITY}), kInt8), "a float that no integer holds");
   EXPECT_EQ(refused(reals({1.5F}), kString), "to a type other than numbers and bool");
 }
 

@@ -131,6 +131,16 @@ TEST(WholeNumbers, ArithmeticOfIndicesStaysWhole) {
   }
 }
 
+TEST(WholeNumbers, ATableOfDifferentNumbersAtComputedIndicesIsRefused) {
+  const auto elements = [](ModelMaker& m) {
+    const std::string at =
+        m.node("GatherElements", {m.integers({0, 1, 0}), "x"}, {{"axis", std::int64_t{0}}});
+    return m.node("Gather", {m.reals("t", {2, 1}, {5, 6}), at});
+  };
+  EXPECT_THAT(message_of<InputError>([&] { translate(of_whole_numbers(elements), {5}); }),
+              HasSubstr("of a table with different numbers, at indices that are computed"));
+}
+
 // A mask of words, of which only those that hold are counted.
 TEST(WholeNumbers, TruthsAreInputsToo) {
   ModelMaker m({{std::nullopt}, {3}});

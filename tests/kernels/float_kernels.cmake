@@ -12,6 +12,7 @@ steelyard_add_tests(float_kernels_test
     norm_test.cpp
     optimizer_step_test.cpp
     pool_test.cpp
+    scan_test.cpp
     softmax_test.cpp
     unary_test.cpp
   DEPENDS steelyard::kernels

@@ -121,6 +121,8 @@ const std::vector<LayerCase>& layer_cases() {
       {"ReLU6", spread_tensor({10, 15}), [](Rng&) { return std::make_shared<ReLU6>(); }},
       {"LeakyReLU", spread_tensor({3, 5}), [](Rng&) { return std::make_shared<LeakyReLU>(0.2); }},
       {"Sigmoid", image, [](Rng&) { return std::make_shared<Sigmoid>(); }},
+      {"CumulativeSum", image,
+       [](Rng&) { return std::make_shared<CumulativeSum>(CumulativeSumOptions{.reverse = true}); }},
       {"LogSoftmax", image, [](Rng&) { return std::make_shared<LogSoftmax>(); }},
       {"Affine", image, [](Rng&) { return std::make_shared<Affine>(-1.5, 0.25); }},
       {"Softmax", image, [](Rng&) { return std::make_shared<Softmax>(); }},

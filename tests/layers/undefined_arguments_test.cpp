@@ -33,6 +33,7 @@
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/products/matmul.h"
 #include "steelyard/framework/ops/reductions/batch_norm.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/layer_norm.h"
 #include "steelyard/framework/ops/reductions/pool.h"
@@ -134,6 +135,7 @@ std::vector<Call> operations() {
       one("relu", relu),
       one("relu6", relu6),
       one("flatten", flatten),
+      one("cumulative_sum", [](const Variable& x) { return cumulative_sum(x); }),
       one("log_softmax", log_softmax),
       one("softmax", softmax),
       one("sqrt", sqrt),
@@ -370,6 +372,7 @@ std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules() {
       {"HardSigmoid", hard_sigmoid()},
       {"Softmax", softmax()},
       {"LogSoftmax", make_module<LogSoftmax>()},
+      {"CumulativeSum", make_module<CumulativeSum>(CumulativeSumOptions{})},
       {"Elementwise", make_module<Elementwise>(kernels::UnaryFunction::kExp)},
       {"Clamp", make_module<Clamp>(0, 1)},
       {"Permute", make_module<Permute>(std::vector<std::int64_t>{1, 2})},

@@ -174,6 +174,11 @@ class Encoders(BreadthCase):
                 self.check(transformers.BertForSequenceClassification(config), tokens, self.mask)
         with self.subTest("DeBERTa"):
             self.check(transformers.DebertaV2Model(transformers.DebertaV2Config(**sizes)), tokens, self.mask)
+        tokens[1, 10:] = 1  # their padding, which positions leave out
+        for kind in "Roberta", "MPNet":
+            with self.subTest(kind):
+                config = getattr(transformers, f"{kind}Config")(**sizes, max_position_embeddings=18)
+                self.check(getattr(transformers, f"{kind}Model")(config), tokens, self.mask)
 
     def test_padded_sequences(self):
         if int(torch.__version__.split(".")[0]) < 2:

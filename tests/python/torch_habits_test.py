@@ -353,5 +353,59 @@ class Modes(TorchCase):
         self.assertEqual(one.shape, (3, 4))
 
 
+class Gated(nn.Module):
+    """Inputs that are called by name, as transformers' are: x [N, 6] and gate [N, 4]."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = Layers()
+
+    def forward(self, x, gate, labels=None):
+        return {"scores": self.layers(x) * gate}
+
+
+class Named(TorchCase):
+    def setUp(self):
+        self.model = Gated()
+        self.batch = {"x": torch.randn(3, 6), "gate": torch.rand(3, 4)}
+
+    def test_inputs_may_come_by_name(self):
+        module = steelyard.torch.Module(self.model, {n: self.batch[n] for n in ("gate", "x")})
+        expected = module(self.batch["x"], self.batch["gate"])["scores"]
+        self.assert_near(expected, self.model(**self.batch)["scores"])
+        for made in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            self.assertTrue(torch.equal(made(**self.batch)["scores"], expected))
+            self.assertTrue(torch.equal(made(self.batch["x"], gate=self.batch["gate"])["scores"], expected))
+
+    def test_other_names_are_refused(self):
+        module = steelyard.torch.Module(self.model, tuple(self.batch.values()))
+        labels = torch.zeros(3, dtype=torch.int64)
+        with self.assertRaisesRegex(steelyard.Error, "'labels' is no input that is left: the module takes x, gate"):
+            module(**self.batch, labels=labels)
+        with self.assertRaisesRegex(steelyard.Error, "'x' is no input that is left"):
+            module(self.batch["x"], self.batch["gate"], x=self.batch["x"])
+        with self.assertRaisesRegex(steelyard.Error, "expected the inputs x, gate, got gate"):
+            module(gate=self.batch["gate"])
+        with self.assertRaisesRegex(steelyard.Error, "first parameters: expected the inputs x, gate, got x, labels"):
+            steelyard.torch.Module(self.model, {"x": self.batch["x"], "labels": labels})
+
+    def test_loaders_may_give_dicts(self):
+        module = steelyard.torch.Module(self.model, self.batch, LINEAR)
+        loader = [{**self.batch, "labels": torch.zeros(3, dtype=torch.int64)}] * 2
+        module.calibrate(loader).eval()
+        self.assertEqual(module.verify(loader).differing, 0)
+        with self.assertRaisesRegex(steelyard.Error, "a batch: expected the inputs x, gate, got x"):
+            module.calibrate([{"x": self.batch["x"]}])
+
+    def test_one_batch_is_no_loader(self):
+        module = steelyard.torch.Module(self.model, self.batch, LINEAR)
+        for one in (self.batch, tuple(self.batch.values())):
+            self.assertEqual(module.calibrate(one).eval().verify(one).samples, 3)
+        for nothing in (None, 5):
+            for of in (module.calibrate, module.verify):
+                with self.assertRaisesRegex(steelyard.Error, f"expected tensors or batches of them, got {type(nothing).__name__}"):
+                    of(nothing)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from .._error import Error
+from ._arguments import input_names
 from ._nested import flatten
 
 # Bit patterns of float32 from 1.2e-38 to 3.3e-24, where no model has constants of its own.
@@ -119,16 +120,6 @@ def with_values(onnx: bytes, marks: Marks, values: np.ndarray) -> bytes:
         if indices is not None:
             place[:] = values[indices]
     return bytes(written)
-
-
-def input_names(model: nn.Module, count: int) -> list[str]:
-    """The names of forward()'s first parameters."""
-    try:
-        listed = [p for p in inspect.signature(model.forward).parameters.values()
-                  if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    except (TypeError, ValueError):
-        listed = []
-    return [listed[i].name if i < len(listed) else f"input{i}" for i in range(count)]
 
 
 def onnx_of(model: nn.Module, inputs: Sequence[torch.Tensor], opset: int) -> bytes:

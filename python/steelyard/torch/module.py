@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Iterable, Iterator, Optional, Sequence, Union
+from collections.abc import Mapping
+from typing import Any, Iterator, Optional, Sequence, Union
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from .._error import Error
 from .._recipe import Recipe, recipe_text
 from ..network import Network, Verification
+from ._arguments import batch_inputs, batches_of, call_inputs, examples_of
 from ._engine import Engine, Wrapped, wrap
 from ._function import Call, current_stream, torch_view
 from ._nested import unflatten
@@ -36,7 +38,8 @@ class Module(nn.Module):
     """A model with the quantizers of a recipe, for a PyTorch training loop.
 
     ``model``: any nn.Module that torch's exporter takes; it stays as it is, and its parameters become this module's:
-    the same objects in the same memory. ``example_inputs``: a tensor [N, ...] or a tuple of them, for the export.
+    the same objects in the same memory. ``example_inputs``: a tensor [N, ...], a tuple of them, or a dict by the
+    names of forward()'s first parameters, for the export.
     ``recipe``: as for steelyard.Network; None trains in float. ``opset``: of the exported file, 14 to 17.
     ``leave_out``: names or types of modules that draw random numbers in training and shall not. ``tolerance``: how far
     the imported network's outputs on the example inputs may be from the model's, as a part of the largest; None: not
@@ -51,7 +54,7 @@ class Module(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        example_inputs: Union[torch.Tensor, Sequence[torch.Tensor]],
+        example_inputs: Union[torch.Tensor, Sequence[torch.Tensor], Mapping[str, torch.Tensor]],
         recipe: Recipe = None,
         *,
         opset: int = 17,
@@ -61,10 +64,7 @@ class Module(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module) or isinstance(model, Module):
             raise Error(f"expected a float nn.Module, got {type(model).__name__}")
-        inputs = [example_inputs] if isinstance(example_inputs, torch.Tensor) else list(example_inputs)
-        for i, x in enumerate(inputs):
-            if not isinstance(x, torch.Tensor):
-                raise Error(f"example_inputs: expected tensors, got {type(x).__name__} as number {i}")
+        inputs = examples_of(model, example_inputs)
         if isinstance(leave_out, str):
             raise Error(f"leave_out: expected a list of names, got the text {leave_out!r}")
         self._owned: dict[str, str] = {}  # torch's names by the network's, of what is no parameter of the model
@@ -290,9 +290,12 @@ class Module(nn.Module):
 
     # --- computing
 
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        """What the model gives: outputs of its structure, float32. Inputs [N, ...] are float32, or whole numbers where
-        the model takes indices, of any strides; under autocast also of half precision."""
+    def forward(self, *inputs: torch.Tensor, **named: torch.Tensor) -> Any:
+        """What the model gives: outputs of its structure, float32. Inputs [N, ...], in order or by the names that the
+        model's forward() has, are float32, or whole numbers where the model takes indices, of any strides; under autocast
+        also of half precision."""
+        if named:
+            inputs = tuple(call_inputs(self._engine.network.inputs(), inputs, named))
         with self._engine.network.context.lock:
             engine, arguments = self._bound()
             given = []
@@ -306,12 +309,12 @@ class Module(nn.Module):
             outputs = Call.apply(engine, records, len(given), *given, *arguments)
         return unflatten(list(outputs), self._wrapped.outputs)
 
-    def calibrate(self, batches: Iterable[Any], count: int = 32) -> "Module":
-        """Ranges from the inputs of up to ``count`` batches of a loader, before or instead of training."""
+    def calibrate(self, batches: Any, count: int = 32) -> "Module":
+        """Ranges from the inputs of up to ``count`` batches, as verify() takes them, before or instead of training."""
         self._require_same_settings()
         engine, _ = self._bound()
         views = []
-        for batch in batches:
+        for batch in batches_of(engine.network.inputs(), batches):
             if len(views) == count:
                 break
             views.append(self._batch_views(batch))
@@ -319,15 +322,9 @@ class Module(nn.Module):
         return self
 
     def _batch_views(self, batch: Any) -> list:
-        """The inputs of a loader's batch: it, or its first elements; targets may follow."""
+        """The inputs of a loader's batch."""
         names = self._engine.network.inputs()
-        tensors = list(batch) if isinstance(batch, (tuple, list)) else [batch]
-        if len(tensors) < len(names):
-            raise Error(f"a batch: expected {len(names)} inputs first, got {len(tensors)} tensors")
-        for i, x in enumerate(tensors[:len(names)]):
-            if not isinstance(x, torch.Tensor):
-                raise Error(f"a batch: expected a tensor as input '{names[i]}', got {type(x).__name__}")
-        return [torch_view(x.detach(), f"the input '{n}'") for x, n in zip(tensors, names)]
+        return [torch_view(x.detach(), f"the input '{n}'") for x, n in zip(batch_inputs(names, batch), names)]
 
     def begin_epoch(self, epoch: int) -> None:
         """The recipe's schedule for an epoch, from 0; Schedule calls it."""
@@ -391,16 +388,13 @@ class Module(nn.Module):
     def verify(self, inputs: Any, model: Union[str, "os.PathLike[str]", None] = None) -> Verification:
         """Compares this network with the deployed one, tensor by tensor.
 
-        ``inputs``: a tensor, a tuple of as many tensors as the model has inputs, or batches that begin with them (a tuple of
-        other tensors is a list of batches). ``model``: a file that export() wrote as safetensors; None: what it would write.
+        ``inputs``: a tensor, a tuple of as many tensors as the model has inputs, a dict of them by name, or batches that
+        begin with them (a tuple of other tensors is a list of batches). ``model``: a file that export() wrote as safetensors; None: what it would write.
         """
         self._require_same_settings()
         engine, _ = self._bound()
-        one = isinstance(inputs, torch.Tensor) or (
-            isinstance(inputs, (tuple, list)) and len(inputs) == len(engine.network.inputs()) and
-            all(isinstance(x, torch.Tensor) for x in inputs))
         results = [engine.network.verify_views(self._batch_views(batch), model, current_stream(engine.device))
-                   for batch in ([inputs] if one else inputs)]
+                   for batch in batches_of(engine.network.inputs(), inputs)]
         if not results:
             raise Error("inputs: expected at least one batch, got none")
         worst = next((r for r in results if not r.same), results[-1])

@@ -25,6 +25,7 @@
 #include "steelyard/framework/ops/products/gru.h"
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/framework/ops/products/matmul.h"
+#include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/framework/train/evaluate.h"
@@ -293,6 +294,9 @@ std::vector<DeviceCase> op_cases() {
       {"softmax",
        {random_tensor({37, 3, 45}, 1)},
        [](const Vs& v, const Place&) { return softmax(v[0]); }},
+      {"cumulative_sum",
+       {random_tensor({37, 3, 45}, 1)},
+       [](const Vs& v, const Place&) { return cumulative_sum(v[0], {.exclusive = true}); }},
       {"log_softmax",
        {random_tensor({37, 3, 45}, 1)},
        [](const Vs& v, const Place&) { return log_softmax(v[0]); }},
