@@ -12,6 +12,7 @@
 #include "steelyard/c/context.h"
 #include "steelyard/c/steelyard_c.h"
 #include "steelyard/c/views.h"
+#include "steelyard/framework/files/gguf_rewrite.h"
 
 struct steelyard_gguf {
   steelyard::GgufReader reader;
@@ -37,17 +38,8 @@ View bytes_view(const DLTensor* tensor, std::uint64_t bytes) {
 }
 
 std::vector<GgufEntry> entries_of(const steelyard_gguf& gguf, std::int32_t file_type) {
-  std::vector<GgufEntry> entries = gguf.reader.header().entries;
-  if (file_type < 0) return entries;
-  const GgufValue value = GgufValue::of_u32(static_cast<std::uint32_t>(file_type));
-  for (GgufEntry& entry : entries) {
-    if (entry.key == "general.file_type") {
-      entry.value = value;
-      return entries;
-    }
-  }
-  entries.push_back({"general.file_type", value});
-  return entries;
+  const std::vector<GgufEntry>& entries = gguf.reader.header().entries;
+  return file_type < 0 ? entries : with_file_type(entries, static_cast<std::uint32_t>(file_type));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ ExitCode show_data(const DataArguments& options, const Registries& registries) {
   if (!options.sheet.empty()) require_writable("--sheet", options.sheet);
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);
-  if (!recipe.model.onnx) {
+  if (!recipe.model.file()) {
     if (const auto note = note_of_channels(splits.train.sample_shape())) print_note(*note);
   }
   print_notes(splits.notes);

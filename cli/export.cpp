@@ -4,10 +4,12 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
@@ -22,9 +24,30 @@ struct ExportArguments {
   bool no_int4 = false;
 };
 
+// The folder of exports.
+std::filesystem::path folder_of(const ExportArguments& options) {
+  return options.out.empty() ? std::filesystem::path(options.run) / "export"
+                             : std::filesystem::path(options.out);
+}
+
+// A language model that was trained for llama.cpp.
+ExitCode export_gguf(const ExportArguments& options, const LoadedRun& run) {
+  const std::string target = word_of(*run.experiment->recipe().exports.target);
+  if (!options.formats.empty() || !options.profile.empty()) {
+    throw InputError(options.run + ": was trained for " + target +
+                     " (export.target): expected neither --format nor --profile");
+  }
+  create_folders(folder_of(options));
+  const std::filesystem::path path = gguf_path(folder_of(options));
+  write_gguf(run, path);
+  fmt::print("{}: {}, {} bytes\n", shown(path), target, std::filesystem::file_size(path));
+  return kDone;
+}
+
 ExitCode export_run(const ExportArguments& options, const Registries& registries) {
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
   print_notes(run.notes);
+  if (run.experiment->recipe().exports.target) return export_gguf(options, run);
   const qat::Profile trained_for = run.experiment->recipe().exports.profile;
   if (!options.profile.empty() && options.profile != word_of(trained_for)) {
     throw InputError(options.run + ": was trained for the profile " + word_of(trained_for) +
@@ -34,11 +57,8 @@ ExitCode export_run(const ExportArguments& options, const Registries& registries
   const std::vector<std::string> formats =
       options.formats.empty() ? deploy::default_format_names(trained_for) : options.formats;
   const deploy::Graph graph = deployed_graph(run);
-  const std::filesystem::path folder = options.out.empty()
-                                           ? std::filesystem::path(options.run) / "export"
-                                           : std::filesystem::path(options.out);
   const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4}};
-  for (const auto& path : write_exports(graph, formats, folder, how)) {
+  for (const auto& path : write_exports(graph, formats, folder_of(options), how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
   if (const auto note = note_of_fixed_sizes(graph, formats, how.onnx)) print_note(*note);
@@ -53,7 +73,8 @@ Verb add_export(CLI::App& app) {
   const std::vector<std::string> profiles = all_words<qat::Profile>();
   CLI::App* verb = app.add_subcommand(
       "export",
-      "Export a run as safetensors, ONNX, TFLite, or C: a header, or a program in fixed point");
+      "Export a run as safetensors, ONNX, TFLite, or C: a header, or a program in fixed point; a "
+      "language model trained for llama.cpp as GGUF");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
                    join(formats) + "; may be repeated (default: " +

@@ -69,6 +69,7 @@ OutputKind outputs_of(const deploy::Graph& graph) {
       return last == deploy::Op::kSigmoid ? OutputKind::kLabelProbabilities : OutputKind::kLabels;
     case TargetKind::kText:
       return OutputKind::kCharacters;
+    case TargetKind::kTokens:
     case TargetKind::kValues:
       break;
   }
@@ -126,6 +127,7 @@ OutputKind outputs_of(const Experiment& experiment) {
       return OutputKind::kLabels;
     case TargetKind::kText:
       return OutputKind::kCharacters;
+    case TargetKind::kTokens:
     case TargetKind::kValues:
       break;
   }

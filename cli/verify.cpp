@@ -20,6 +20,7 @@
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/runtime/graph_file.h"
 #include "steelyard/runtime/op_info.h"
@@ -290,12 +291,32 @@ ExitCode verify_larger(const VerifyArguments& options,
   return worst;
 }
 
+// A GGUF file beside the model that was trained for it.
+ExitCode verify_gguf(const VerifyArguments& options, const LoadedRun& run) {
+  const std::filesystem::path path = options.model.empty()
+                                         ? gguf_path(std::filesystem::path(options.run) / "export")
+                                         : std::filesystem::path(options.model);
+  if (!path_exists(path)) {
+    throw InputError(shown(path) + ": there is no such file: `steelyard export " +
+                     printable(options.run) + "` writes it");
+  }
+  const GgufComparison found = compare_gguf(run, path, options.samples);
+  fmt::print(
+      "{}: {} of {} weights differ from those that training computes with, {} of {} others\n",
+      shown(path), found.differing_values, found.values, found.differing_others, found.others);
+  fmt::print("the file's model: {} of {} tokens have other logits\n", found.differing_tokens,
+             found.tokens);
+  const bool same = found.differing_values + found.differing_others + found.differing_tokens == 0;
+  return same ? kDone : kMismatch;
+}
+
 ExitCode compare_all(const VerifyArguments& options, const Registries& registries) {
   const auto runtime = chosen_runtime(options);
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kTest);
   print_notes(run.notes);
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", shown(run.checkpoint));
+  if (experiment.recipe().exports.target) return verify_gguf(options, run);
   const std::optional<deploy::Graph> graph = model_to_check(options, run);
   if (!graph) return kMismatch;
   const deploy::Interpreter interpreter(*graph);

@@ -15,6 +15,7 @@
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/layers/catalogue.h"
 #include "steelyard/layers/containers/graph.h"
+#include "steelyard/layers/decoder.h"
 #include "steelyard/layers/init.h"
 
 namespace steelyard::imports {
@@ -177,13 +178,15 @@ std::shared_ptr<Module> made_or_shared(
       std::find_if(graph.nodes.begin(), graph.nodes.end(),
                    [&](const NodeSpec& other) { return other.name == node.weights_of; });
   const auto module = before.find(node.weights_of);
-  if (module == before.end() || shares(*owner) || owner->type != node.type ||
-      owner->options != node.options) {
+  const bool is_head = node.type == kEmbeddingHead;
+  if (module == before.end() || shares(*owner) ||
+      owner->type != (is_head ? "Embedding" : node.type) || owner->options != node.options) {
     throw std::invalid_argument("node '" + printable(node.name) + "' has the weights of '" +
                                 printable(node.weights_of) +
                                 "', which is no such module before it with weights of its own");
   }
-  return module->second;
+  if (!is_head) return module->second;
+  return std::make_shared<EmbeddingHead>(std::dynamic_pointer_cast<Embedding>(module->second));
 }
 
 std::shared_ptr<Graph> assembled(const GraphSpec& graph, bool with_head) {
@@ -368,7 +371,7 @@ std::string to_string(const GraphSpec& graph) {
   for (const NodeSpec& node : graph.nodes) width = std::max(width, node.name.size());
   const auto line = [&](const NodeSpec& node) {
     text += node.name + std::string(width + 2 - std::min(width, node.name.size()), ' ');
-    text += made(node)->description();
+    text += node.type == kEmbeddingHead ? node.type : made(node)->description();
     if (shares(node)) text += " with the weights of " + node.weights_of;
     text += " <-";
     for (const std::string& input : node.inputs) text += " " + input;

@@ -24,7 +24,7 @@ struct NodeSpec {
   std::vector<std::string> inputs;
   Options options = {};
   // The node before it, of the same type and options, whose parameters and buffers it uses as its
-  // own; "" where it has its own.
+  // own; "" where it has its own. An EmbeddingHead has the table of an Embedding.
   std::string weights_of = {};
   bool operator==(const NodeSpec&) const = default;
 };
@@ -54,6 +54,7 @@ struct PartSpec {
 };
 
 inline constexpr const char* kOutputParts = "OutputParts";
+inline constexpr const char* kEmbeddingHead = "EmbeddingHead";
 
 struct GraphSpec {
   PortSpec input;                           // where there are no parts

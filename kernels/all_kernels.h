@@ -1,6 +1,7 @@
 // The kernels of every family, on each device.
 #pragma once
 
+#include "steelyard/kernels/attention/attention.h"
 #include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/embedding/embedding.h"
@@ -31,13 +32,13 @@
 namespace steelyard::kernels {
 
 using SharedKernels =
-    JoinedKernels<BlockScalesKernels, ConvKernels, EmbeddingKernels, FakeQuantizeKernels,
-                  FixedCodesKernels, FixedRequantizeKernels, GgmlBlocksKernels, HistogramKernels,
-                  HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
-                  MatmulKernels, NormKernels, OptimizerStepKernels, PercentileKernels, PoolKernels,
-                  QuantKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
-                  SharedBodies, ShrunkenRangeKernels, TransposeKernels, WeightCodesKernels,
-                  WideCodesKernels>;
+    JoinedKernels<AttentionKernels, BlockScalesKernels, ConvKernels, EmbeddingKernels,
+                  FakeQuantizeKernels, FixedCodesKernels, FixedRequantizeKernels, GgmlBlocksKernels,
+                  HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
+                  IntegerProductKernels, MatmulKernels, NormKernels, OptimizerStepKernels,
+                  PercentileKernels, PoolKernels, QuantKernels, QuantizerStateKernels,
+                  ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
+                  TransposeKernels, WeightCodesKernels, WideCodesKernels>;
 using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels, OrderedProductKernels>;
 using AllCudaKernels =
     JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;

@@ -13,8 +13,11 @@
 #include "steelyard/kernels/lstm/lstm.h"
 #include "steelyard/kernels/norm_fold/norm_fold.h"
 #include "steelyard/kernels/oscillation/oscillation.h"
+#include "steelyard/kernels/rms_norm/rms_norm.h"
+#include "steelyard/kernels/rotary/rotary.h"
 #include "steelyard/kernels/scan/scan.h"
 #include "steelyard/kernels/softmax/softmax.h"
+#include "steelyard/kernels/swiglu/swiglu.h"
 #include "steelyard/kernels/transposed_conv/transposed_conv.h"
 #include "steelyard/kernels/unary/unary.h"
 
@@ -23,10 +26,11 @@ namespace steelyard::kernels {
 // Several lists: nvcc stops at a table of about a hundred kernels.
 using SharedArithmetic =
     JoinedKernels<ActivationKernels, BroadcastKernels, ElementwiseKernels, UnaryKernels>;
-using SharedBookkeeping =
-    JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, GruKernels, LossKernels,
-                  LstmKernels, OscillationKernels, TransposedConvKernels>;
-using SharedRows = JoinedKernels<LayerNormKernels, NormFoldKernels, ScanKernels, SoftmaxKernels>;
+using SharedBookkeeping = JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, GruKernels,
+                                        LossKernels, LstmKernels, OscillationKernels, RotaryKernels,
+                                        SwiGluKernels, TransposedConvKernels>;
+using SharedRows =
+    JoinedKernels<LayerNormKernels, NormFoldKernels, RmsNormKernels, ScanKernels, SoftmaxKernels>;
 using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping, SharedRows>;
 
 }  // namespace steelyard::kernels

@@ -11,6 +11,7 @@
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/arithmetic.h"
+#include "steelyard/layers/decoder.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
@@ -18,6 +19,7 @@
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/norms/instance_norm.h"
 #include "steelyard/layers/norms/layer_norm.h"
+#include "steelyard/layers/norms/rms_norm.h"
 #include "steelyard/layers/output_parts.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/reorder.h"
@@ -94,6 +96,15 @@ Made batch_norm(const BatchNormOptions& o, Rng&) {
 Made layer_norm(const LayerNormOptions& o, Rng&) {
   require_weights({o.features});
   return std::make_shared<LayerNorm>(o);
+}
+
+Made rms_norm(const RmsNormOptions& o, Rng&) {
+  require_weights({o.features});
+  return std::make_shared<RMSNorm>(o);
+}
+
+Made causal_attention(const CausalAttentionOptions& o, Rng&) {
+  return std::make_shared<CausalAttention>(o);
 }
 
 Made instance_norm(const InstanceNormOptions& o, Rng&) {
@@ -207,6 +218,9 @@ std::vector<LayerType> rows() {
       row<BatchNormOptions>("BatchNorm2d", batch_norm<BatchNorm2d>),
       row<BatchNormOptions>("BatchNorm1d", batch_norm<BatchNorm1d>),
       row<LayerNormOptions>("LayerNorm", layer_norm),
+      row<RmsNormOptions>("RMSNorm", rms_norm),
+      row<CausalAttentionOptions>("CausalAttention", causal_attention),
+      plain<SwiGLU>("SwiGLU"),
       row<InstanceNormOptions>("InstanceNorm", instance_norm),
       row<LstmLayerOptions>("LSTM", lstm, kStoredLstm),
       row<GruLayerOptions>("GRU", gru),

@@ -12,6 +12,7 @@
 #include "steelyard/framework/data/safetensors_dataset.h"
 #include "steelyard/framework/data/shards/shard_dataset.h"
 #include "steelyard/framework/data/tables/table_dataset.h"
+#include "steelyard/framework/data/tokens/token_dataset.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/memory_error.h"
 #include "steelyard/framework/tensor/printable.h"
@@ -179,6 +180,7 @@ DatasetRegistry builtin_datasets() {
   registry.add("shards", "", load_shards);
   registry.add("table", "", load_table);
   registry.add("arrays", "", load_arrays);
+  registry.add("tokens", "", load_tokens);
   return registry;
 }
 

@@ -41,7 +41,7 @@ class DatasetRegistry {
   std::map<std::string, Row> rows_;
 };
 
-// fashion_mnist, idx, cifar10, cifar100, safetensors, images, shards, table and arrays.
+// fashion_mnist, idx, cifar10, cifar100, safetensors, images, shards, table, arrays and tokens.
 DatasetRegistry builtin_datasets();
 
 }  // namespace steelyard

@@ -12,6 +12,7 @@
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/data/tables/table_options.h"
 #include "steelyard/framework/data/targets.h"
+#include "steelyard/framework/data/tokens/token_options.h"
 
 namespace steelyard {
 
@@ -27,6 +28,7 @@ struct DatasetRequest {
   DatasetParts parts = DatasetParts::kAll;
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
+  std::optional<TokenOptions> tokens = {};
   // Whether samples have targets. False: every dataset is of inputs alone (drop_targets()).
   bool labels = true;
   TargetOptions targets = {};

@@ -198,7 +198,9 @@ void require_labels(const Dataset& dataset, const std::string& source) {
   for (std::size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] >= 0 && labels[i] < dataset.classes) continue;
     throw InputError(source + ": expected labels in [0, " + std::to_string(dataset.classes) +
-                     "), got " + std::to_string(labels[i]) + " in sample " + std::to_string(i));
+                     "), got " + std::to_string(labels[i]) + " in sample " +
+                     std::to_string(static_cast<std::int64_t>(i) /
+                                    (dataset.targets.size() / dataset.targets.dim(0))));
   }
 }
 
@@ -251,6 +253,8 @@ void validate_targets(const Dataset& dataset, const std::string& source) {
       return require_marks(dataset, source);
     case TargetKind::kText:
       return require_texts(dataset, source);
+    case TargetKind::kTokens:
+      return require_labels(dataset, source);
     case TargetKind::kClass:
       require(y.rank() == 1, "expected labels i64 [N], got " + found);
       return require_labels(dataset, source);

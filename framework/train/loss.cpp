@@ -20,6 +20,11 @@ Variable class_loss(const Loss& loss, const Variable& outputs, const Tensor& tar
                        {loss.class_weights, part.total_weight, part.rows});
 }
 
+Variable token_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
+                    const LossPart&) {
+  return cross_entropy(outputs, targets.reshape({targets.size()}), loss.label_smoothing);
+}
+
 Variable text_loss(const Loss& loss, const Variable& outputs, const Tensor& targets,
                    const LossPart&) {
   return ctc_loss(frames_of(outputs, loss.characters), targets,
@@ -83,6 +88,10 @@ const std::vector<LossInfo>& losses() {
        .compute = fidelity_loss,
        .of_zero_outputs = [](const Loss&, const Dataset&) { return 1.0; },
        .type = Type::kFidelity},
+      {.targets = TargetKind::kTokens,
+       .compute = token_loss,
+       .of_zero_outputs = of_equal_chances,
+       .type = Type::kTokenCrossEntropy},
   };
   return kLosses;
 }
@@ -102,6 +111,9 @@ KindWords words_for(TargetKind kind) {
       return {"a mark for each class", "marks of several classes"};
     case TargetKind::kText:
       return {"texts", "texts"};
+    case TargetKind::kTokens:
+      return {"a token at each position",
+              "a token at each position (train.loss: token_cross_entropy)"};
   }
   throw std::logic_error("[loss] unknown kind of targets");
 }
@@ -109,7 +121,8 @@ KindWords words_for(TargetKind kind) {
 // What compute_loss() can tell without the dataset.
 void require_dtype(const Loss& loss, const Tensor& targets) {
   const TargetKind kind = loss_info(loss).targets;
-  const bool numbers = kind == TargetKind::kClass || kind == TargetKind::kText;
+  const bool numbers =
+      kind == TargetKind::kClass || kind == TargetKind::kText || kind == TargetKind::kTokens;
   const bool mixed = kind == TargetKind::kClass && targets.rank() == 2;  // probabilities
   if (mixed || numbers == (targets.dtype() == DType::kI64)) return;
   throw InputError("the loss " + loss_name(loss) + " needs " + words_for(kind).needed +
@@ -162,6 +175,9 @@ Variable rows_of(const Loss& loss, const Variable& outputs) {
   const TargetKind kind = loss_info(loss).targets;
   const bool rows = kind == TargetKind::kClass || kind == TargetKind::kMarks;
   const Shape& shape = outputs.shape();
+  if (kind == TargetKind::kTokens && shape.size() > 2) {
+    return reshape(outputs, {outputs.value().size() / shape.back(), shape.back()});
+  }
   if (!rows || shape.size() < 3) return outputs;
   return reshape(outputs, {shape[0], shape_size({shape.begin() + 1, shape.end()})});
 }

@@ -36,7 +36,8 @@ struct Loss {
     kCosine,
     kCtc,
     kFidelity,  // to the outputs that a float model gives
-    kOwn        // a program's
+    kTokenCrossEntropy,
+    kOwn  // a program's
   };
   Type type = Type::kCrossEntropy;
   double label_smoothing = 0.0;  // cross-entropy only
@@ -94,7 +95,8 @@ Variable compute_loss(const Loss& loss, const Variable& outputs, const Tensor& t
 double loss_of_zero_outputs(const Loss& loss, const Dataset& dataset);
 
 // Outputs as the loss compares them with targets: a row for each sample where these are classes or
-// marks, so that a network may give images; otherwise as they are.
+// marks, so that a network may give images, and for each token of a sequence; otherwise as they
+// are.
 Variable rows_of(const Loss& loss, const Variable& outputs);
 
 // CTC's outputs [N, frames, characters] of a model that gives those or [N, characters * frames],

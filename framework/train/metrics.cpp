@@ -114,6 +114,13 @@ double character_error_rate(const Predictions& predictions, const Dataset& datas
   return 100 * share(edits, std::max<std::int64_t>(1, characters));
 }
 
+// exp of the mean loss of a token.
+double perplexity(const Predictions& predictions, const Dataset&) {
+  const auto losses = predictions.losses.span<double>();
+  return std::exp(std::accumulate(losses.begin(), losses.end(), 0.0) /
+                  static_cast<double>(losses.size()));
+}
+
 // Of all outputs together, in dB: their power by that of the differences.
 double sqnr(const Predictions& predictions, const Dataset& dataset) {
   double signal = 0, noise = 0;
@@ -131,6 +138,7 @@ constexpr std::array kOfEither{Type::kCrossEntropy, Type::kBinaryCrossEntropy};
 constexpr std::array kOfValues{Type::kMeanSquaredError, Type::kHuber};
 constexpr std::array kOfTexts{Type::kCtc};
 constexpr std::array kOfFidelity{Type::kFidelity};
+constexpr std::array kOfTokens{Type::kTokenCrossEntropy};
 
 const std::vector<MetricInfo>& metrics() {
   static const std::vector<MetricInfo> kMetrics{
@@ -145,6 +153,7 @@ const std::vector<MetricInfo>& metrics() {
       {"rmse", "RMSE", false, false, rmse, kOfValues, true},
       {"cer", "character error rate", true, false, character_error_rate, kOfTexts},
       {"sqnr", "SQNR in dB", false, true, sqnr, kOfFidelity, true},
+      {"perplexity", "perplexity", false, false, perplexity, kOfTokens, true},
   };
   return kMetrics;
 }

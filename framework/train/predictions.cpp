@@ -17,8 +17,25 @@ T* at_row(const Tensor& all, std::int64_t row) {
   return all.data<T>() + row * (all.size() / all.dim(0));
 }
 
+void write_losses(const Tensor& outputs, const Tensor& labels, double* losses) {
+  visit_floating(outputs.dtype(), "evaluate", [&](auto zero) {
+    using T = decltype(zero);
+    run(outputs.device(), kernels::CrossEntropyRows<T>{.rows = outputs.dim(0),
+                                                       .columns = outputs.dim(1),
+                                                       .logits = outputs.data<T>(),
+                                                       .labels = labels.data<std::int64_t>(),
+                                                       .targets = nullptr,
+                                                       .class_weights = nullptr,
+                                                       .label_smoothing = 0,
+                                                       .total = nullptr,
+                                                       .factor = 1,
+                                                       .losses = losses,
+                                                       .grad = nullptr});
+  });
+}
+
 void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* classes,
-                   std::int64_t* ranks, double* losses) {
+                   std::int64_t* ranks) {
   visit_floating(outputs.dtype(), "evaluate", [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t count = outputs.dim(0), columns = outputs.dim(1);
@@ -31,17 +48,6 @@ void write_classes(const Tensor& outputs, const Tensor& labels, std::int64_t* cl
                                                   .logits = outputs.data<T>(),
                                                   .labels = labels.data<std::int64_t>(),
                                                   .ranks = ranks});
-    run(outputs.device(), kernels::CrossEntropyRows<T>{.rows = count,
-                                                       .columns = columns,
-                                                       .logits = outputs.data<T>(),
-                                                       .labels = labels.data<std::int64_t>(),
-                                                       .targets = nullptr,
-                                                       .class_weights = nullptr,
-                                                       .label_smoothing = 0,
-                                                       .total = nullptr,
-                                                       .factor = 1,
-                                                       .losses = losses,
-                                                       .grad = nullptr});
   });
 }
 
@@ -99,6 +105,9 @@ PredictionRecord::PredictionRecord(const Loss& loss, const Dataset& dataset,
       break;
     case TargetKind::kText:
       break;  // the model says how many frames there are
+    case TargetKind::kTokens:
+      all_.losses = Tensor::zeros({samples, dataset.targets.dim(1)}, DType::kF64, device);
+      break;
   }
 }
 
@@ -107,7 +116,8 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
   switch (loss_info(loss_).targets) {
     case TargetKind::kClass:
       write_classes(outputs, batch.targets, at_row<std::int64_t>(all_.classes, first),
-                    at_row<std::int64_t>(all_.ranks, first), at_row<double>(all_.losses, first));
+                    at_row<std::int64_t>(all_.ranks, first));
+      write_losses(outputs, batch.targets, at_row<double>(all_.losses, first));
       break;
     case TargetKind::kMarks:
       copy_bytes(at_row<float>(all_.scores, first), device_, outputs.raw(), outputs.device(),
@@ -125,6 +135,9 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
       write_characters(frames, at_row<std::int64_t>(all_.characters, first));
       break;
     }
+    case TargetKind::kTokens:
+      write_losses(outputs, batch.targets, at_row<double>(all_.losses, first));
+      break;
   }
 }
 

@@ -11,9 +11,10 @@ namespace steelyard {
 
 // Tensors on the host; those that the kind of targets does not need are undefined.
 struct Predictions {
-  Tensor classes = {};         // kClass: i64 [N], the largest output
-  Tensor ranks = {};           // kClass: i64 [N], how many outputs are larger than the label's
-  Tensor losses = {};          // kClass: f64 [N], -log of the label's probability
+  Tensor classes = {};  // kClass: i64 [N], the largest output
+  Tensor ranks = {};    // kClass: i64 [N], how many outputs are larger than the label's
+  // kClass: f64 [N], -log of the label's probability; kTokens: f64 [N, length], likewise
+  Tensor losses = {};
   Tensor scores = {};          // kMarks: f32 [N, classes], the outputs
   Tensor squared_errors = {};  // kValues: f64 [columns], their sums over the samples
   Tensor characters = {};      // kText: i64 [N, frames], the largest of every frame

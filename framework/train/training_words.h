@@ -15,8 +15,9 @@ inline constexpr Word<Loss::Type> kLossWords[] = {
     {Loss::Type::kCosine, "cosine"},
     {Loss::Type::kCtc, "ctc"},
     {Loss::Type::kFidelity, "fidelity"},
+    {Loss::Type::kTokenCrossEntropy, "token_cross_entropy"},
 };
-static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kFidelity));
+static_assert(is_complete<Loss::Type>(kLossWords, Loss::Type::kTokenCrossEntropy));
 constexpr std::span<const Word<Loss::Type>> words_of(Loss::Type) { return kLossWords; }
 
 inline constexpr Word<LrSchedule::Type> kLrScheduleWords[] = {

@@ -26,6 +26,9 @@ class Embedding : public Module {
   std::string type_name() const override { return "Embedding"; }
   std::string description() const override;
 
+  const EmbeddingOptions& options() const { return options_; }
+  const Variable& weight() const { return weight_; }
+
  private:
   EmbeddingOptions options_;
   Variable weight_;

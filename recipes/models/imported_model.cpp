@@ -5,7 +5,10 @@
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/import/gguf/decoder.h"
 #include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
@@ -38,6 +41,17 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& 
   if (choices.outputs.empty() || choices.outputs == own) return model;
   throw InputError(name + ": model.output: expected " + printable(join(own)) +
                    ", as the checkpoint's network has, got " + printable(join(choices.outputs)));
+}
+
+ImportedModel of_gguf(const std::filesystem::path& path, const imports::SampleSpec& sample) {
+  if (sample.shape.size() != 1) {
+    throw InputError(printable(path.string()) +
+                     ": a language model takes sequences [length] of tokens (data.dataset: "
+                     "tokens), the dataset has samples " +
+                     shape_string(sample.shape));
+  }
+  imports::Imported imported = imports::import_decoder(GgufReader(path), sample.shape[0]);
+  return {std::move(imported.graph), std::move(imported.weights), sha256_of_file(path)};
 }
 
 // Whether the inputs of samples with several lie where the network looks for them.
@@ -106,8 +120,9 @@ class WithOutputActivation : public Module {
 }  // namespace
 
 ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample) {
-  const std::filesystem::path path = spec.onnx.value();
+  const std::filesystem::path path = spec.file().value();
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, spec);
+  if (spec.gguf) return of_gguf(path, sample);
   imports::OnnxModel model = imports::read_onnx(path);
   choose(model, spec.choices, "model.batch_axis");
   imports::Imported imported = imports::translate(model, sample);
@@ -118,16 +133,17 @@ ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSp
 std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,
                                              const imports::SampleSpec& sample,
                                              std::int64_t classes, bool with_head) {
-  const std::string& place = spec.options.find("onnx")->place;
+  const std::string& place = spec.options.find(spec.file_key())->place;
+  const std::string key = "model." + spec.file_key();
   if (graph.sample != sample.shape || !has_inputs_of(graph, sample)) {
-    fail_at(place, "model.onnx: the network takes samples of " + inputs_text(graph) +
+    fail_at(place, key + ": the network takes samples of " + inputs_text(graph) +
                        ", the dataset has " +
                        sample_form_text(DType::kF32, sample.shape, {.inputs = sample.inputs}));
   }
   if (const std::string problem = problem_of_outputs(graph, spec, classes); !problem.empty()) {
-    fail_at(place, "model.onnx: " + problem);
+    fail_at(place, key + ": " + problem);
   }
-  return imports::build(graph, with_head, place + ": model.onnx");
+  return imports::build(graph, with_head, place + ": " + key);
 }
 
 std::shared_ptr<Module> with_output_activation(const imports::GraphSpec& graph,

@@ -208,16 +208,24 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                  "the modules, first to last; a `Graph` among them has branches that meet"),
       {}};
   return Table<ModelSpec>(
-             "The network: a built-in architecture, a list of layers, or an ONNX file. Its weights "
-             "must fit in memory.",
+             "The network: a built-in architecture, a list of layers, an ONNX file, or a language "
+             "model in a GGUF file. Its weights must fit in memory.",
              {key("type",
-                  "a built-in architecture; exactly one of `type`, `layers` and `onnx` is given",
+                  "a built-in architecture; exactly one of `type`, `layers`, `onnx` and `gguf` is "
+                  "given",
                   &ModelSpec::type),
               key("onnx",
                   "a float ONNX file with the network and its weights, or a checkpoint of a run "
                   "that imported one; relative to the current folder. The file is read once: "
                   "checkpoints contain the network",
                   &ModelSpec::onnx)
+                  .role(OptionRole::kNotEssential),
+              key("gguf",
+                  "a GGUF file of llama.cpp's with a language model of the architecture llama, "
+                  "qwen2 or qwen3 and its weights (f32, f16, bf16, q8_0, q4_0, q4_1, q2_0, iq4_nl, "
+                  "mxfp4), or a checkpoint of a run that imported one; relative to the current "
+                  "folder (docs/language_models.md)",
+                  &ModelSpec::gguf)
                   .role(OptionRole::kNotEssential),
               key("output",
                   "the outputs of the ONNX file, or values inside of it, that alone are trained "
@@ -248,9 +256,11 @@ Table<ModelSpec> ModelRegistry::model_table() const {
       .cases("type", not_owned(models_->cases))
       .check([](const OptionReader& from, ModelSpec& model) {
         model.options = from.node();
-        const int given = int{from.has("type")} + int{from.has("layers")} + int{from.has("onnx")};
+        int given = 0;
+        for (const char* key : {"type", "layers", "onnx", "gguf"}) given += int{from.has(key)};
         if (given != 1) {
-          fail_at(from.place(), "expected exactly one of 'type', 'layers' and 'onnx' in the model");
+          fail_at(from.place(),
+                  "expected exactly one of 'type', 'layers', 'onnx' and 'gguf' in the model");
         }
         for (const char* key : {"output", "batch_axis", "freeze"}) {
           if (!from.has(key) || from.has("onnx")) continue;

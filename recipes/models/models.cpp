@@ -334,7 +334,7 @@ std::string first_layer(const YamlNode& node) {
 }  // namespace
 
 bool takes_sequences(const ModelSpec& spec) {
-  return spec.onnx ||
+  return spec.file() ||
          has_one_of(spec.options,
                     {"Conv1d", "LSTM", "GRU", "MaxPool1d", "AvgPool1d", "Attention"}) ||
          first_layer(spec.options) == "Linear";  // which takes no image

@@ -156,7 +156,7 @@ class Reporter {
     if (summary_ && summary_->best_epoch) fact("best epoch", std::to_string(*summary_->best_epoch));
     fact("seed", std::to_string(recipe_.seed));
     fact("data", recipe_.data.dataset);
-    fact("model", recipe_.model.onnx           ? *recipe_.model.onnx
+    fact("model", recipe_.model.file()         ? *recipe_.model.file()
                   : recipe_.model.type.empty() ? "layers"
                                                : recipe_.model.type);
     fact("optimizer", fmt::format("{}, learning rate {}", word_of(recipe_.train.optimizer.type),
@@ -327,8 +327,8 @@ class Reporter {
     attempt("accuracy of the float model", [&] {
       Experiment base = float_model();
       const auto& first = recipe_.init_checkpoint;
-      const std::string key = first ? "init.checkpoint" : "model.onnx";
-      require_first_weights(base, key, first ? *first : *recipe_.model.onnx,
+      const std::string key = first ? "init.checkpoint" : "model." + recipe_.model.file_key();
+      require_first_weights(base, key, first ? *first : *recipe_.model.file(),
                             first ? "checkpoint" : "file");
       add("float, " + key, base.model());
     });
@@ -348,8 +348,8 @@ class Reporter {
   // What the run began with: the checkpoint, or the imported file, whose weights are nowhere else.
   Experiment float_model() const {
     const auto& checkpoint = recipe_.init_checkpoint;
-    if (!checkpoint && !recipe_.model.onnx) {
-      throw InputError("the recipe has no init.checkpoint and no model.onnx");
+    if (!checkpoint && !recipe_.model.file()) {
+      throw InputError("the recipe has no init.checkpoint and no model.onnx or model.gguf");
     }
     if (!recipe_.init.skip.empty()) {
       throw InputError("init.skip leaves tensors of init.checkpoint out");

@@ -226,6 +226,7 @@ void require_exportable(Experiment& experiment, const Registries& registries) {
 void note_exportability(Experiment& experiment, const Registries& registries) {
   if (asks_for_exports(experiment.recipe().exports)) return;
   if (!experiment.plan() && !experiment.network()) return;  // our own architectures can be
+  if (experiment.recipe().model.gguf) return;               // export.target is for these
   const Trial trial = tried(experiment, registries);
   if (trial.refusal) {
     const std::string& why = *trial.refusal;

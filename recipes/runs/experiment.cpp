@@ -8,6 +8,7 @@
 #include "steelyard/framework/tensor/matmul_precision_words.h"
 #include "steelyard/framework/tensor/storage.h"
 #include "steelyard/framework/train/training_words.h"
+#include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/model/faults.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
@@ -16,6 +17,7 @@
 #include "steelyard/qat/ptq/reestimate.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/models/imported_model.h"
+#include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/initial_weights.h"
 #include "steelyard/recipes/runs/prepared_model.h"
 
@@ -111,6 +113,7 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
   require_targets_of_network();
   require_frames();
+  require_vocabulary();
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {
     trained_ = {*make_float_model(registries), train.only, train.only_places, "train.only"};
@@ -194,7 +197,9 @@ std::shared_ptr<Module> Experiment::make_float_model(const Registries& registrie
 
 std::shared_ptr<Module> Experiment::initial_float_model(const Registries& registries) const {
   // The outputs of texts are those of all frames, which the recipe says.
-  const std::int64_t outputs = target_kind() == TargetKind::kText ? 0 : input_.classes;
+  // Tokens are numbers of a vocabulary, which the model has.
+  const bool of_model = target_kind() == TargetKind::kText || target_kind() == TargetKind::kTokens;
+  const std::int64_t outputs = of_model ? 0 : input_.classes;
   if (network_) {
     return build_imported_model(*network_, recipe_.model, {input_.sample, input_.names.inputs},
                                 outputs, !leaves_head());
@@ -232,6 +237,13 @@ void Experiment::load_source(const std::string& key, const std::string& checkpoi
 std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
                                              const Registries& registries,
                                              std::optional<qat::Plan>& plan) const {
+  if (recipe_.exports.target) {
+    try {
+      qat::use_blocks(*model, block_type_of(*recipe_.exports.target));
+    } catch (const std::invalid_argument& error) {
+      fail_at(place("export", "target"), std::string("export.target: ") + error.what());
+    }
+  }
   if (!recipe_.quantize) return model;
   qat::PreparedModel result = prepared_model(std::move(model), recipe_, registries);
   qat::set_fault_errors(*result.model, false);  // runs look themselves, and say at which step

@@ -236,12 +236,16 @@ class Experiment {
   void compare_names_in(const NamesSource& checkpoint, bool refuses);
   void build(const Registries& registries, InitialWeights weights);
   void require_whole_numbers() const;
-  // The network of `model.onnx`: from a checkpoint's text, else from the file.
+  // The key of the file that the network is imported from, "model.onnx", and its place.
+  std::string file_key() const;
+  std::string place_of_file() const;
+  // The network of that file: from a checkpoint's text, else from the file.
   void load_network(const std::string& text);
   void load_imported_weights(Module& model);
   void require_outputs_for_targets() const;
   void require_targets_of_network() const;
   void require_frames() const;
+  void require_vocabulary() const;
   void require_norm_left(std::string_view key) const;
   void require_logits() const;
   void require_learned_ranges() const;

@@ -41,6 +41,8 @@ const char* loss_of(TargetKind target) {
       return "binary_cross_entropy";
     case TargetKind::kText:
       return "ctc";
+    case TargetKind::kTokens:
+      return "token_cross_entropy";
     case TargetKind::kValues:
       return "mse";
     case TargetKind::kClass:
@@ -202,7 +204,7 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   const DataSpec& data = recipe_.data;
   // A run that is continued has them in its checkpoint, should their file be gone.
   const bool are_known =
-      data.class_names ? !path_exists(*data.class_names) : recipe_.model.onnx.has_value();
+      data.class_names ? !path_exists(*data.class_names) : recipe_.model.file().has_value();
   const bool without_names = known.class_names && known.class_names->empty();
   DatasetSplits splits = load_splits(recipe_, registries.datasets, DatasetParts::kAll, nullptr,
                                      are_known || without_names ? known.class_names : std::nullopt);
@@ -211,7 +213,7 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;
   if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
-  if (!recipe_.model.onnx) {  // a network says itself what it takes
+  if (!recipe_.model.file()) {  // a network says itself what it takes
     if (auto note = note_of_channels(input_.sample)) notes_.push_back(std::move(*note));
     if (auto note = note_of_images(recipe_.model, input_)) notes_.push_back(std::move(*note));
   }
@@ -372,6 +374,17 @@ void Experiment::require_targets_of_network() const {
               ", the dataset has " + shape_string(found));
 }
 
+// Tokens: numbers of the network's vocabulary.
+void Experiment::require_vocabulary() const {
+  if (target_kind() != TargetKind::kTokens || !network_) return;
+  const Shape& output = network_->output_sample;
+  if (output.size() == 2 && output[1] >= input_.classes) return;
+  fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
+          "the data has tokens up to " + std::to_string(input_.classes - 1) +
+              ", the network has outputs " + shape_string(output) +
+              ": expected [length, vocabulary] with a larger vocabulary");
+}
+
 // Texts: the model gives [N, characters * frames], or [N, frames, characters] where it was
 // imported.
 void Experiment::require_frames() const {
@@ -382,8 +395,8 @@ void Experiment::require_frames() const {
     const bool fits = output.size() == 2 ? output[1] == characters
                                          : output.size() == 1 && output[0] % characters == 0;
     if (fits) return;
-    fail_at(place("model", "onnx"),
-            "model.onnx: the loss " + loss_name(loss()) + " needs outputs of the " +
+    fail_at(place_of_file(),
+            file_key() + ": the loss " + loss_name(loss()) + " needs outputs of the " +
                 std::to_string(characters) +
                 " characters of the data (the blank included) in every frame, the network has "
                 "outputs " +

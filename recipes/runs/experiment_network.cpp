@@ -15,12 +15,15 @@ std::string Experiment::network_text() const {
   return network_ ? imports::text_of(*network_) : std::string();
 }
 
+std::string Experiment::file_key() const { return "model." + recipe_.model.file_key(); }
+
+std::string Experiment::place_of_file() const { return place("model", recipe_.model.file_key()); }
+
 void Experiment::load_network(const std::string& text) {
-  const auto& onnx = recipe_.model.onnx;
-  if (!onnx) return;
-  const std::string place = this->place("model", "onnx");
+  if (!recipe_.model.file()) return;
+  const std::string place = place_of_file();
   if (!text.empty()) {
-    network_ = imports::graph_from(text, place + ": model.onnx: the checkpoint");
+    network_ = imports::graph_from(text, place + ": " + file_key() + ": the checkpoint");
     return require_whole_numbers();
   }
   ImportedModel imported = [&] {
@@ -29,12 +32,12 @@ void Experiment::load_network(const std::string& text) {
     } catch (const imports::UnsupportedGraph&) {
       throw;  // has a list of its own
     } catch (const InputError& error) {
-      fail_at(place, std::string("model.onnx: ") + error.what());
+      fail_at(place, file_key() + ": " + error.what());
     }
   }();
   network_ = std::move(imported.graph);
   imported_weights_ = std::move(imported.weights);
-  if (!imported.sha256.empty()) sources_["model.onnx"] = imported.sha256;
+  if (!imported.sha256.empty()) sources_[file_key()] = imported.sha256;
   for (std::string& note : imported.notes) notes_.push_back(std::move(note));
   require_whole_numbers();
 }
@@ -55,20 +58,20 @@ void Experiment::require_whole_numbers() const {
     fail_at(place("data", "augment"), "data.augment: expected no mixup" + why);
   }
   if (input_.dtype != DType::kF32) {
-    fail_at(place("model", "onnx"), "model.onnx: expected samples of f32, which hold them, got " +
-                                        std::string(dtype_name(input_.dtype)) +
-                                        ", which is divided by 255" + why);
+    fail_at(place_of_file(), file_key() + ": expected samples of f32, which hold them, got " +
+                                 std::string(dtype_name(input_.dtype)) +
+                                 ", which is divided by 255" + why);
   }
 }
 
 // What the file holds, unless other weights are asked for.
 void Experiment::load_imported_weights(Module& model) {
-  const std::string& onnx = *recipe_.model.onnx;
+  const std::string& file = *recipe_.model.file();
   if (!imported_weights_) {
-    load_source("model.onnx", onnx, place("model", "onnx"), model);
+    load_source(file_key(), file, place_of_file(), model);
   } else {
-    at_place(place("model", "onnx"), [&] { load_into(model, *imported_weights_, onnx); });
-    if (!exported_) note_unknown_normalization(printable(onnx));
+    at_place(place_of_file(), [&] { load_into(model, *imported_weights_, file); });
+    if (!exported_) note_unknown_normalization(printable(file));
   }
 }
 
@@ -84,6 +87,7 @@ std::string Experiment::activation_of_loss() const {
   switch (target_kind()) {
     case TargetKind::kClass:
     case TargetKind::kText:
+    case TargetKind::kTokens:
       return "Softmax";
     case TargetKind::kMarks:
       return "Sigmoid";
@@ -117,7 +121,7 @@ void Experiment::note_activation() {
   if (of_loss == "none" || !gives_chances || leaves_head()) return;
   if (own == of_loss && !network_) return;  // see require_logits()
   notes_.push_back(
-      std::string(network_ ? "model.onnx" : "model.layers") + ": the model ends in " + own + ", " +
+      (network_ ? file_key() : std::string("model.layers")) + ": the model ends in " + own + ", " +
       (own == of_loss
            ? "which the loss " + loss_name(loss()) + " contains too: it is computed twice"
            : "whose outputs the loss " + loss_name(loss()) +
@@ -143,6 +147,7 @@ bool Experiment::leaves_head() const {
     case TargetKind::kClass:
       return shares && !output.empty() && shape_size(output) == output.back();
     case TargetKind::kText:
+    case TargetKind::kTokens:
       return shares;
     case TargetKind::kMarks:
       return network_->head == "Sigmoid";

@@ -88,33 +88,31 @@ Tensor scales_of(const OutputGroups& groups, const std::vector<double>& powers) 
 std::shared_ptr<Module> Experiment::float_start(const Registries& registries,
                                                 const KnownTeacher& known) {
   std::shared_ptr<Module> model = make_float_model(registries);
-  const std::string key = recipe_.init_checkpoint ? "init.checkpoint" : "model.onnx";
+  const std::string key = recipe_.init_checkpoint ? "init.checkpoint" : file_key();
   if (recipe_.init_checkpoint) {
     load_source(key, *recipe_.init_checkpoint, place("init", "checkpoint"), *model, recipe_.init);
   } else if (network_) {
-    const std::string& onnx = *recipe_.model.onnx;
+    const std::string& file = *recipe_.model.file();
     const bool weights_later =
-        !imported_weights_ && kind_of(InputFile(onnx)) != kSafetensorsKind;  // of a checkpoint
+        !imported_weights_ && kind_of(InputFile(file)) != kSafetensorsKind;  // of a checkpoint
     if (weights_later) {
       ImportedModel imported =
           read_imported_model(recipe_.model, {input_.sample, input_.names.inputs});
       sources_[key] = imported.sha256;
-      at_place(place("model", "onnx"), [&] { load_into(*model, *imported.weights, onnx); });
+      at_place(place_of_file(), [&] { load_into(*model, *imported.weights, file); });
     } else {
       load_imported_weights(*model);
     }
   } else {
     fail_at(place("data", "labels"),
             "data.labels: false: the float model's outputs are what is learned: expected its "
-            "weights, model.onnx or init.checkpoint");
+            "weights, model.onnx, model.gguf or init.checkpoint");
   }
   const auto before = known.sources.find(key);
   if (before != known.sources.end() && sources_[key] != before->second) {
-    const auto& [table, name] =
-        recipe_.init_checkpoint ? std::pair("init", "checkpoint") : std::pair("model", "onnx");
-    fail_at(place(table, name), key +
-                                    ": the file is not the one that the run learns from (sha256 " +
-                                    before->second + ", it has " + sources_[key] + ")");
+    fail_at(recipe_.init_checkpoint ? place("init", "checkpoint") : place_of_file(),
+            key + ": the file is not the one that the run learns from (sha256 " + before->second +
+                ", it has " + sources_[key] + ")");
   }
   return model;
 }

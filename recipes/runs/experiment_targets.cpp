@@ -64,8 +64,8 @@ Normalization Experiment::target_normalization_of(const Dataset& train) {
                                               : "no normalized targets, those of this run are ") +
                        "(" + kKey + ")");
     }
-  } else if (recipe_.model.onnx && !asked) {
-    notes_.push_back(std::string(kKey) + kAsTheyAre + "model.onnx gives values in their units");
+  } else if (recipe_.model.file() && !asked) {
+    notes_.push_back(std::string(kKey) + kAsTheyAre + file_key() + " gives values in their units");
     return {};
   }
   return asked.value_or(true) ? compute_target_normalization(train) : Normalization{};

@@ -38,7 +38,7 @@ TargetOptions target_options(const Recipe& recipe, const InputFormat* trained_on
   if (!class_names.empty() && takes_names(recipe)) {
     options.names = class_names;
     options.names_source =
-        data.class_names ? "the checkpoint" : printable(*recipe.model.onnx) + ": class_names";
+        data.class_names ? "the checkpoint" : printable(*recipe.model.file()) + ": class_names";
     return options;
   }
   if (!data.class_names) return options;
@@ -83,6 +83,7 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .parts = parts,
          .transforms = data.transforms,
          .table = data.table,
+         .tokens = data.tokens,
          .labels = data.labels,
          .targets = targets,
          .test_samples = data.test,
@@ -114,7 +115,7 @@ std::optional<std::string> note_of_channels(const Shape& sample) {
 std::optional<std::string> note_of_images(const ModelSpec& model, const InputFormat& input) {
   const Shape& sample = input.sample;
   if (input.dtype != DType::kF32 || sample.size() != 3 || sample[2] != 1) return std::nullopt;
-  if (model.onnx || takes_images(model)) return std::nullopt;
+  if (model.file() || takes_images(model)) return std::nullopt;
   return "samples of floats " + shape_string({sample[0], sample[1]}) +
          " are read as images of one channel, with one mean and deviation for all values; a model "
          "with Conv1d, LSTM, GRU, Attention or a pool of sequences, or that begins with Linear, "

@@ -113,8 +113,8 @@ Node* algorithm_in(Node& document) {
   return quantize == nullptr ? nullptr : quantize->find("algorithm");
 }
 
-// Where the recipe is silent, what the run took from model.onnx or its data when it began, and the
-// scale_lr that earlier versions had as a default.
+// Where the recipe is silent, what the run took from its model's file or its data when it began,
+// and the scale_lr that earlier versions had as a default.
 Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registries) {
   YamlNode document = recipe.given;
   bool complete = true;
@@ -127,7 +127,7 @@ Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registri
   const auto take_in = [&](const char* section, const char* key) {
     take(document.find(section), of_run.resolved.find(section), key);
   };
-  if (recipe.model.onnx) {
+  if (recipe.model.file()) {
     for (const auto& [section, key] : kExportedKeys) take_in(section, key);
   }
   if (recipe.calibrates) take_in("calibrate", "batches");
@@ -175,9 +175,10 @@ RunOptions in_folder(RunOptions options, const Recipe& recipe) {
 void require_calibratable(const Recipe& recipe) {
   const std::string& place = recipe.resolved.place;
   if (!recipe.quantize) throw InputError(place + ": calibrate needs 'quantize'");
-  if (!recipe.init_checkpoint && !recipe.model.onnx) {
-    throw InputError(place +
-                     ": calibrate needs the trained weights of 'init.checkpoint' or 'model.onnx'");
+  if (!recipe.init_checkpoint && !recipe.model.file()) {
+    throw InputError(
+        place +
+        ": calibrate needs the trained weights of 'init.checkpoint', 'model.onnx' or 'model.gguf'");
   }
 }
 

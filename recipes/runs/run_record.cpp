@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "steelyard/framework/data/tokens/token_dataset.h"
 #include "steelyard/framework/files/json_integer.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
@@ -54,7 +55,7 @@ void validate(const InputFormat& input) {
     if (fits) values *= extent;
   }
   require(fits, "a sample of shape " + shape_string(input.sample));
-  require(input.classes >= 0 && input.classes <= kMaxClasses,
+  require(input.classes >= 0 && input.classes <= std::max(kMaxClasses, kMaxTokens),
           std::to_string(input.classes) + " classes");
 }
 
@@ -179,7 +180,9 @@ YamlNode recipe_in(const std::string& text, const std::string& source,
   set_entry(document, "name", any);
   if (YamlNode* model = document.find("model")) {
     const bool own = model->find("type") != nullptr || model->find("layers") != nullptr;
-    if (!own) set_entry(*model, "onnx", any);
+    const YamlNode* exports = document.find("export");
+    const bool gguf = exports != nullptr && exports->find("target") != nullptr;
+    if (!own) set_entry(*model, gguf ? "gguf" : "onnx", any);
   }
   if (YamlNode* train = document.find("train")) {
     YamlNode* distill = train->find("distill");

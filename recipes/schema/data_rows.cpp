@@ -193,6 +193,16 @@ Table<TableOptions> table_table() {
            &TableOptions::delimiter)}};
 }
 
+Table<TokenOptions> tokens_table() {
+  constexpr double kMostTokens = 1 << 20;
+  return {"The sequences of `dataset: tokens`.",
+          {key("length", "tokens of a sequence", &TokenOptions::length)
+               .by_default()
+               .within(1, kMostTokens),
+           key("type", "what a .bin file holds: u16 or u32, little-endian", &TokenOptions::type)
+               .by_default()}};
+}
+
 // Keys that speak of targets need them.
 void require_labels_for_keys(const OptionReader& from, const DataSpec& data) {
   const bool no_target = data.table && data.table->target.empty();
@@ -218,8 +228,9 @@ Table<DataSpec> data_table(const Registries& registries) {
              "What to train and test on.",
              {key("dataset",
                   "fashion_mnist, cifar10, cifar100, idx, images (folders), shards (tar archives), "
-                  "table (CSV), arrays (NumPy), safetensors, or a dataset that a plugin or a C++ "
-                  "program adds",
+                  "table (CSV), arrays (NumPy), safetensors, tokens (.bin or .npy), or a dataset "
+                  "that "
+                  "a plugin or a C++ program adds",
                   &DataSpec::dataset)
                   .required(),
               key("path",
@@ -299,7 +310,8 @@ Table<DataSpec> data_table(const Registries& registries) {
                   .by_default()
                   .items(0, kMostInputs),
               nested<DataSpec>("transforms", transforms_table(), &DataSpec::transforms),
-              nested<DataSpec>("table", table_table(), &DataSpec::table)})
+              nested<DataSpec>("table", table_table(), &DataSpec::table),
+              nested<DataSpec>("tokens", tokens_table(), &DataSpec::tokens)})
       .some_cases("dataset", cases_of(registries.dataset_options))
       .check([&registries](const OptionReader& from, DataSpec& data) {
         data.loader.shuffle = true;

@@ -412,7 +412,12 @@ Table<Recipe> export_table() {
                   &Recipe::exports, &ExportSpec::reduce_range)
                   .by_default()
                   .needs("quantize"),
-              nested<Recipe>("limits", limits_table(), &Recipe::exports, &ExportSpec::limits)})
+              nested<Recipe>("limits", limits_table(), &Recipe::exports, &ExportSpec::limits),
+              key("target",
+                  "for a model of `model.gguf`: training computes what llama.cpp computes with "
+                  "weights of this type, and `steelyard export` writes the GGUF file; absent: "
+                  "float (docs/language_models.md)",
+                  &Recipe::exports, &ExportSpec::target)})
       .check([](const OptionReader& from, Recipe& recipe) {
         if (recipe.exports.limits && !qat::is_fixed_point(recipe.exports.profile)) {
           fail_at(from.at("limits").place,

@@ -56,6 +56,7 @@ struct DataSpec {
   bool stratified = false;                     // each class keeps its share in both
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
+  std::optional<TokenOptions> tokens = {};
   bool labels = true;  // whether samples have targets
   std::string label_separator = {};
   std::optional<std::string> class_names = {};  // a file
@@ -136,11 +137,24 @@ struct DeviceLimits {
   std::optional<std::int64_t> macs = {};   // multiplications for a sample
 };
 
+// A file of llama.cpp's, whose arithmetic training computes.
+enum class GgufTarget { kQ4_0, kQ8_0, kIq4Nl, kMxfp4 };
+
+inline constexpr Word<GgufTarget> kGgufTargetWords[] = {
+    {GgufTarget::kQ4_0, "gguf-q4_0"},
+    {GgufTarget::kQ8_0, "gguf-q8_0"},
+    {GgufTarget::kIq4Nl, "gguf-iq4_nl"},
+    {GgufTarget::kMxfp4, "gguf-mxfp4"},
+};
+static_assert(is_complete<GgufTarget>(kGgufTargetWords, GgufTarget::kMxfp4));
+constexpr std::span<const Word<GgufTarget>> words_of(GgufTarget) { return kGgufTargetWords; }
+
 struct ExportSpec {
   std::vector<std::string> formats = {};  // names of deploy::export_formats(), for after training
   qat::Profile profile = qat::Profile::kOrt;
   bool reduce_range = false;  // applied to the widths of `quantize` already
   std::optional<DeviceLimits> limits = {};
+  std::optional<GgufTarget> target = {};
 };
 
 struct Recipe {

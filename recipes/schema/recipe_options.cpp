@@ -119,6 +119,20 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
   }
 }
 
+// A GGUF file has one arithmetic, and is made of another one.
+void require_gguf_target(const OptionReader& from, const Recipe& recipe) {
+  if (!recipe.exports.target) return;
+  const std::string& place = from.table("export").at("target").place;
+  const std::string target = "export.target: " + word_of(*recipe.exports.target);
+  if (!recipe.model.gguf) fail_at(place, target + " needs model.gguf");
+  if (recipe.quantize) {
+    fail_at(place, target + " says how weights and inputs are quantized: expected no 'quantize'");
+  }
+  if (!recipe.exports.formats.empty()) {
+    fail_at(place, target + " is written by `steelyard export`: expected no export.formats");
+  }
+}
+
 // What belongs to a loop, and is not done where that is the host's.
 void require_what_a_host_does_not(const OptionReader& from, const Recipe& recipe) {
   const auto refuse = [&](const char* table, const char* key, const char* why) {
@@ -143,6 +157,9 @@ void require_what_a_host_does_not(const OptionReader& from, const Recipe& recipe
   }
   if (!recipe.exports.formats.empty()) {
     refuse("export", "formats", "the host exports when it wants to: expected none");
+  }
+  if (recipe.exports.target) {
+    refuse("export", "target", "GGUF files are of models that the command line trains");
   }
   if (recipe.exports.limits) {
     refuse("export", "limits", "they are checked by the trainer, which the host replaces");
@@ -192,6 +209,7 @@ Table<Recipe> recipe_table(const Registries& registries) {
       .check([](const OptionReader& from, Recipe& recipe) {
         if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
         require_teachable(from, recipe);
+        require_gguf_target(from, recipe);
         require_known_ranges(from, recipe);
         require_rows_for_shards(from, recipe);
         require_mergeable_ranges(from, recipe);

@@ -219,9 +219,10 @@ void check_train(const OptionReader& from, TrainSpec& train) {
     expected("shards", "a power of two, got " + from.text("shards"));
   }
   const Loss& loss = trainer.loss;
-  if (from.has("distill") && loss.type != Loss::Type::kCrossEntropy) {
+  const bool of_tokens = loss.type == Loss::Type::kTokenCrossEntropy;
+  if (from.has("distill") && loss.type != Loss::Type::kCrossEntropy && !of_tokens) {
     fail_at(from.at("distill").place,
-            "distill needs the loss cross_entropy, got " + loss_name(loss));
+            "distill needs the loss cross_entropy or token_cross_entropy, got " + loss_name(loss));
   }
   if (loss.huber_delta != 1 && loss.type != Loss::Type::kHuber) {
     fail("huber_delta", " needs the loss huber");
@@ -229,7 +230,7 @@ void check_train(const OptionReader& from, TrainSpec& train) {
   const auto needs = [&](bool given, const char* key, Loss::Type type) {
     if (given && loss.type != type) fail(key, " needs the loss " + word_of(type));
   };
-  needs(loss.label_smoothing > 0, "label_smoothing", Loss::Type::kCrossEntropy);
+  needs(loss.label_smoothing > 0 && !of_tokens, "label_smoothing", Loss::Type::kCrossEntropy);
   needs(train.class_weights.given(), "class_weights", Loss::Type::kCrossEntropy);
   needs(train.positive_weights.given(), "positive_weights", Loss::Type::kBinaryCrossEntropy);
   needs(loss.zero_infinity, "zero_infinity", Loss::Type::kCtc);
@@ -265,8 +266,8 @@ Table<TrainSpec> train_table(const Registries& registries) {
                   .above(0)
                   .at_most(1e30),
               loss("label_smoothing",
-                   "with cross_entropy: fraction of the target that is spread evenly over all "
-                   "classes",
+                   "with cross_entropy and token_cross_entropy: fraction of the target that is "
+                   "spread evenly over all classes",
                    &Loss::label_smoothing)
                   .by_default()
                   .within(0, 0.999),

@@ -63,7 +63,7 @@ class Distill(Helpers):
     def test_wrong_recipes(self):
         self.rejected(self.body.replace("{checkpoint:", "{temperature: 0, checkpoint:"), "recipe.yaml:17:43: expected a number above 0 and at most 1000, got '0'")
         self.rejected(self.body.replace("{checkpoint:", "{weight: 0, checkpoint:"), "recipe.yaml:17:38: expected a number above 0 and at most 1, got '0'")
-        self.rejected(self.body, "distill needs the loss cross_entropy, got mse", more=["--set", "train.loss=mse"])
+        self.rejected(self.body, "distill needs the loss cross_entropy or token_cross_entropy, got mse", more=["--set", "train.loss=mse"])
         self.rejected(self.body.replace("out_channels: 8", "out_channels: 4"), "recipe.yaml:", self.teacher,
                       "wrong shape: ", "block.a.weight expected [4, 4, 3, 3] got [8, 8, 3, 3]")
         self.train(self.recipe(self.body), "quantized")

@@ -296,7 +296,7 @@ class SelfDistillation(Case):
         for change, fragment in (("train.loss=cross_entropy", "expected fidelity, mse, huber or cosine"),
                                  ("data.labels=true", "fidelity compares with what the float model gives"),
                                  ("data.augment=[flip]", "data.augment: expected none"),
-                                 ("train.distill={teacher: self}", "distill needs the loss cross_entropy, got fidelity")):
+                                 ("train.distill={teacher: self}", "distill needs the loss cross_entropy or token_cross_entropy, got fidelity")):
             self.fail_with(2, fragment, arguments=["train", recipe, "--set", change])
 
     def test_beside_labels(self):

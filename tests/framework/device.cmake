@@ -1,6 +1,7 @@
 # Tests that run on a GPU, and, with the emulated one, everywhere.
 add_library(device_cases OBJECT
   device/device_conversion_test.cpp
+  device/device_decoder_ops_test.cpp
   device/device_evaluate_test.cpp
   device/device_kernels_test.cpp
   device/device_norms_pools_test.cpp

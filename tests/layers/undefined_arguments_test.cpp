@@ -12,6 +12,8 @@
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/framework/ops/elementwise/dropout.h"
 #include "steelyard/framework/ops/elementwise/relu.h"
+#include "steelyard/framework/ops/elementwise/rotary.h"
+#include "steelyard/framework/ops/elementwise/swiglu.h"
 #include "steelyard/framework/ops/elementwise/unary.h"
 #include "steelyard/framework/ops/losses/ctc_loss.h"
 #include "steelyard/framework/ops/losses/losses.h"
@@ -25,6 +27,7 @@
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/moves/resize.h"
 #include "steelyard/framework/ops/moves/slice.h"
+#include "steelyard/framework/ops/products/attention.h"
 #include "steelyard/framework/ops/products/conv2d.h"
 #include "steelyard/framework/ops/products/conv_transpose2d.h"
 #include "steelyard/framework/ops/products/embedding.h"
@@ -37,6 +40,7 @@
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/layer_norm.h"
 #include "steelyard/framework/ops/reductions/pool.h"
+#include "steelyard/framework/ops/reductions/rms_norm.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/framework/tensor/float_range.h"
 #include "steelyard/framework/train/evaluate.h"
@@ -208,6 +212,26 @@ std::vector<Call> operations() {
          embedding(kNone, ones({2, 2}));
        }},
       {"embedding_table", [] { embedding(Tensor::zeros({1}, DType::kI64), kNone); }},
+      {"causal_attention",
+       [] {
+         causal_attention(kNone, ones({1, 1, 2}), ones({1, 1, 2}), {});
+       }},
+      {"causal_attention_keys",
+       [] {
+         causal_attention(ones({1, 1, 2}), kNone, ones({1, 1, 2}), {});
+       }},
+      {"causal_attention_values",
+       [] {
+         causal_attention(ones({1, 1, 2}), ones({1, 1, 2}), kNone, {});
+       }},
+      {"rms_norm", [] { rms_norm(kNone, ones({2})); }},
+      {"rms_norm_gamma",
+       [] {
+         rms_norm(ones({1, 2}), kNone);
+       }},
+      {"rotary", [] { rotary(kNone, {.width = 2}); }},
+      {"swiglu", [] { swiglu(kNone, ones({2})); }},
+      {"swiglu_up", [] { swiglu(ones({2}), kNone); }},
       {"expand", [] { expand(kNone, {2}); }},
       {"gather", [] { gather(kNone, Tensor::zeros({1}, DType::kI64)); }},
       {"gather_indices", [] { gather(ones({2}), Tensor()); }},

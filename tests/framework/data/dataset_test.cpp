@@ -388,10 +388,11 @@ TEST(DatasetRegistry, KnowsItsNames) {
   const DatasetRegistry registry = builtin_datasets();
   EXPECT_EQ(registry.names(),
             (std::vector<std::string>{"arrays", "cifar10", "cifar100", "fashion_mnist", "idx",
-                                      "images", "safetensors", "shards", "table"}));
+                                      "images", "safetensors", "shards", "table", "tokens"}));
   EXPECT_EQ(message_of<InputError>([&] { registry.load("fashion-mnist"); }),
             "unknown dataset 'fashion-mnist' (did you mean 'fashion_mnist'?); "
-            "known: arrays cifar10 cifar100 fashion_mnist idx images safetensors shards table");
+            "known: arrays cifar10 cifar100 fashion_mnist idx images safetensors shards table "
+            "tokens");
   EXPECT_EQ(message_of<InputError>([&] { registry.load("cifar10"); }),
             "dataset 'cifar10' needs data.path");
 }

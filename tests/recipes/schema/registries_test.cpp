@@ -121,7 +121,7 @@ TEST(OwnParts, WrongOptionsAreRefusedWithTheirPlace) {
   EXPECT_EQ(refusal("dataset: zeros", "dataset: idx"),
             "r.yaml:3:22: key 'count' applies only to dataset zeros");
   EXPECT_THAT(refusal("best: one", "distill: {checkpoint: a.pt}"),
-              HasSubstr("distill needs the loss cross_entropy, got scaled"));
+              HasSubstr("distill needs the loss cross_entropy or token_cross_entropy, got scaled"));
   EXPECT_THAT(refusal("loss: scaled", "loss: scale"), HasSubstr("did you mean 'scaled'?"));
   EXPECT_THAT(refusal("count", "cout"), HasSubstr("unknown key 'cout' (did you mean 'count'?)"));
 }

@@ -1,0 +1,135 @@
+#include "steelyard/recipes/runs/gguf_export.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "steelyard/framework/files/gguf_rewrite.h"
+#include "steelyard/framework/files/gguf_values.h"
+#include "steelyard/framework/files/sha256.h"
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/framework/train/trained_weights.h"
+#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/qat/blocks/block_layers.h"
+#include "steelyard/qat/blocks/block_ops.h"
+
+namespace steelyard {
+namespace {
+
+std::set<std::string> names_of_blocks(Module& model) {
+  const std::vector<std::string> names = qat::block_weights(model);
+  return {names.begin(), names.end()};
+}
+
+// Values, of which some may differ in their bits.
+std::int64_t differing(const Tensor& a, const Tensor& b) {
+  const auto x = a.span<float>(), y = b.span<float>();
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    count += static_cast<std::int64_t>(std::memcmp(&x[i], &y[i], sizeof x[i]) != 0);
+  }
+  return count;
+}
+
+void compare_weights(const GgufReader& file, Module& model, kernels::BlockType type,
+                     GgufComparison& result) {
+  const NoGradGuard no_grad;
+  const std::set<std::string> blocks = names_of_blocks(model);
+  for (const NamedParameter& p : model.named_parameters()) {
+    const std::string name = imports::tensor_of_parameter(p.name);
+    const GgufTensor* tensor = file.find(name);
+    if (tensor == nullptr || shape_of(*tensor) != p.variable.shape()) {
+      throw InputError(file.name() + ": expected a tensor '" + name + "' " +
+                       shape_string(p.variable.shape()));
+    }
+    const Tensor stored = read_values(file, *tensor);
+    if (blocks.contains(p.name)) {
+      result.values += stored.size();
+      result.differing_values += differing(stored, qat::block_values(p.variable, type).value());
+    } else {
+      result.others += stored.size();
+      result.differing_others += differing(stored, p.variable.value());
+    }
+  }
+}
+
+// The model of the file alone, with the arithmetic of training.
+std::shared_ptr<Module> model_of(const GgufReader& file, std::int64_t length,
+                                 kernels::BlockType type) {
+  const imports::Imported imported = imports::import_decoder(file, length);
+  std::shared_ptr<Module> model = imports::build(imported.graph, /*with_head=*/true, file.name());
+  load_into(*model, imported.weights, file.name());
+  qat::use_blocks(*model, type);
+  return model;
+}
+
+void compare_logits(Module& ours, Module& theirs, const Dataset& test, GgufComparison& result) {
+  const Tensor a = outputs_of(ours, test, {}, 1), b = outputs_of(theirs, test, {}, 1);
+  const std::int64_t vocabulary = a.dim(-1);
+  result.tokens = a.size() / vocabulary;
+  for (std::int64_t i = 0; i < result.tokens; ++i) {
+    const bool same =
+        std::memcmp(a.data<float>() + i * vocabulary, b.data<float>() + i * vocabulary,
+                    static_cast<std::size_t>(vocabulary) * sizeof(float)) == 0;
+    result.differing_tokens += static_cast<std::int64_t>(!same);
+  }
+}
+
+}  // namespace
+
+kernels::BlockType block_type_of(GgufTarget target) {
+  switch (target) {
+    case GgufTarget::kQ4_0:
+      return kernels::BlockType::kQ4_0;
+    case GgufTarget::kQ8_0:
+      return kernels::BlockType::kQ8_0;
+    case GgufTarget::kIq4Nl:
+      return kernels::BlockType::kIq4Nl;
+    case GgufTarget::kMxfp4:
+      break;
+  }
+  return kernels::BlockType::kMxfp4;
+}
+
+std::filesystem::path gguf_path(const std::filesystem::path& folder) {
+  return folder / "model.gguf";
+}
+
+void write_gguf(const LoadedRun& run, const std::filesystem::path& path) {
+  Experiment& experiment = *run.experiment;
+  const std::filesystem::path source = experiment.recipe().model.gguf.value();
+  const auto known = run.sources.find("model.gguf");
+  if (known != run.sources.end() && sha256_of_file(source) != known->second) {
+    throw InputError(printable(source.string()) +
+                     ": model.gguf: expected the file that the run began with, whose metadata and "
+                     "vocabulary the new one has (sha256 " +
+                     known->second + ")");
+  }
+  const GgufReader file(source);
+  const kernels::BlockType type = block_type_of(experiment.recipe().exports.target.value());
+  const std::set<std::string> blocks = names_of_blocks(experiment.model());
+  std::vector<GgufValues> values;
+  for (const NamedParameter& p : experiment.model().named_parameters()) {
+    values.push_back({imports::tensor_of_parameter(p.name), p.variable.value(),
+                      blocks.contains(p.name) ? std::optional(type) : std::nullopt});
+  }
+  rewrite_gguf(file, values, path);
+}
+
+GgufComparison compare_gguf(const LoadedRun& run, const std::filesystem::path& path,
+                            std::int64_t samples) {
+  Experiment& experiment = *run.experiment;
+  const kernels::BlockType type = block_type_of(experiment.recipe().exports.target.value());
+  const GgufReader file(path);
+  GgufComparison result;
+  compare_weights(file, experiment.model(), type, result);
+  const Dataset test =
+      spread_samples(experiment.test(), std::min(samples, experiment.test().size()));
+  const std::shared_ptr<Module> theirs = model_of(file, test.sample_shape()[0], type);
+  compare_logits(experiment.model(), *theirs, test, result);
+  return result;
+}
+
+}  // namespace steelyard

@@ -1,0 +1,37 @@
+// Language models of a run as files of llama.cpp's, and what such a file holds beside the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "steelyard/kernels/ggml_blocks/block_type.h"
+#include "steelyard/recipes/runs/loaded_run.h"
+
+namespace steelyard {
+
+// The type of weights that a target names.
+kernels::BlockType block_type_of(GgufTarget target);
+
+// The GGUF file in an export folder.
+std::filesystem::path gguf_path(const std::filesystem::path& folder);
+
+// Writes the weights of a run whose recipe has an export.target into a copy of the file that its
+// model came from. Throws InputError where that file is not there, or is another one than the run
+// began with.
+void write_gguf(const LoadedRun& run, const std::filesystem::path& path);
+
+// A GGUF file beside a run's model.
+struct GgufComparison {
+  std::int64_t values = 0, differing_values = 0;  // of the weights that are blocks
+  std::int64_t others = 0, differing_others = 0;  // of all other parameters
+  std::int64_t tokens = 0;                        // that the file's model was run on
+  std::int64_t differing_tokens = 0;              // with a logit of other bits
+};
+
+// Compares what the file's weights stand for with what training computes with, and the logits of
+// the model that is built of the file alone with the run's, on at most `samples` sequences of the
+// test set. Throws InputError for a file that is no such model.
+GgufComparison compare_gguf(const LoadedRun& run, const std::filesystem::path& path,
+                            std::int64_t samples);
+
+}  // namespace steelyard

@@ -1,0 +1,110 @@
+"""Language models of GGUF files: trained, resumed, evaluated, and exported for llama.cpp."""
+import json
+import math
+import os
+import random
+import re
+import shutil
+import struct
+
+from cli_case import Case, read_checkpoint
+from support.gguf_files import write_llama
+
+RECIPE = """version: 1
+name: tiny
+data: {dataset: tokens, path: tokens, tokens: {length: 16}, batch_size: 4, normalize: none, validation: 8}
+model: {gguf: tiny.gguf}
+train: {epochs: 4, loss: token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}
+"""
+TARGET = "export: {target: gguf-q4_0}\n"
+
+
+class Language(Case):
+    def setUp(self):
+        super().setUp()
+        write_llama(self.path("tiny.gguf"), seed=1)
+        generator = random.Random(2)
+        os.makedirs(self.path("tokens"))
+        for split, count in (("train", 60 * 16 + 1), ("test", 10 * 16 + 5)):
+            tokens = [3]
+            while len(tokens) < count:  # what follows is certain nine times in ten
+                tokens.append((3 * tokens[-1] + 1) % 40 if generator.random() < 0.9 else generator.randrange(40))
+            with open(self.path(f"tokens/{split}.bin"), "wb") as file:
+                file.write(struct.pack(f"<{count}H", *tokens))
+
+    def recipe_of(self, more="", **changes):
+        text = RECIPE + more
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        with open(self.path("recipe.yaml"), "w") as file:
+            file.write(text)
+        return "recipe.yaml"
+
+    def perplexity(self, run):
+        return float(re.search(r"perplexity ([\d.]+)", self.succeed("eval", run)).group(1))
+
+    def test_trains_in_float(self):
+        trained = self.succeed("train", self.recipe_of(), "--run-dir", "run")
+        self.assertRegex(trained, r"test loss [\d.]+  perplexity [\d.]+")
+        perplexity = self.perplexity("run")
+        self.assertLess(perplexity, 20, "chance is 40")
+        with open(self.path("run/summary.json")) as file:
+            self.assertAlmostEqual(math.exp(json.load(file)["final"]["loss"]), perplexity, delta=0.02)
+        header, _ = read_checkpoint(self.path("run/last.safetensors"))
+        self.assertIn("blk_0_attn_q.weight", header)
+        self.assertNotIn("output.weight", header)
+        os.remove(self.path("tiny.gguf"))
+        self.assertEqual(self.perplexity("run"), perplexity, "a checkpoint holds the network")
+
+    def test_resumes_to_the_same_bits(self):
+        for more in ("", TARGET):
+            recipe = self.recipe_of(more)
+            self.succeed("train", recipe, "--run-dir", "whole")
+            self.succeed("train", recipe, "--run-dir", "halves", "--set", "train.epochs=2")
+            self.succeed("train", recipe, "--run-dir", "halves", "--resume")
+            whole, halves = (read_checkpoint(self.path(f"{run}/last.safetensors"))[1] for run in ("whole", "halves"))
+            self.assertEqual(whole, halves)
+            for run in ("whole", "halves"):
+                shutil.rmtree(self.path(run))
+
+    def test_a_run_for_llama_cpp_is_what_its_file_holds(self):
+        for target, block in (("gguf-q4_0", 18), ("gguf-q8_0", 34), ("gguf-iq4_nl", 18), ("gguf-mxfp4", 17)):
+            recipe = self.recipe_of(TARGET.replace("gguf-q4_0", target))
+            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=2")
+            exported = self.succeed("export", "run")
+            size = os.path.getsize(self.path("run/export/model.gguf"))
+            self.assertIn(f"model.gguf: {target}, {size} bytes", exported)
+            weights = 40 * 32 + 2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32
+            self.assertLess(size - weights // 32 * block, 3000)
+            verified = self.succeed("verify", "run")
+            self.assertIn(f": 0 of {weights} weights differ from those that training computes with, 0 of 96 others", verified)
+            self.assertIn("the file's model: 0 of 160 tokens have other logits", verified)
+            # A bit of the last tensor of blocks.
+            with open(self.path("run/export/model.gguf"), "r+b") as file:
+                file.seek(size - 32 * 4 - 8)
+                byte = file.read(1)
+                file.seek(size - 32 * 4 - 8)
+                file.write(bytes([byte[0] ^ 0x10]))
+            self.fail_with(3, "not verified", arguments=["verify", "run"])
+            shutil.rmtree(self.path("run"))
+
+    def test_learns_from_itself(self):
+        recipe = self.recipe_of(TARGET, **{"epochs: 4,": "epochs: 2, distill: {teacher: self, weight: 1},"})
+        self.succeed("train", recipe, "--run-dir", "run")
+        self.succeed("export", "run")
+        self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
+
+    def test_says_what_does_not_fit(self):
+        def refused(fragment, more="", **changes):
+            self.fail_with(2, fragment, arguments=["train", self.recipe_of(more, **changes), "--run-dir", "run"])
+
+        refused("needs class labels, the dataset has a token at each position (train.loss: token_cross_entropy)",
+                **{"loss: token_cross_entropy, ": ""})
+        refused("data.normalize: expected none", **{"normalize: none, ": ""})
+        refused("'llama.context_length': expected at least the 100 tokens", **{"length: 16": "length: 100"})
+        refused("export.target: gguf-q8_0 needs model.gguf", "export: {target: gguf-q8_0}\n",
+                **{"gguf: tiny.gguf": "type: mlp"})
+        write_llama(self.path("tiny.gguf"), seed=1, vocabulary=30)
+        refused("the data has tokens up to 39, the network has outputs [16, 30]")
+        write_llama(self.path("tiny.gguf"), seed=1, width=24)
+        refused("export.target: token_embd: expected rows of whole blocks of 32 for q4_0, got rows of 24", TARGET)

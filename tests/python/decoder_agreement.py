@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Tiny random models of transformers as GGUF files: what `steelyard` computes of them beside torch. Logits of the model,
+the loss of a batch, its gradients (a step of SGD with the learning rate 1 subtracts them) and the loss after that step.
+Needs transformers and gguf. Exit code 1 where a difference is larger than --tolerance, relative to the largest value. With a
+target of llama.cpp's, torch's model is that of quantize_(); an input next to a tie of its grid then makes single numbers
+differ, and the median of a token's largest differences is compared.
+
+    decoder_agreement.py STEELYARD [--kinds llama qwen2 qwen3] [--target gguf-q4_0] [--tolerance 1e-5]
+"""
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import gguf
+import numpy as np
+import torch
+
+import steelyard.torch
+from llama_cpp_agreement import HEADS, LAYERS, OF_KEYS, VOCABULARY, model_of, write_source
+
+LENGTH, SEQUENCES, TESTED = 48, 6, 2
+RECIPE = """
+version: 1
+name: agreement
+data: {{dataset: tokens, path: {folder}, tokens: {{length: {length}}}, batch_size: {sequences}, normalize: none, validation: 0}}
+model: {{gguf: {model}}}
+train: {{epochs: 1, loss: token_cross_entropy, optimizer: {{type: sgd, lr: 1, momentum: 0, weight_decay: 0}}}}
+"""
+
+
+def run(*arguments):
+    return subprocess.run([str(a) for a in arguments], check=True, capture_output=True, text=True).stdout
+
+
+def stored(path):
+    """The tensors of a safetensors file."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    header.pop("__metadata__", None)
+    return {name: np.frombuffer(data[slice(*t["data_offsets"])], np.float32).reshape(t["shape"])
+            for name, t in header.items() if t["dtype"] == "F32"}
+
+
+def parameter_of(tensor):
+    """The name that a checkpoint gives a tensor of the file."""
+    return re.sub(r"^blk\.(\d+)\.", r"blk_\1_", tensor)
+
+
+def to_file(kind, name, values):
+    """A parameter as llama.cpp's converter orders its rows."""
+    heads = {"q_proj": HEADS, "k_proj": OF_KEYS}.get(name.split(".")[-2], 0) if kind == "llama" else 0
+    if not heads:
+        return values
+    return values.reshape(heads, 2, values.shape[0] // heads // 2, -1).swapaxes(1, 2).reshape(values.shape)
+
+
+def mean_loss(model, tokens):
+    rows = torch.from_numpy(tokens.astype(np.int64))
+    logits = model(input_ids=rows[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()), logits
+
+
+def compare(kind, target, program, folder):
+    """The differences by name, relative to the largest magnitude."""
+    model = model_of(kind)
+    write_source(model, kind, folder / "model.gguf")
+    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, kind.upper()), LAYERS)
+    tensors = {id(p): (name, names.get_name(name, try_suffixes=(".weight", ".bias"))) for name, p in model.named_parameters()}
+    if target:
+        steelyard.torch.quantize_(model, {"version": 1, "name": "agreement", "export": {"target": target}})
+    random = np.random.default_rng(1)
+    rows = {}
+    for split, count in (("train", SEQUENCES), ("test", TESTED)):
+        tokens = random.integers(0, VOCABULARY, count * LENGTH + 1).astype(np.uint16)
+        tokens.tofile(folder / f"{split}.bin")
+        rows[split] = np.stack([tokens[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(count)])
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(RECIPE.format(folder=folder, length=LENGTH, sequences=SEQUENCES, model=folder / "model.gguf") +
+                      (f"export: {{target: {target}}}\n" if target else ""))
+    run(program, "train", recipe, "--run-dir", folder / "run")
+    steps = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    trained = stored(folder / "run" / "last.safetensors")
+
+    differences = {}
+
+    def note(what, ours, theirs):
+        of_rows = np.abs(ours - theirs).reshape(-1, VOCABULARY if ours.ndim else 1).max(1)
+        differences[what] = float((np.median(of_rows) if target else of_rows.max()) / max(1.0, np.abs(theirs).max()))
+
+    loss, _ = mean_loss(model, rows["train"])
+    loss.backward()
+    note("loss", np.array(next(s["train_loss"] for s in steps if "train_loss" in s)), loss.detach().numpy())
+    gradients = [0.0]
+    for parameter in model.parameters():
+        name, tensor = tensors[id(parameter)]
+        theirs = to_file(kind, name, parameter.grad.numpy())
+        before = to_file(kind, name, parameter.detach().numpy().copy())
+        # The subtraction rounds to the weight's own last bit.
+        of_rows = np.abs(before - trained[parameter_of(tensor)] - theirs).reshape(-1, theirs.shape[-1]).max(1)
+        gradients.append(float((np.median(of_rows) if target else of_rows.max()) /
+                               max(np.abs(before).max(), np.abs(theirs).max())))
+    differences["gradients"] = max(gradients)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= parameter.grad
+        loss, logits = mean_loss(model, rows["test"])
+    note("loss after a step", np.array(summary["final"]["loss"]), loss.numpy())
+    np.save(folder / "inputs.npy", rows["test"][:, :-1].astype(np.float32))
+    lines = run(program, "predict", folder / "run", folder / "inputs.npy", "--format", "csv").splitlines()[1:]
+    ours = np.array([[float(x) for x in line.split(",")[1:] if x] for line in lines])
+    note("logits after a step", ours[:, -logits[0].numel():].reshape(logits.shape), logits.numpy())
+    return differences
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("steelyard")
+    parser.add_argument("--kinds", nargs="+", default=["llama", "qwen2", "qwen3"])
+    parser.add_argument("--target", default="")
+    parser.add_argument("--tolerance", type=float, default=1e-5)
+    args = parser.parse_args()
+    worst = 0.0
+    for kind in args.kinds:
+        torch.manual_seed(1)
+        with tempfile.TemporaryDirectory() as folder:
+            differences = compare(kind, args.target, args.steelyard, pathlib.Path(folder))
+        print(kind + ": " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
+        worst = max(worst, *differences.values())
+    return 0 if worst <= args.tolerance else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
