@@ -15,6 +15,7 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/integer_product/arm_sums.h"
 #include "steelyard/kernels/integer_product/depthwise_products.h"
 #include "steelyard/kernels/integer_product/depthwise_quads.h"
 #include "steelyard/kernels/integer_product/packed_memory.h"
@@ -37,12 +38,16 @@ struct Bordered {
   std::int64_t row, image;  // elements
 };
 
-// Operands are codes less `subtracted`: the zero point, or what makes signed codes unsigned. So an
-// operand of the value 0 is `zero`, and sums are too large by that of their weights times it.
+// Operands are codes less `subtracted`: the zero point, or what makes signed codes unsigned or
+// unsigned ones signed. So an operand of the value 0 is `zero`, and sums are too large by that of
+// their weights times it.
 template <class Sums, typename Code>
 struct Shift {
   explicit Shift(std::int32_t zero_point)
-      : subtracted(Sums::kTakesDifferences ? zero_point : std::numeric_limits<Code>::min()),
+      : subtracted(Sums::kTakesDifferences
+                       ? zero_point
+                       : std::numeric_limits<Code>::min() -
+                             std::numeric_limits<typename Sums::Operand>::min()),
         zero(zero_point - subtracted) {}
 
   std::int32_t subtracted, zero;
@@ -374,6 +379,16 @@ void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
   }
 #endif
   if (k.shape.is_depthwise()) return depthwise_products::multiply(k, use_whole);
+#if defined(__aarch64__)
+  switch (instruction_level()) {
+    case InstructionLevel::kArmI8mm:
+      return multiply<MatrixSums>(k, use);
+    case InstructionLevel::kArmDotprod:
+      return multiply<DotSums>(k, use);
+    default:
+      break;
+  }
+#endif
   multiply<PairSums>(k, use);
 }
 
