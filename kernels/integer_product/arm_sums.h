@@ -1,5 +1,5 @@
-// Codes of 8 bits, made signed, by weights of 8 bits, with the instructions that newer 64-bit Arm
-// processors have. Nothing saturates; a sum may wrap on its way, and then wraps back.
+// Codes of 8 bits, made signed, by weights of 8 bits on 64-bit Arm. Nothing saturates; a sum may
+// wrap on its way, and then wraps back.
 #pragma once
 
 #if defined(__aarch64__)
@@ -18,13 +18,62 @@ namespace steelyard::kernels {
 #define STEELYARD_ARM_BYTE_PRODUCTS ".arch armv8.2-a+dotprod+i8mm\n\t"
 #endif
 
-// What both have in common.
+// What all have in common.
 struct ByteSums {
   using Operand = std::int8_t;
   using Weight = std::int8_t;
   static constexpr std::int64_t kLanes = 4;
   static constexpr bool kTakesDifferences = false;
   static constexpr std::int64_t kAhead = 0;  // processors fetch the weights themselves
+};
+
+// smull and smlal add two products in int16, sadalp adds neighbours of these to int32: a column has
+// four sums, which end as one. Only for weights above -128, as twice its square is 2^15.
+struct LongSums : ByteSums {
+  struct Lanes {
+    int32x4_t a, b, c, d;  // of a column each
+  };
+  struct Weights {
+    int8x16_t a, b, c, d;
+  };
+  static constexpr std::int64_t kTogether = 16;
+  static constexpr std::int64_t kAtOnce = 1;
+  static constexpr std::int64_t kRowsTogether = 1;
+  static constexpr std::int64_t kRows = 2;  // 16 sums, 8 weights and an operand in 32 registers
+
+  static Lanes load_sums(const std::int32_t* from) {
+    const int32x4_t zero = vdupq_n_s32(0);
+    return {vld1q_lane_s32(from, zero, 0), vld1q_lane_s32(from + 1, zero, 0),
+            vld1q_lane_s32(from + 2, zero, 0), vld1q_lane_s32(from + 3, zero, 0)};
+  }
+  static void store(std::int32_t* to, Lanes sums) {
+    vst1q_s32(to, vpaddq_s32(vpaddq_s32(sums.a, sums.b), vpaddq_s32(sums.c, sums.d)));
+  }
+  static Weights load_weights(const Weight* from) {
+    return {vld1q_s8(from), vld1q_s8(from + 16), vld1q_s8(from + 32), vld1q_s8(from + 48)};
+  }
+  static int8x16_t repeat(const Operand* sixteen) { return vld1q_s8(sixteen); }
+  // In one piece, for compilers order the products of several rows so that registers do not
+  // suffice.
+  static Lanes add_products(Lanes sums, int8x16_t codes, Weights weights) {
+    int16x8_t of_a, of_b, of_c, of_d;
+    asm("smull %4.8h, %8.8b, %9.8b\n\t"
+        "smull %5.8h, %8.8b, %10.8b\n\t"
+        "smull %6.8h, %8.8b, %11.8b\n\t"
+        "smull %7.8h, %8.8b, %12.8b\n\t"
+        "smlal2 %4.8h, %8.16b, %9.16b\n\t"
+        "smlal2 %5.8h, %8.16b, %10.16b\n\t"
+        "smlal2 %6.8h, %8.16b, %11.16b\n\t"
+        "smlal2 %7.8h, %8.16b, %12.16b\n\t"
+        "sadalp %0.4s, %4.8h\n\t"
+        "sadalp %1.4s, %5.8h\n\t"
+        "sadalp %2.4s, %6.8h\n\t"
+        "sadalp %3.4s, %7.8h"
+        : "+w"(sums.a), "+w"(sums.b), "+w"(sums.c), "+w"(sums.d), "=&w"(of_a), "=&w"(of_b),
+          "=&w"(of_c), "=&w"(of_d)
+        : "w"(codes), "w"(weights.a), "w"(weights.b), "w"(weights.c), "w"(weights.d));
+    return sums;
+  }
 };
 
 // sdot multiplies 4 codes by 4 weights of each of 4 columns. Only from level armv8.2-a+dotprod on

@@ -386,7 +386,10 @@ void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
     case InstructionLevel::kArmDotprod:
       return multiply<DotSums>(k, use);
     default:
-      break;
+      const auto weights = static_cast<std::size_t>(k.shape.weight_size());
+      if (std::memchr(k.w, std::numeric_limits<std::int8_t>::min(), weights) == nullptr) {
+        return multiply<LongSums>(k, use);
+      }
   }
 #endif
   multiply<PairSums>(k, use);
