@@ -2,6 +2,7 @@
 # emulator for the programs that the build runs.
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH root)
 set(CMAKE_SYSROOT ${root}/build/aarch64-sysroot)

@@ -2,16 +2,19 @@
 
 #include <cstdlib>
 #include <stdexcept>
-#ifdef STEELYARD_LEVELS
 #include <vector>
 
+#if defined(STEELYARD_LEVELS)
 #include "steelyard/kernels/cpu/levels.h"
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace steelyard::kernels {
 namespace {
 
-#ifdef STEELYARD_LEVELS
+#if defined(STEELYARD_LEVELS)
 bool processor_has(InstructionLevel level) {
   __builtin_cpu_init();
   switch (level) {
@@ -24,38 +27,67 @@ bool processor_has(InstructionLevel level) {
   }
 }
 
+std::vector<InstructionLevel> levels_of_build() {
+  std::vector<InstructionLevel> levels;
+  for (const BuiltLevel& built : built_levels()) levels.push_back(built.level);
+  return levels;
+}
+#elif defined(__aarch64__)
+bool processor_has(InstructionLevel level) {
+#if defined(__linux__)
+  const bool dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  switch (level) {
+    case InstructionLevel::kArmDotprod:
+      return dotprod;
+    case InstructionLevel::kArmI8mm:
+      return dotprod && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+    default:
+      return true;
+  }
+#else
+  return level == InstructionLevel::kArmV8;
+#endif
+}
+
+std::vector<InstructionLevel> levels_of_build() {
+  return {InstructionLevel::kArmV8, InstructionLevel::kArmDotprod, InstructionLevel::kArmI8mm};
+}
+#else
+bool processor_has(InstructionLevel) { return false; }
+std::vector<InstructionLevel> levels_of_build() { return {}; }
+#endif
+
 // The levels of the build that the processor has and the operating system lets programs use, lowest
-// first.
+// first. None where the build has none.
 std::vector<InstructionLevel> usable_levels() {
   std::vector<InstructionLevel> levels;
-  for (const BuiltLevel& built : built_levels()) {
-    if (processor_has(built.level)) levels.push_back(built.level);
+  for (const InstructionLevel level : levels_of_build()) {
+    if (processor_has(level)) levels.push_back(level);
   }
-  if (levels.empty()) {
+  if (levels.empty() && !levels_of_build().empty()) {
     throw std::runtime_error("[instructions] expected a processor with the instructions of " +
-                             std::string(instruction_level_name(built_levels().front().level)) +
+                             std::string(instruction_level_name(levels_of_build().front())) +
                              ", got an older one");
   }
   return levels;
 }
 
 InstructionLevel level_of_name(const std::string& name) {
+  const std::vector<InstructionLevel> levels = usable_levels();
+  if (levels.empty()) {
+    throw std::invalid_argument(
+        "[instructions] expected no STEELYARD_INSTRUCTIONS in a build whose kernels were compiled "
+        "once, got '" +
+        name + "'");
+  }
   std::string expected;
-  for (const InstructionLevel level : usable_levels()) {
+  for (const InstructionLevel level : levels) {
     if (instruction_level_name(level) == name) return level;
     expected += (expected.empty() ? "" : " or ") + std::string(instruction_level_name(level));
   }
   throw std::invalid_argument("[instructions] expected STEELYARD_INSTRUCTIONS to be " + expected +
                               " in this build and on this processor, got '" + name + "'");
 }
-#else
-InstructionLevel level_of_name(const std::string& name) {
-  throw std::invalid_argument(
-      "[instructions] expected no STEELYARD_INSTRUCTIONS in a build whose kernels were compiled "
-      "once, got '" +
-      name + "'");
-}
-#endif
 
 std::optional<InstructionLevel> read_limit() {
   const char* name = std::getenv("STEELYARD_INSTRUCTIONS");
@@ -71,8 +103,14 @@ std::string_view instruction_level_name(InstructionLevel level) {
       return "x86-64-v2";
     case InstructionLevel::kV3:
       return "x86-64-v3";
-    default:
+    case InstructionLevel::kV4:
       return "x86-64-v4";
+    case InstructionLevel::kArmV8:
+      return "armv8-a";
+    case InstructionLevel::kArmDotprod:
+      return "armv8.2-a+dotprod";
+    default:
+      return "armv8.2-a+i8mm";
   }
 }
 
@@ -90,7 +128,7 @@ bool has_vnni() {
 #endif
 }
 
-#ifdef STEELYARD_LEVELS
+#if defined(STEELYARD_LEVELS) || defined(__aarch64__)
 InstructionLevel instruction_level() {
   static const InstructionLevel highest = usable_levels().back();
   return instruction_limit().value_or(highest);

@@ -137,7 +137,8 @@ bool uses_instructions() {
 #endif
 }
 
-void add(std::uint32_t* state, const unsigned char* bytes, std::size_t blocks, bool instructions) {
+void add(std::uint32_t* state, const unsigned char* bytes, std::size_t blocks,
+         [[maybe_unused]] bool instructions) {
 #ifdef __x86_64__
   if (instructions) return add_blocks_by_instructions<1>(&state, &bytes, blocks);
 #endif

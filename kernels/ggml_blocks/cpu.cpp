@@ -34,21 +34,22 @@ InputPanel unpacked_inputs(std::int64_t rows, std::int64_t terms, const std::uin
   return panel;
 }
 
-// The weights of some columns, as tiles of sums take them: [blocks, 16, columns, 2], and their
-// scales [blocks, columns]. Columns that are not there are 0.
+// The weights of some columns, as tiles of sums take them: [blocks, 32 / kTogether, columns,
+// kTogether], and their scales [blocks, columns]. Columns that are not there are 0.
 template <class Format>
 void unpack_weights(const BlockProduct<Format>& k, std::int64_t first_column,
                     std::vector<std::int16_t>& codes, std::vector<float>& scales) {
   constexpr int kParts = Format::kElements / kGgmlBlock;
+  constexpr std::int64_t kTogether = PairSums::kTogether;
   const std::int64_t columns = std::min(kPanelColumns, k.columns - first_column);
   for (std::int64_t c = 0; c < columns; ++c) {
     const std::uint8_t* block = k.weights + (first_column + c) * k.weight_bytes();
     for (std::int64_t b = 0; b < k.terms / kGgmlBlock; ++b) {
       const int first = static_cast<int>(b % kParts) * kGgmlBlock;
       scales[b * kPanelColumns + c] = Format::scale_of(block);
-      std::int16_t* to = codes.data() + b * kBlockCodes + 2 * c;
+      std::int16_t* to = codes.data() + b * kBlockCodes + kTogether * c;
       for (int j = 0; j < kGgmlBlock; ++j) {
-        to[j / 2 * 2 * kPanelColumns + j % 2] =
+        to[j / kTogether * kTogether * kPanelColumns + j % kTogether] =
             static_cast<std::int16_t>(Format::code(block, first + j));
       }
       if (b % kParts == kParts - 1) block += Format::kBytes;

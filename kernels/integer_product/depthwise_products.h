@@ -2,7 +2,10 @@
 // this family's CPU products.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "steelyard/kernels/cpu/taps.h"
@@ -12,25 +15,46 @@
 
 namespace steelyard::kernels::depthwise_products {
 
+// What is multiplied: NEON has products of int16 in int32, which differences of codes fit.
+#if defined(__aarch64__)
+using Factor = std::int16_t;
+#else
+using Factor = std::int32_t;
+#endif
+
 // Where a tap of a pixel's window reads, from the first channel on.
 template <typename Code>
 struct Tap {
   const Code* x;
-  const std::int32_t* w;
+  const Factor* w;
 };
 
 // Taps that are added at once: sums that are loaded and stored for each tap wait for each other.
+// NEON has the registers for a kernel of 3 x 3.
 inline constexpr std::int64_t kTapsAtOnce = 3;
+#if defined(__aarch64__)
+inline constexpr std::int64_t kMostTapsAtOnce = 9;
+#else
+inline constexpr std::int64_t kMostTapsAtOnce = kTapsAtOnce;
+#endif
 
-template <bool kAdd, typename Code>
-void add_taps(std::int64_t channels, const Tap<Code>* taps, std::int32_t zero_point,
-              std::int32_t* sums) {
-  const Tap<Code> a = taps[0], b = taps[1], c = taps[2];
+template <bool kAdd, typename Code, std::size_t... i>
+void add_taps(std::int64_t channels, const Tap<Code>* taps, Code zero_point, std::int32_t* sums,
+              std::index_sequence<i...>) {
+  const std::array<Tap<Code>, sizeof...(i)> of{taps[i]...};
   STEELYARD_VECTORIZE
-  for (std::int64_t i = 0; i < channels; ++i) {
-    sums[i] = (kAdd ? sums[i] : 0) + (a.x[i] - zero_point) * a.w[i] +
-              (b.x[i] - zero_point) * b.w[i] + (c.x[i] - zero_point) * c.w[i];
+  for (std::int64_t c = 0; c < channels; ++c) {
+    sums[c] =
+        ((kAdd ? sums[c] : 0) + ... + (static_cast<Factor>(of[i].x[c] - zero_point) * of[i].w[c]));
   }
+}
+// The sums of some taps, or what is there and these.
+template <std::int64_t kTaps, typename Code>
+void add_taps(bool add, std::int64_t channels, const Tap<Code>* taps, Code zero_point,
+              std::int32_t* sums) {
+  const auto all = std::make_index_sequence<kTaps>();
+  if (add) return add_taps<true>(channels, taps, zero_point, sums, all);
+  add_taps<false>(channels, taps, zero_point, sums, all);
 }
 
 // Calls use(first pixel, number of pixels, sums) for blocks of pixels; sums(acc) writes the sums of
@@ -40,9 +64,9 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   const Conv2dShape& shape = k.shape;
   const std::int64_t channels = shape.in_channels;
   const std::int64_t taps = shape.kernel_h * shape.kernel_w;
-  const std::int32_t zero_point = *k.zero_point;
+  const auto zero_point = static_cast<Code>(*k.zero_point);
   // The weights by tap; one tap more, of weights 0, fills up the last taps of a pixel.
-  std::vector<std::int32_t> by_tap(static_cast<std::size_t>((taps + 1) * channels));
+  std::vector<Factor> by_tap(static_cast<std::size_t>((taps + 1) * channels));
   for (std::int64_t c = 0; c < channels; ++c) {
     for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
   }
@@ -70,9 +94,14 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
         }
         was_whole = is_whole;
         column = column + 1 == shape.out_w() ? 0 : column + 1;
-        add_taps<false>(channels, inside.data(), zero_point, acc);
-        for (std::int64_t i = kTapsAtOnce; i < std::ssize(inside); i += kTapsAtOnce) {
-          add_taps<true>(channels, inside.data() + i, zero_point, acc);
+        std::int64_t i = 0;
+        if constexpr (kMostTapsAtOnce > kTapsAtOnce) {
+          for (; i + kMostTapsAtOnce <= std::ssize(inside); i += kMostTapsAtOnce) {
+            add_taps<kMostTapsAtOnce>(i > 0, channels, inside.data() + i, zero_point, acc);
+          }
+        }
+        for (; i < std::ssize(inside); i += kTapsAtOnce) {
+          add_taps<kTapsAtOnce>(i > 0, channels, inside.data() + i, zero_point, acc);
         }
       }
     });

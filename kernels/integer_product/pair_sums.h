@@ -3,7 +3,7 @@
 // With two operands of a row side by side and those of two rows of weights side by side, vpmaddwd
 // multiplies 2 products a lane and adds them in int32: no product of operands of at most 9 bits
 // saturates, and a vector does twice the products of a fused multiply-add of float32. NEON has no
-// such instruction: smlal multiplies 4 int16 by one and adds the products to 4 sums.
+// such instruction: smlal multiplies 4 int16 by one of a vector's and adds the products to 4 sums.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,17 @@ namespace steelyard::kernels {
 struct PairSums {
   using Operand = std::int16_t;
   using Weight = std::int16_t;
-  static constexpr std::int64_t kTogether = 2;
   static constexpr bool kTakesDifferences = true;
+  static constexpr std::int64_t kRowsTogether = 1;
+#if defined(__aarch64__)
+  static constexpr std::int64_t kTogether = 1;
+  static constexpr std::int64_t kAtOnce = 8;
+  static constexpr std::int64_t kAhead = 0;
+#else
+  static constexpr std::int64_t kTogether = 2;
+  static constexpr std::int64_t kAtOnce = 1;
+  static constexpr std::int64_t kAhead = 1024;  // how far ahead weights are fetched
+#endif
 
 #if defined(__AVX512BW__)
   using Lanes = __m512i;
@@ -55,17 +64,19 @@ struct PairSums {
   }
 #elif defined(__aarch64__)
   using Lanes = int32x4_t;
-  using Weights = int16x4x2_t;  // the first weights of 4 pairs, and the second ones
+  using Weights = int16x4_t;
+  using Operands = int16x8_t;
   static constexpr std::int64_t kLanes = 4;
-  static constexpr std::int64_t kRows = 8;  // 16 sums, 4 weights and 8 operands in 32 registers
-  static Weights load_weights(const Weight* from) { return vld2_s16(from); }
-  static int16x4_t repeat(const Operand* two) {  // once: smlal repeats an operand itself
-    return vcreate_s16(static_cast<std::uint32_t>(word_of(two)));
-  }
+  static constexpr std::int64_t kRows = 8;  // 16 sums, 8 operands and 2 weights in 32 registers
+  static Weights load_weights(const Weight* from) { return vld1_s16(from); }
+  static Operands load(const Operand* eight) { return vld1q_s16(eight); }
+  static int16x4_t repeat(const Operand* one) { return vld1_dup_s16(one); }
   static Lanes load_sums(const std::int32_t* from) { return vld1q_s32(from); }
   static void store(std::int32_t* to, Lanes sums) { vst1q_s32(to, sums); }
-  static Lanes add_products(Lanes sums, int16x4_t a, Weights b) {
-    return vmlal_lane_s16(vmlal_lane_s16(sums, b.val[0], a, 0), b.val[1], a, 1);
+  static Lanes add_products(Lanes sums, int16x4_t a, Weights b) { return vmlal_s16(sums, a, b); }
+  template <int i>
+  static Lanes add_products_of(Lanes sums, Operands a, Weights b) {
+    return vmlal_laneq_s16(sums, b, a, i);
   }
 #else
   static constexpr std::int64_t kLanes = 4;
@@ -101,7 +112,7 @@ struct PairSums {
 #endif
 
  private:
-  static std::int32_t word_of(const Operand* two) {
+  [[maybe_unused]] static std::int32_t word_of(const Operand* two) {
     std::int32_t word;
     std::memcpy(&word, two, sizeof word);
     return word;

@@ -19,7 +19,10 @@ struct QuadSums {
   using Weights = __m512i;
   static constexpr std::int64_t kLanes = 16;
   static constexpr std::int64_t kTogether = 4;
-  static constexpr std::int64_t kRows = 12;  // 24 sums, 2 weights and an operand in 32 registers
+  static constexpr std::int64_t kRowsTogether = 1;
+  static constexpr std::int64_t kAtOnce = 1;
+  static constexpr std::int64_t kAhead = 2048;  // how far ahead weights are fetched
+  static constexpr std::int64_t kRows = 12;     // 24 sums, 2 weights and an operand in 32 registers
   static constexpr bool kTakesDifferences = false;
 
   static Lanes load_sums(const std::int32_t* from) { return _mm512_loadu_si512(from); }

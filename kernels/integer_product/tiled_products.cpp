@@ -15,6 +15,7 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/integer_product/arm_sums.h"
 #include "steelyard/kernels/integer_product/depthwise_products.h"
 #include "steelyard/kernels/integer_product/depthwise_quads.h"
 #include "steelyard/kernels/integer_product/packed_memory.h"
@@ -37,12 +38,16 @@ struct Bordered {
   std::int64_t row, image;  // elements
 };
 
-// Operands are codes less `subtracted`: the zero point, or what makes signed codes unsigned. So an
-// operand of the value 0 is `zero`, and sums are too large by that of their weights times it.
+// Operands are codes less `subtracted`: the zero point, or what makes signed codes unsigned or
+// unsigned ones signed. So an operand of the value 0 is `zero`, and sums are too large by that of
+// their weights times it.
 template <class Sums, typename Code>
 struct Shift {
   explicit Shift(std::int32_t zero_point)
-      : subtracted(Sums::kTakesDifferences ? zero_point : std::numeric_limits<Code>::min()),
+      : subtracted(Sums::kTakesDifferences
+                       ? zero_point
+                       : std::numeric_limits<Code>::min() -
+                             std::numeric_limits<typename Sums::Operand>::min()),
         zero(zero_point - subtracted) {}
 
   std::int32_t subtracted, zero;
@@ -82,6 +87,11 @@ void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x,
   });
 }
 
+// Taps of a row of the kernel whose operands lie side by side in an image.
+std::int64_t taps_of_run(const Conv2dShape& s) {
+  return s.groups == 1 && s.dilation_w == 1 ? s.kernel_w : 1;
+}
+
 // The operands of an output pixel: runs that lie side by side in a bordered image, those of a row
 // of the kernel where its columns touch each other, otherwise those of a tap. Long ones are cut.
 // All runs have one length, a multiple of kTogether; operands beyond the last that has a weight are
@@ -90,9 +100,7 @@ template <class Sums>
 class Windows {
  public:
   Windows(const Conv2dShape& s, const Bordered& images)
-      : shape_(s),
-        images_(images),
-        taps_of_run_(s.groups == 1 && s.dilation_w == 1 ? s.kernel_w : 1) {
+      : shape_(s), images_(images), taps_of_run_(taps_of_run(s)) {
     constexpr std::int64_t kTogether = Sums::kTogether;
     const std::int64_t taps = s.kernel_h * s.kernel_w;
     const std::int64_t whole = taps_of_run_ * s.in_channels_per_group();
@@ -362,6 +370,19 @@ void multiply(const IntegerConv2d<Code>& k, UseOfBlock use) {
   });
 }
 
+#if defined(__aarch64__)
+// Whether sums of products of int16 pairs gain and fit: where runs are not made longer by more than
+// a third, and no weight is the least, which takes a small part of the time to see.
+template <typename Code>
+bool takes_long_sums(const IntegerConv2d<Code>& k) {
+  constexpr std::int64_t kTogether = LongSums::kTogether;
+  const std::int64_t run = taps_of_run(k.shape) * k.shape.in_channels_per_group();
+  if (3 * ((run + kTogether - 1) / kTogether * kTogether) > 4 * run) return false;
+  return std::memchr(k.w, std::numeric_limits<std::int8_t>::min(),
+                     static_cast<std::size_t>(k.shape.weight_size())) == nullptr;
+}
+#endif
+
 template <typename Code>
 void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
   const auto use_whole = [&](std::int64_t first, std::int64_t pixels, SumsOfBlock sums) {
@@ -374,6 +395,16 @@ void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
   }
 #endif
   if (k.shape.is_depthwise()) return depthwise_products::multiply(k, use_whole);
+#if defined(__aarch64__)
+  switch (instruction_level()) {
+    case InstructionLevel::kArmI8mm:
+      return multiply<MatrixSums>(k, use);
+    case InstructionLevel::kArmDotprod:
+      return multiply<DotSums>(k, use);
+    default:
+      if (takes_long_sums(k)) return multiply<LongSums>(k, use);
+  }
+#endif
   multiply<PairSums>(k, use);
 }
 

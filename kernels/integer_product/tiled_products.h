@@ -1,5 +1,6 @@
 // The integer products, exact in int32 on every machine, by tiles of sums in registers: with VNNI
-// codes are multiplied as they are (quad_sums.h), elsewhere as int16 pairs (pair_sums.h).
+// and on 64-bit Arm codes are multiplied as bytes (quad_sums.h, arm_sums.h), in most cases,
+// elsewhere as int16 (pair_sums.h).
 // docs/design_history.md, Integer products, compares both with float32 products.
 #pragma once
 

@@ -1,18 +1,22 @@
 // RequantizeAccumulators on the CPU, a part of the elements at a time.
 #pragma once
 
-#ifdef __AVX512BW__
+#if defined(__AVX512BW__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/byte_lanes.h"
+#include "steelyard/kernels/cpu/each_index.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/vectorize.h"
@@ -170,6 +174,38 @@ void requantize_sixteens(std::int64_t n, const std::int32_t* acc, const std::int
 }
 #endif
 
+#ifdef __aarch64__
+// codes_of_run() where codes_are_finite(), for as many accumulators as are a multiple of sixteen;
+// returns how many. Each step saturates at the ends of its type, within which all codes lie.
+template <typename Code>
+std::int64_t codes_of_sixteens(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                               const float* multiplier, const OutputCodes& out, Code* codes) {
+  const int16x8_t zero_point = vdupq_n_s16(static_cast<std::int16_t>(out.full.zero_point));
+  const auto lowest = static_cast<Code>(out.clamped.qmin);
+  const auto highest = static_cast<Code>(out.clamped.qmax);
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    int16x4_t four[4];
+    for_each_index<4>([&](auto part) {
+      const std::int64_t at = i + 4 * part;
+      const int32x4_t sum = vaddq_s32(vld1q_s32(acc + at), vld1q_s32(bias + at));
+      const float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(sum), vld1q_f32(multiplier + at));
+      four[part] = vqmovn_s32(vcvtnq_s32_f32(scaled));
+    });
+    const int16x8_t low = vqaddq_s16(vcombine_s16(four[0], four[1]), zero_point);
+    const int16x8_t high = vqaddq_s16(vcombine_s16(four[2], four[3]), zero_point);
+    if constexpr (std::is_signed_v<Code>) {
+      const int8x16_t whole = vcombine_s8(vqmovn_s16(low), vqmovn_s16(high));
+      vst1q_s8(codes + i, vminq_s8(vmaxq_s8(whole, vdupq_n_s8(lowest)), vdupq_n_s8(highest)));
+    } else {
+      const uint8x16_t whole = vcombine_u8(vqmovun_s16(low), vqmovun_s16(high));
+      vst1q_u8(codes + i, vminq_u8(vmaxq_u8(whole, vdupq_n_u8(lowest)), vdupq_n_u8(highest)));
+    }
+  }
+  return i;
+}
+#endif
+
 // Nothing reads masks in a program that only runs models.
 #ifdef STEELYARD_WITHOUT_MASKS
 inline constexpr bool kHasMasks = false;
@@ -221,6 +257,16 @@ class Requantizer {
   void write_codes(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
     tiled_.plan.for_each(
         begin, end, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
+#ifdef __aarch64__
+          if (by_sums_) {
+            const std::int64_t done =
+                codes_of_sixteens(length, acc + (first - begin), tiled_.bias.data() + slot,
+                                  multiplier_.data() + slot, output_, codes_ + first);
+            first += done;
+            length -= done;
+            slot += done;
+          }
+#endif
           const std::int32_t* const sums = acc + (first - begin);
           write_bytes<1>(length, {reinterpret_cast<std::uint8_t*>(codes_ + first)},
                          [&](std::int64_t from, std::int64_t some, const auto& lanes) {

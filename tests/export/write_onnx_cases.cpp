@@ -1,8 +1,10 @@
 // Writes ONNX models beside what the interpreter computes, for check_onnx.py.
 //
-// usage: write_onnx_cases FOLDER [RANDOM_GRAPHS]. NAME.onnx, and NAME.safetensors with "input" and
-// every value by its name, images as [N, C, H, W]; the metadata says what is expected of ONNX
-// Runtime.
+// usage: write_onnx_cases FOLDER [RANDOM_GRAPHS [deployed]]. NAME.onnx, and NAME.safetensors with
+// "input" and every value by its name, images as [N, C, H, W]; the metadata says what is expected
+// of ONNX Runtime. With `deployed` for compare_deployed (tests/runtime/deployed), also of graphs
+// that are not for ONNX: NAME.deployed.safetensors, and NAME.values.safetensors with the values as
+// the interpreter has them.
 #include <cmath>
 #include <filesystem>
 
@@ -47,7 +49,19 @@ struct Expected {
 
 class Writer {
  public:
-  explicit Writer(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  Writer(std::filesystem::path folder, bool deployed)
+      : folder_(std::move(folder)), deployed_(deployed) {}
+
+  void write_deployed(const std::string& name, const Graph& graph,
+                      const std::vector<Tensor>& values) const {
+    if (!deployed_) return;
+    save_graph(folder_ / (name + ".deployed.safetensors"), graph);
+    TensorFile file;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      file.tensors.push_back({graph.values[i].name, values[i]});
+    }
+    write_safetensors(folder_ / (name + ".values.safetensors"), file);
+  }
 
   void write(const std::string& name, const Graph& graph, const Tensor& inputs,
              const Expected& expected, const OnnxOptions& options = {}) const {
@@ -55,6 +69,7 @@ class Writer {
     if (expected.in_numpy) save_graph(folder_ / (name + ".model.safetensors"), graph);
     TensorFile file;
     const std::vector<Tensor> values = Interpreter(graph).run_all(inputs);
+    write_deployed(name, graph, values);
     const std::vector<bool> first = channels_first(graph);
     for (std::size_t i = 0; i < values.size(); ++i) {
       file.tensors.push_back({graph.values[i].name, first[i] ? turned(values[i]) : values[i]});
@@ -81,6 +96,7 @@ class Writer {
 
  private:
   std::filesystem::path folder_;
+  bool deployed_;
 };
 
 // A model whose quantized layers are those of `targets`, none of them included.
@@ -118,8 +134,7 @@ Graph joined_rows() {
   return graph;
 }
 
-void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
-  const Writer writer(folder);
+void write_cases(const Writer& writer, unsigned random_graphs) {
   const std::string no_floats = "Conv Gemm Add AveragePool GlobalAveragePool FusedConv FusedGemm";
   const Expected layers{true, "QLinearConv QGemm", no_floats};
   const Expected residual{true, "QLinearConv QGemm QLinearAdd QLinearGlobalAveragePool", no_floats};
@@ -282,12 +297,31 @@ void write_cases(const std::filesystem::path& folder, unsigned random_graphs) {
   }
 }
 
+// Graphs that compute in fixed point, which ONNX does not.
+void write_fixed_point(const Writer& writer, unsigned random_graphs) {
+  for (unsigned seed = 1; seed <= random_graphs; ++seed) {
+    for (const auto rounding : {kernels::Rounding::kFixedOnce, kernels::Rounding::kFixedTwice}) {
+      const testing::RandomGraph random(seed, DType::kI8, rounding);
+      writer.write_deployed(
+          (rounding == kernels::Rounding::kFixedOnce ? "fixed_once" : "fixed_twice") +
+              std::to_string(seed),
+          random.graph(), Interpreter(random.graph()).run_all(random.inputs()));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace steelyard::deploy
 
 int main(int argc, char** argv) {
-  if (argc != 2 && argc != 3) return 2;
-  std::filesystem::create_directories(argv[1]);
-  steelyard::deploy::write_cases(argv[1],
-                                 argc == 3 ? static_cast<unsigned>(std::stoul(argv[2])) : 30);
+  using namespace steelyard::deploy;
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool deployed = arguments.size() == 3 && arguments[2] == "deployed";
+  if (arguments.empty() || (arguments.size() > 2 && !deployed)) return 2;
+  std::filesystem::create_directories(arguments[0]);
+  const auto random_graphs =
+      arguments.size() > 1 ? static_cast<unsigned>(std::stoul(arguments[1])) : 30U;
+  const Writer writer(arguments[0], deployed);
+  write_cases(writer, random_graphs);
+  if (deployed) write_fixed_point(writer, random_graphs);
 }

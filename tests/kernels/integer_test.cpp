@@ -139,6 +139,10 @@ TEST_P(IntegerConv, NoSumIsWrong) {
   const std::vector<std::int8_t> high_w(w.size(), 127), low_w(w.size(), -128);
   EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, high_w), 0) << "all codes at the top";
   EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, low_w), 0) << "most negative weights";
+  const std::vector<std::uint8_t> low_x(x.size(), 0);
+  const std::vector<std::int8_t> narrow_w(w.size(), -127);
+  EXPECT_EQ(wrong_conv_sums(backend, s, low_x, 255, low_w), 0) << "all codes at the bottom";
+  EXPECT_EQ(wrong_conv_sums(backend, s, low_x, 255, narrow_w), 0) << "of a narrow range";
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, IntegerConv,

@@ -31,7 +31,8 @@ bool may_use(dnnl::cpu_isa isa) {
 bool built() { return true; }
 void hold_to_limit() {
   static const bool done = [] {
-    if (const auto limit = instruction_limit()) dnnl::set_max_cpu_isa(highest_isa(*limit));
+    const auto limit = instruction_limit();
+    if (limit && *limit <= InstructionLevel::kV4) dnnl::set_max_cpu_isa(highest_isa(*limit));
     return true;
   }();
   static_cast<void>(done);
