@@ -25,6 +25,7 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/kernels/cuda/cuda_memory.h"
 #include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/recipes/models/imported_model.h"
@@ -51,6 +52,8 @@ const Case kCases[] = {
     {"resnet18", "{type: resnet18, classes: 10}", {224, 224, 3}, 16},
     {"resnet50", "{type: resnet50, classes: 10}", {224, 224, 3}, 32},
     {"mobilenet_v3_small", "{type: mobilenet_v3_small, classes: 10}", {224, 224, 3}, 16},
+    // Sequences of tokens for the model of --gguf.
+    {"language", "", {128}, 2},
 };
 
 qat::QuantizeConfig w4a4_lsq() {
@@ -62,8 +65,8 @@ qat::QuantizeConfig w4a4_lsq() {
   return {.groups = {{.targets = {"re:.*"}, .config = config}}, .ignore = {}};
 }
 
-const std::vector<std::string> kModes{"float", "float_frozen_bn", "qat", "qat_fixed_ranges",
-                                      "w4a4_lsq"};
+const std::vector<std::string> kModes{
+    "float", "float_frozen_bn", "qat", "qat_fixed_ranges", "w4a4_lsq", "q4_0"};
 
 class StepTimer {
  public:
@@ -74,18 +77,22 @@ class StepTimer {
                          "\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.01}}\n",
                      "benchmark", {}, registries);
     Rng rng(1);
-    if (recipe.model.onnx) {
+    if (recipe.model.file()) {
       const imports::SampleSpec sample(c.input);
       const ImportedModel imported = read_imported_model(recipe.model, sample);
-      model_ = build_imported_model(imported.graph, recipe.model, sample, 10, false);
-      load_into(*model_, *imported.weights, *recipe.model.onnx);
+      if (recipe.model.gguf) vocabulary_ = imported.graph.output_sample.back();
+      const std::int64_t classes = recipe.model.gguf ? vocabulary_ : kClasses;
+      model_ = build_imported_model(imported.graph, recipe.model, sample, classes, false);
+      load_into(*model_, *imported.weights, *recipe.model.file());
     } else {
-      model_ = build_model(recipe.model, c.input, 10, rng, registries.models);
+      model_ = build_model(recipe.model, c.input, kClasses, rng, registries.models);
     }
     if (mode == "qat" || mode == "qat_fixed_ranges") {
       model_ = qat::prepare(model_, qat::w8a8({"re:.*"})).model;
     } else if (mode == "w4a4_lsq") {
       model_ = qat::prepare(model_, w4a4_lsq()).model;
+    } else if (mode == "q4_0") {
+      qat::use_blocks(*model_, kernels::BlockType::kQ4_0);
     } else if (mode == "float_frozen_bn") {
       for (const NamedModule& entry : model_->named_modules()) {
         if (auto* norm = dynamic_cast<BatchNorm*>(entry.module)) norm->set_frozen(true);
@@ -98,10 +105,20 @@ class StepTimer {
     Shape shape = c.input;
     shape.insert(shape.begin(), c.batch);
     inputs_ = Tensor::empty(shape);
-    for (float& x : inputs_.span<float>()) x = static_cast<float>(rng.normal());
-    targets_ = Tensor::empty({c.batch}, DType::kI64);
-    for (std::int64_t& t : targets_.span<std::int64_t>())
-      t = static_cast<std::int64_t>(rng.below(10));
+    const auto token = [&] { return static_cast<std::int64_t>(rng.below(vocabulary_)); };
+    for (float& x : inputs_.span<float>()) {
+      x = static_cast<float>(vocabulary_ == 0 ? rng.normal() : static_cast<double>(token()));
+    }
+    if (vocabulary_ != 0) {
+      loss_.type = Loss::Type::kTokenCrossEntropy;
+      shape.push_back(1);  // a target at each position
+      targets_ = Tensor::empty(shape, DType::kI64);
+    } else {
+      targets_ = Tensor::empty({c.batch}, DType::kI64);
+    }
+    for (std::int64_t& t : targets_.span<std::int64_t>()) {
+      t = vocabulary_ == 0 ? static_cast<std::int64_t>(rng.below(kClasses)) : token();
+    }
     inputs_ = inputs_.to(device);
     targets_ = targets_.to(device);
     for (int i = 0; i < 3; ++i) step();
@@ -154,6 +171,7 @@ class StepTimer {
   using Clock = std::chrono::steady_clock;
 
   static constexpr double kRate = 1e-3;
+  static constexpr std::int64_t kClasses = 10;
 
   static double milliseconds_since(Clock::time_point begin) {
     return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
@@ -167,7 +185,7 @@ class StepTimer {
     }
     Rng rng(1);
     ForwardContext context{.training = true, .rng = &rng};
-    return saved_bytes(compute_loss({}, model_->forward(Variable(inputs_), context), targets_),
+    return saved_bytes(compute_loss(loss_, model_->forward(Variable(inputs_), context), targets_),
                        parameters);
   }
 
@@ -175,7 +193,8 @@ class StepTimer {
     Rng rng(1);
     ForwardContext context{.training = true, .rng = &rng};
     clear_gradients(*model_);
-    const Variable loss = compute_loss({}, model_->forward(Variable(inputs_), context), targets_);
+    const Variable loss =
+        compute_loss(loss_, model_->forward(Variable(inputs_), context), targets_);
     loss.backward();
   }
 
@@ -185,6 +204,8 @@ class StepTimer {
   }
 
   Device device_;
+  std::int64_t vocabulary_ = 0;  // of a language model
+  Loss loss_;
   std::shared_ptr<Module> model_;
   std::unique_ptr<Optimizer> optimizer_;
   Tensor inputs_, targets_;
@@ -201,21 +222,23 @@ std::int64_t peak_bytes() {
 
 int serve(int argc, char** argv) {
   CLI::App app("Times training steps on demand; see benchmarks/training_step.py.");
-  std::string name, mode, onnx, device = "cpu", precision = "float32";
+  std::string name, mode, onnx, gguf, device = "cpu", precision = "float32";
   int threads = 0, steps = 5;
-  std::int64_t batch = 0;
+  std::int64_t batch = 0, length = 0;
   std::vector<std::string> names;
   for (const Case& c : kCases) names.emplace_back(c.name);
   app.add_option("model", name)->required()->check(CLI::IsMember(names));
-  app.add_option("mode", mode,
-                 "float_frozen_bn: with the running statistics of batch norms; qat: 8 bits, ranges "
-                 "observed in "
-                 "every step; qat_fixed_ranges: 8 bits, ranges no longer move; w4a4_lsq: 4 bits, "
-                 "learned scales")
+  app.add_option(
+         "mode", mode,
+         "float_frozen_bn: with the running statistics of batch norms; qat: 8 bits, ranges "
+         "observed in every step; qat_fixed_ranges: 8 bits, ranges no longer move; w4a4_lsq: "
+         "4 bits, learned scales; q4_0: ggml's blocks, of a language model")
       ->required()
       ->check(CLI::IsMember(kModes));
   app.add_option("--onnx", onnx, "a file with the model, in place of the one that is built")
       ->check(CLI::ExistingFile);
+  app.add_option("--gguf", gguf, "the file of the model 'language'")->check(CLI::ExistingFile);
+  app.add_option("--length", length, "of its sequences")->check(CLI::PositiveNumber);
   app.add_option("--threads", threads);
   app.add_option("--steps", steps);
   app.add_option("--batch", batch, "default: the model's own")->check(CLI::PositiveNumber);
@@ -227,6 +250,8 @@ int serve(int argc, char** argv) {
   Case c = *std::ranges::find(kCases, name, &Case::name);
   if (batch > 0) c.batch = batch;
   if (!onnx.empty()) c.model = "{onnx: " + nlohmann::json(onnx).dump() + "}";
+  if (!gguf.empty()) c.model = "{gguf: " + nlohmann::json(gguf).dump() + "}";
+  if (length > 0) c.input = {length};
   const Device place = resolve_device(device);
   const MatmulPrecisionGuard products(place, precision);
   StepTimer timer(c, mode, place);
