@@ -94,6 +94,13 @@ class Language(Case):
         self.succeed("export", "run")
         self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
 
+    def test_the_example_trains_and_is_verified(self):
+        example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "language_model.yaml")
+        os.rename(self.path("tiny.gguf"), self.path("model.gguf"))
+        self.succeed("train", os.path.abspath(example), "--run-dir", "run", "--set", "data.tokens.length=16")
+        self.succeed("export", "run")
+        self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
+
     def test_says_what_does_not_fit(self):
         def refused(fragment, more="", **changes):
             self.fail_with(2, fragment, arguments=["train", self.recipe_of(more, **changes), "--run-dir", "run"])
