@@ -132,6 +132,11 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   std::optional<std::size_t> equalized;
   if (loads && recipe_.equalize) equalized = qat::equalize(model_, registries.own_forms).size();
   model_ = prepared(model_, registries, plan_);
+  if (loads && recipe_.exports.target) {
+    notes_.push_back("export.target: " + word_of(*recipe_.exports.target) + ": the weights of " +
+                     std::to_string(qat::block_weights(*model_).size()) +
+                     " layers are its blocks in every pass, their inputs blocks of q8_0");
+  }
   if (loads && !recipe_.init_checkpoint && !network_) note_untrained_norms(registries);
   if (equalized) {
     add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");

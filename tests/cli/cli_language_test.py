@@ -70,7 +70,8 @@ class Language(Case):
     def test_a_run_for_llama_cpp_is_what_its_file_holds(self):
         for target, block in (("gguf-q4_0", 18), ("gguf-q8_0", 34), ("gguf-iq4_nl", 18), ("gguf-mxfp4", 17)):
             recipe = self.recipe_of(TARGET.replace("gguf-q4_0", target))
-            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=2")
+            notes = self.notes_of("train", recipe, "--run-dir", "run", "--set", "train.epochs=2")
+            self.assertIn(f"export.target: {target}: the weights of 8 layers are its blocks in every pass", notes)
             exported = self.succeed("export", "run")
             size = os.path.getsize(self.path("run/export/model.gguf"))
             self.assertIn(f"model.gguf: {target}, {size} bytes", exported)
@@ -91,6 +92,13 @@ class Language(Case):
     def test_learns_from_itself(self):
         recipe = self.recipe_of(TARGET, **{"epochs: 4,": "epochs: 2, distill: {teacher: self, weight: 1},"})
         self.succeed("train", recipe, "--run-dir", "run")
+        self.succeed("export", "run")
+        self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
+
+    def test_the_example_trains_and_is_verified(self):
+        example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "language_model.yaml")
+        os.rename(self.path("tiny.gguf"), self.path("model.gguf"))
+        self.succeed("train", os.path.abspath(example), "--run-dir", "run", "--set", "data.tokens.length=16")
         self.succeed("export", "run")
         self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
 

@@ -2,8 +2,8 @@
 """Tiny random models of transformers as GGUF files: what `steelyard` computes of them beside torch. Logits of the model,
 the loss of a batch, its gradients (a step of SGD with the learning rate 1 subtracts them) and the loss after that step.
 Needs transformers and gguf. Exit code 1 where a difference is larger than --tolerance, relative to the largest value. With a
-target of llama.cpp's, torch's model is that of quantize_(); an input next to a tie of its grid then makes single numbers
-differ, and the median of a token's largest differences is compared.
+target of llama.cpp's, torch's model is that of quantize_(): an input next to a tie of its grid may get another code there, so
+nothing is trained, and of the logits the median of a token's largest difference is compared.
 
     decoder_agreement.py STEELYARD [--kinds llama qwen2 qwen3] [--target gguf-q4_0] [--tolerance 1e-5]
 """
@@ -28,7 +28,7 @@ version: 1
 name: agreement
 data: {{dataset: tokens, path: {folder}, tokens: {{length: {length}}}, batch_size: {sequences}, normalize: none, validation: 0}}
 model: {{gguf: {model}}}
-train: {{epochs: 1, loss: token_cross_entropy, optimizer: {{type: sgd, lr: 1, momentum: 0, weight_decay: 0}}}}
+train: {{epochs: 1, loss: token_cross_entropy, optimizer: {{type: sgd, lr: {rate}, momentum: 0, weight_decay: 0}}}}
 """
 
 
@@ -80,8 +80,9 @@ def compare(kind, target, program, folder):
         tokens.tofile(folder / f"{split}.bin")
         rows[split] = np.stack([tokens[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(count)])
     recipe = folder / "recipe.yaml"
-    recipe.write_text(RECIPE.format(folder=folder, length=LENGTH, sequences=SEQUENCES, model=folder / "model.gguf") +
-                      (f"export: {{target: {target}}}\n" if target else ""))
+    text = RECIPE.format(folder=folder, rate="1.0e-30" if target else 1, length=LENGTH, sequences=SEQUENCES,
+                         model=folder / "model.gguf")
+    recipe.write_text(text + (f"export: {{target: {target}}}\n" if target else ""))
     run(program, "train", recipe, "--run-dir", folder / "run")
     steps = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
     summary = json.loads((folder / "run" / "summary.json").read_text())
@@ -90,31 +91,32 @@ def compare(kind, target, program, folder):
     differences = {}
 
     def note(what, ours, theirs):
-        of_rows = np.abs(ours - theirs).reshape(-1, VOCABULARY if ours.ndim else 1).max(1)
-        differences[what] = float((np.median(of_rows) if target else of_rows.max()) / max(1.0, np.abs(theirs).max()))
+        of_tokens = np.abs(ours - theirs).reshape(-1, VOCABULARY if ours.ndim else 1).max(1)
+        differences[what] = float((np.median(of_tokens) if target else of_tokens.max()) / max(1.0, np.abs(theirs).max()))
 
     loss, _ = mean_loss(model, rows["train"])
     loss.backward()
     note("loss", np.array(next(s["train_loss"] for s in steps if "train_loss" in s)), loss.detach().numpy())
-    gradients = [0.0]
-    for parameter in model.parameters():
-        name, tensor = tensors[id(parameter)]
-        theirs = to_file(kind, name, parameter.grad.numpy())
-        before = to_file(kind, name, parameter.detach().numpy().copy())
-        # The subtraction rounds to the weight's own last bit.
-        of_rows = np.abs(before - trained[parameter_of(tensor)] - theirs).reshape(-1, theirs.shape[-1]).max(1)
-        gradients.append(float((np.median(of_rows) if target else of_rows.max()) /
-                               max(np.abs(before).max(), np.abs(theirs).max())))
-    differences["gradients"] = max(gradients)
-    with torch.no_grad():
+    if not target:
+        gradients = []
         for parameter in model.parameters():
-            parameter -= parameter.grad
+            name, tensor = tensors[id(parameter)]
+            theirs = to_file(kind, name, parameter.grad.numpy())
+            before = to_file(kind, name, parameter.detach().numpy().copy())
+            # The subtraction rounds to the weight's own last bit.
+            difference = np.abs(before - trained[parameter_of(tensor)] - theirs).max()
+            gradients.append(float(difference / max(np.abs(before).max(), np.abs(theirs).max())))
+        differences["gradients"] = max(gradients)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= parameter.grad
+    with torch.no_grad():
         loss, logits = mean_loss(model, rows["test"])
-    note("loss after a step", np.array(summary["final"]["loss"]), loss.numpy())
+    note("loss on other tokens", np.array(summary["final"]["loss"]), loss.numpy())
     np.save(folder / "inputs.npy", rows["test"][:, :-1].astype(np.float32))
     lines = run(program, "predict", folder / "run", folder / "inputs.npy", "--format", "csv").splitlines()[1:]
     ours = np.array([[float(x) for x in line.split(",")[1:] if x] for line in lines])
-    note("logits after a step", ours[:, -logits[0].numel():].reshape(logits.shape), logits.numpy())
+    note("logits of them", ours[:, -logits[0].numel():].reshape(logits.shape), logits.numpy())
     return differences
 
 
