@@ -14,7 +14,11 @@ import tarfile
 import zipfile
 import zlib
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER = os.path.join(HERE, "corpus")
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
+
+import gguf_files  # noqa: E402
 
 
 def write(target, name, data):
@@ -106,6 +110,14 @@ def gguf():
     write("gguf", "alignment", file([entry(b"general.alignment", 4, struct.pack("<I", 8))], [tensor(b"a", [4], 1, 0)],
                                     bytes(8), 8))
     write("gguf", "claims", b"GGUF" + struct.pack("<IQQ", 3, 1 << 63, 1))
+
+
+def decoders():
+    folder = os.path.join(FOLDER, "decoder")
+    os.makedirs(folder, exist_ok=True)
+    for name, sizes in (("one", {}), ("heads", {"heads": 4, "key_heads": 2, "blocks": 2})):
+        sizes = {"vocabulary": 5, "width": 8, "hidden": 4, "heads": 2, "key_heads": 1, **sizes}
+        gguf_files.write_llama(os.path.join(folder, "seed-" + name), 1, **sizes)
 
 
 def datasets():
@@ -460,5 +472,5 @@ def networks():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, gguf, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
+    for make in (safetensors, training_state, gguf, decoders, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
         make()
