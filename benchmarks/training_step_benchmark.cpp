@@ -81,8 +81,9 @@ class StepTimer {
       const imports::SampleSpec sample(c.input);
       const ImportedModel imported = read_imported_model(recipe.model, sample);
       if (recipe.model.gguf) vocabulary_ = imported.graph.output_sample.back();
-      const std::int64_t classes = recipe.model.gguf ? vocabulary_ : kClasses;
-      model_ = build_imported_model(imported.graph, recipe.model, sample, classes, false);
+      // Tokens are no classes of the data.
+      model_ = build_imported_model(imported.graph, recipe.model, sample,
+                                    recipe.model.gguf ? 0 : kClasses, false);
       load_into(*model_, *imported.weights, *recipe.model.file());
     } else {
       model_ = build_model(recipe.model, c.input, kClasses, rng, registries.models);

@@ -383,13 +383,21 @@ bool takes_long_sums(const IntegerConv2d<Code>& k) {
 }
 #endif
 
+#if defined(__AVX512BW__)
+// Where oneDNN is built, the Eigen backend computes as processors without VNNI do.
+bool takes_vnni(Backend backend) {
+  static const bool alone = available_backends().size() == 1;
+  return has_vnni() && (alone || backend != Backend::kEigen);
+}
+#endif
+
 template <typename Code>
 void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
   const auto use_whole = [&](std::int64_t first, std::int64_t pixels, SumsOfBlock sums) {
     use(Block{first, pixels, 0, k.shape.out_channels}, sums);
   };
 #if defined(__AVX512BW__)
-  if (k.backend != Backend::kEigen && has_vnni()) {
+  if (takes_vnni(k.backend)) {
     return k.shape.is_depthwise() ? depthwise_products::multiply_quads(k, use_whole)
                                   : multiply<QuadSums>(k, use);
   }
