@@ -38,8 +38,8 @@ STEELYARD_HOST_DEVICE inline float load_half(const std::uint8_t* from) {
 
 // Towards zero; what an int32 cannot hold is its lowest value, whose lowest bits are 0.
 STEELYARD_HOST_DEVICE inline std::int32_t truncated(float value) {
-  return value > -2147483904.0F && value < 2147483648.0F ? static_cast<std::int32_t>(value)
-                                                         : static_cast<std::int32_t>(0x80000000U);
+  const bool fits = value > -2147483904.0F && value < 2147483648.0F;
+  return static_cast<std::int32_t>(fits ? value : -2147483648.0F);
 }
 
 STEELYARD_HOST_DEVICE inline bool is_number(float value) { return value - value == 0.0F; }
@@ -48,20 +48,35 @@ STEELYARD_HOST_DEVICE inline bool is_number(float value) { return value - value 
 // where one of the values is.
 template <int kElements>
 STEELYARD_HOST_DEVICE float signed_extreme(const float* x) {
-  float largest = 0.0F, found = 0.0F, poison = 0.0F;
+  float largest = 0.0F, poison = 0.0F;
+#ifdef _OPENMP
+#pragma omp simd reduction(max : largest) reduction(+ : poison)
+#endif
   for (int j = 0; j < kElements; ++j) {
     const float size = std::fabs(x[j]);
-    found = size > largest ? x[j] : found;
     largest = size > largest ? size : largest;
     poison += x[j] - x[j];  // NaN, from an infinity or a NaN
   }
-  return found + poison;
+  int first = kElements;
+#ifdef _OPENMP
+#pragma omp simd reduction(min : first)
+#endif
+  for (int j = 0; j < kElements; ++j) {
+    const int at = std::fabs(x[j]) == largest ? j : kElements;
+    first = at < first ? at : first;
+  }
+  return (largest > 0.0F ? x[first] : 0.0F) + poison;
 }
 
 // Codes of 4 bits: j and j + 16 share a byte.
 template <class CodeOf>
 STEELYARD_HOST_DEVICE void store_nibbles(std::uint8_t* to, const CodeOf& code) {
-  for (int j = 0; j < 16; ++j) to[j] = static_cast<std::uint8_t>(code(j) | (code(j + 16) << 4));
+  std::uint8_t codes[32];  // apart from `to`, which could be any memory
+#ifdef _OPENMP
+#pragma omp simd
+#endif
+  for (int j = 0; j < 32; ++j) codes[j] = static_cast<std::uint8_t>(code(j));
+  for (int j = 0; j < 16; ++j) to[j] = static_cast<std::uint8_t>(codes[j] | (codes[j + 16] << 4));
 }
 STEELYARD_HOST_DEVICE inline int load_nibble(const std::uint8_t* from, int j) {
   return j < 16 ? from[j] & 15 : from[j - 16] >> 4;

@@ -1,33 +1,46 @@
-#include <array>
+#include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/ggml_blocks/ggml_blocks.h"
+#include "steelyard/kernels/instructions.h"
 #include "steelyard/kernels/integer_product/pair_sums.h"
+#include "steelyard/kernels/integer_product/quad_sums.h"
 #include "steelyard/kernels/integer_product/tile_sums.h"
 
 namespace steelyard::kernels {
 namespace {
 
-constexpr std::int64_t kPanelColumns = 2 * PairSums::kLanes;
-constexpr std::int64_t kPanelRows = PairSums::kRows;
-constexpr std::int64_t kBlockCodes = kGgmlBlock * kPanelColumns;
+template <class Sums>
+constexpr std::int64_t kPanelColumns = 2 * Sums::kLanes;
+template <class Sums>
+constexpr std::int64_t kBlockCodes = kGgmlBlock* kPanelColumns<Sums>;
 
-// Codes as int16 and scales, a block after the other.
+// What is added to codes of inputs where operands are unsigned.
+template <class Sums>
+constexpr std::int32_t kInputOffset = std::is_unsigned_v<typename Sums::Operand> ? 128 : 0;
+
+// Codes, with the offset, and scales, a block after the other.
+template <class Sums>
 struct InputPanel {
-  std::vector<std::int16_t> codes;  // [rows, terms]
-  std::vector<float> scales;        // [rows, blocks]
+  std::vector<typename Sums::Operand> codes;  // [rows, terms]
+  std::vector<float> scales;                  // [rows, blocks]
 };
 
-InputPanel unpacked_inputs(std::int64_t rows, std::int64_t terms, const std::uint8_t* inputs) {
+template <class Sums>
+InputPanel<Sums> unpacked_inputs(std::int64_t rows, std::int64_t terms,
+                                 const std::uint8_t* inputs) {
+  using Operand = typename Sums::Operand;
   const std::int64_t blocks = rows * terms / kGgmlBlock;
-  InputPanel panel{std::vector<std::int16_t>(blocks * kGgmlBlock), std::vector<float>(blocks)};
+  InputPanel<Sums> panel{std::vector<Operand>(blocks * kGgmlBlock), std::vector<float>(blocks)};
   parallel_for(blocks, 128, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
       const std::uint8_t* block = inputs + b * InputBlocks::kBytes;
       panel.scales[b] = InputBlocks::scale_of(block);
       for (int j = 0; j < kGgmlBlock; ++j) {
-        panel.codes[b * kGgmlBlock + j] = static_cast<std::int16_t>(InputBlocks::code(block, j));
+        panel.codes[b * kGgmlBlock + j] =
+            static_cast<Operand>(InputBlocks::code(block, j) + kInputOffset<Sums>);
       }
     }
   });
@@ -35,63 +48,96 @@ InputPanel unpacked_inputs(std::int64_t rows, std::int64_t terms, const std::uin
 }
 
 // The weights of some columns, as tiles of sums take them: [blocks, 32 / kTogether, columns,
-// kTogether], and their scales [blocks, columns]. Columns that are not there are 0.
-template <class Format>
-void unpack_weights(const BlockProduct<Format>& k, std::int64_t first_column,
-                    std::vector<std::int16_t>& codes, std::vector<float>& scales) {
-  constexpr int kParts = Format::kElements / kGgmlBlock;
-  constexpr std::int64_t kTogether = PairSums::kTogether;
-  const std::int64_t columns = std::min(kPanelColumns, k.columns - first_column);
-  for (std::int64_t c = 0; c < columns; ++c) {
-    const std::uint8_t* block = k.weights + (first_column + c) * k.weight_bytes();
-    for (std::int64_t b = 0; b < k.terms / kGgmlBlock; ++b) {
-      const int first = static_cast<int>(b % kParts) * kGgmlBlock;
-      scales[b * kPanelColumns + c] = Format::scale_of(block);
-      std::int16_t* to = codes.data() + b * kBlockCodes + kTogether * c;
-      for (int j = 0; j < kGgmlBlock; ++j) {
-        to[j / kTogether * kTogether * kPanelColumns + j % kTogether] =
-            static_cast<std::int16_t>(Format::code(block, first + j));
+// kTogether]; their scales and where their sums begin, so that the offset of inputs goes: [blocks,
+// columns]. Columns that are not there are 0.
+template <class Sums>
+struct WeightPanel {
+  explicit WeightPanel(std::int64_t blocks)
+      : codes(blocks * kBlockCodes<Sums>),
+        scales(blocks * kPanelColumns<Sums>),
+        begins(blocks * kPanelColumns<Sums>) {}
+
+  std::vector<typename Sums::Weight> codes;
+  std::vector<float> scales;
+  std::vector<std::int32_t> begins;
+
+  template <class Format>
+  void unpack(const BlockProduct<Format>& k, std::int64_t first_column) {
+    constexpr int kParts = Format::kElements / kGgmlBlock;
+    constexpr std::int64_t kColumns = kPanelColumns<Sums>, kTogether = Sums::kTogether;
+    const std::int64_t columns = std::min(kColumns, k.columns - first_column);
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const std::uint8_t* block = k.weights + (first_column + c) * k.weight_bytes();
+      for (std::int64_t b = 0; b < k.terms / kGgmlBlock; ++b) {
+        const int first = static_cast<int>(b % kParts) * kGgmlBlock;
+        scales[b * kColumns + c] = Format::scale_of(block);
+        typename Sums::Weight* to = codes.data() + b * kBlockCodes<Sums> + kTogether * c;
+        std::int32_t sum = 0;
+        for (int j = 0; j < kGgmlBlock; ++j) {
+          const int code = Format::code(block, first + j);
+          to[j / kTogether * kTogether * kColumns + j % kTogether] =
+              static_cast<typename Sums::Weight>(code);
+          sum += code;
+        }
+        begins[b * kColumns + c] = -kInputOffset<Sums> * sum;
+        if (b % kParts == kParts - 1) block += Format::kBytes;
       }
-      if (b % kParts == kParts - 1) block += Format::kBytes;
     }
   }
-}
+};
 
 // y of some rows and a panel's columns.
-template <class Format>
-void multiply_panel(const BlockProduct<Format>& k, const InputPanel& inputs,
-                    const std::int16_t* codes, const float* scales, std::int64_t first_row,
+template <class Sums, class Format>
+void multiply_panel(const BlockProduct<Format>& k, const InputPanel<Sums>& inputs,
+                    const WeightPanel<Sums>& weights, std::int64_t first_row,
                     std::int64_t first_column) {
-  static constexpr std::array<std::int32_t, kPanelColumns> kZeros = {};
+  constexpr std::int64_t kRows = Sums::kRows, kColumns = kPanelColumns<Sums>;
   const std::int64_t blocks = k.terms / kGgmlBlock;
-  const std::int64_t rows = std::min(kPanelRows, k.rows - first_row);
-  const std::int16_t* row_codes[kPanelRows];
-  const float* row_scales[kPanelRows];
-  for (std::int64_t r = 0; r < kPanelRows; ++r) {  // the last row in place of those behind it
+  const std::int64_t rows = std::min(kRows, k.rows - first_row);
+  const typename Sums::Operand* row_codes[kRows];
+  const float* row_scales[kRows];
+  for (std::int64_t r = 0; r < kRows; ++r) {  // the last row in place of those behind it
     const std::int64_t row = first_row + std::min(r, rows - 1);
     row_codes[r] = inputs.codes.data() + row * k.terms;
     row_scales[r] = inputs.scales.data() + row * blocks;
   }
-  float sums[kPanelRows * kPanelColumns] = {};
-  std::int32_t products[kPanelRows * kPanelColumns];
+  float sums[kRows * kColumns] = {};
+  std::int32_t products[kRows * kColumns];
   for (std::int64_t b = 0; b < blocks; ++b) {
     const std::int64_t begin = b * kGgmlBlock;
-    sum_tile<PairSums, 2>(row_codes, {&begin, 1}, kGgmlBlock, codes + b * kBlockCodes,
-                          kZeros.data(), false, products, kPanelColumns);
-    for (std::int64_t r = 0; r < kPanelRows; ++r) {
+    const float* const scales = weights.scales.data() + b * kColumns;
+    sum_tile<Sums, 2>(row_codes, {&begin, 1}, kGgmlBlock,
+                      weights.codes.data() + b * kBlockCodes<Sums>,
+                      weights.begins.data() + b * kColumns, false, products, kColumns);
+    for (std::int64_t r = 0; r < kRows; ++r) {
       const float input_scale = row_scales[r][b];
 #pragma omp simd
-      for (std::int64_t c = 0; c < kPanelColumns; ++c) {
-        sums[r * kPanelColumns + c] += input_scale * scales[b * kPanelColumns + c] *
-                                       static_cast<float>(products[r * kPanelColumns + c]);
+      for (std::int64_t c = 0; c < kColumns; ++c) {
+        sums[r * kColumns + c] +=
+            input_scale * scales[c] * static_cast<float>(products[r * kColumns + c]);
       }
     }
   }
-  const std::int64_t columns = std::min(kPanelColumns, k.columns - first_column);
+  const std::int64_t columns = std::min(kColumns, k.columns - first_column);
   for (std::int64_t r = 0; r < rows; ++r) {
-    std::copy_n(sums + r * kPanelColumns, columns,
-                k.y + (first_row + r) * k.columns + first_column);
+    std::copy_n(sums + r * kColumns, columns, k.y + (first_row + r) * k.columns + first_column);
   }
+}
+
+template <class Sums, class Format>
+void multiply(const BlockProduct<Format>& k) {
+  const InputPanel<Sums> inputs = unpacked_inputs<Sums>(k.rows, k.terms, k.inputs);
+  const std::int64_t panels = (k.columns + kPanelColumns<Sums> - 1) / kPanelColumns<Sums>;
+  parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
+    WeightPanel<Sums> weights(k.terms / kGgmlBlock);
+    for (std::int64_t panel = begin; panel < end; ++panel) {
+      const std::int64_t first_column = panel * kPanelColumns<Sums>;
+      weights.unpack(k, first_column);
+      for (std::int64_t row = 0; row < k.rows; row += Sums::kRows) {
+        multiply_panel(k, inputs, weights, row, first_column);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -99,18 +145,10 @@ void multiply_panel(const BlockProduct<Format>& k, const InputPanel& inputs,
 template <class Format>
 void compute(const BlockProduct<Format>& k) {
   if (k.rows == 0 || k.columns == 0) return;
-  const InputPanel inputs = unpacked_inputs(k.rows, k.terms, k.inputs);
-  const std::int64_t panels = (k.columns + kPanelColumns - 1) / kPanelColumns;
-  parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int16_t> codes(k.terms / kGgmlBlock * kBlockCodes);
-    std::vector<float> scales(k.terms / kGgmlBlock * kPanelColumns);
-    for (std::int64_t panel = begin; panel < end; ++panel) {
-      unpack_weights(k, panel * kPanelColumns, codes, scales);
-      for (std::int64_t row = 0; row < k.rows; row += kPanelRows) {
-        multiply_panel(k, inputs, codes.data(), scales.data(), row, panel * kPanelColumns);
-      }
-    }
-  });
+#if defined(__AVX512BW__)
+  if (has_vnni()) return multiply<QuadSums>(k);
+#endif
+  multiply<PairSums>(k);
 }
 
 template struct CpuKernels<GgmlBlocksKernels>;
