@@ -72,12 +72,15 @@ struct WeightPanel {
         const int first = static_cast<int>(b % kParts) * kGgmlBlock;
         scales[b * kColumns + c] = Format::scale_of(block);
         typename Sums::Weight* to = codes.data() + b * kBlockCodes<Sums> + kTogether * c;
+        typename Sums::Weight of_block[kGgmlBlock];
         std::int32_t sum = 0;
         for (int j = 0; j < kGgmlBlock; ++j) {
           const int code = Format::code(block, first + j);
-          to[j / kTogether * kTogether * kColumns + j % kTogether] =
-              static_cast<typename Sums::Weight>(code);
+          of_block[j] = static_cast<typename Sums::Weight>(code);
           sum += code;
+        }
+        for (int j = 0; j < kGgmlBlock; j += kTogether) {
+          std::copy_n(of_block + j, kTogether, to + j * kColumns);
         }
         begins[b * kColumns + c] = -kInputOffset<Sums> * sum;
         if (b % kParts == kParts - 1) block += Format::kBytes;

@@ -138,8 +138,11 @@ std::string pairs_text(const std::vector<DataReport::Pair>& pairs, const std::st
   return pairs.size() > kMost ? text + fmt::format("  ... {} more\n", pairs.size() - kMost) : text;
 }
 
-std::string classes_text(const DataReport& report, const std::vector<std::string>& names) {
+std::string classes_text(const DataReport& report) {
   constexpr std::size_t kMost = 100;
+  const Dataset& train = report.splits.train;
+  const std::vector<std::string>& names = train.names.classes;
+  const bool tokens = target_kind(train.targets, train.classes) == TargetKind::kTokens;
   std::string text;
   std::size_t width = 5;
   const auto name = [&](std::size_t i) {
@@ -147,13 +150,14 @@ std::string classes_text(const DataReport& report, const std::vector<std::string
   };
   const std::size_t count = std::min(report.train_counts.size(), kMost);
   for (std::size_t i = 0; i < count; ++i) width = std::max(width, name(i).size());
-  text += fmt::format("{:<{}}  {:>9}  {:>9}\n", "class", width, "train", "test");
+  text += fmt::format("{:<{}}  {:>9}  {:>9}\n", tokens ? "token" : "class", width, "train", "test");
   for (std::size_t i = 0; i < count; ++i) {
     text += fmt::format("{:<{}}  {:>9}  {:>9}\n", name(i), width, report.train_counts[i],
                         i < report.test_counts.size() ? report.test_counts[i] : 0);
   }
   if (report.train_counts.size() > kMost) {
-    text += fmt::format("... {} classes in all\n", report.train_counts.size());
+    text += fmt::format("... {} {} in all\n", report.train_counts.size(),
+                        tokens ? "tokens" : "classes");
   }
   return text;
 }
@@ -241,7 +245,7 @@ std::string to_string(const DataReport& report, std::int64_t validation) {
   text += fmt::format("mean: {}\nstd:  {}\n", numbers_text(report.statistics.mean),
                       numbers_text(report.statistics.stddev));
   text += columns_text(splits.train.names.columns);
-  if (!report.train_counts.empty()) text += classes_text(report, splits.train.names.classes);
+  if (!report.train_counts.empty()) text += classes_text(report);
   text += fmt::format("test samples that are training samples too: {}\n",
                       report.tested_and_trained.size());
   text += pairs_text(report.tested_and_trained, "is");

@@ -203,7 +203,7 @@ class Reporter {
   void measure() {
     if (report_.quantized) {
       attempt("layers", [&] { measure_layers(*loaded_.experiment, true); });
-    } else {
+    } else if (!recipe_.exports.target) {  // whose layers are blocks, without quantizers
       attempt("layers", [&] { measure_float_layers(); });
     }
     attempt("accuracy", [&] { measure_accuracies(); });

@@ -89,6 +89,12 @@ class Language(Case):
             self.fail_with(3, "not verified", arguments=["verify", "run"])
             shutil.rmtree(self.path("run"))
 
+    def test_data_and_reports_speak_of_tokens(self):
+        recipe = self.recipe_of(TARGET)
+        self.assertRegex(self.succeed("data", recipe), r"\ntoken +train +test\n0 +\d+ +\d+\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+        self.assertNotIn("missing", self.notes_of("report", "run"))
+
     def test_learns_from_itself(self):
         recipe = self.recipe_of(TARGET, **{"epochs: 4,": "epochs: 2, distill: {teacher: self, weight: 1},"})
         self.succeed("train", recipe, "--run-dir", "run")
