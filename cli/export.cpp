@@ -47,7 +47,14 @@ ExitCode export_gguf(const ExportArguments& options, const LoadedRun& run) {
 ExitCode export_run(const ExportArguments& options, const Registries& registries) {
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
   print_notes(run.notes);
-  if (run.experiment->recipe().exports.target) return export_gguf(options, run);
+  const Recipe& recipe = run.experiment->recipe();
+  if (recipe.exports.target) return export_gguf(options, run);
+  if (recipe.model.gguf) {
+    throw InputError(
+        options.run +
+        ": a language model was trained in float: a run with export.target that begins "
+        "with its weights (init.checkpoint) can be exported");
+  }
   const qat::Profile trained_for = run.experiment->recipe().exports.profile;
   if (!options.profile.empty() && options.profile != word_of(trained_for)) {
     throw InputError(options.run + ": was trained for the profile " + word_of(trained_for) +

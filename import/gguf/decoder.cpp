@@ -20,13 +20,19 @@ namespace {
 // llama.cpp's architectures whose tensors and metadata are those of Llama. Of which values of a
 // head rotate together, the file's order of rows decides: convert_hf_to_gguf.py permutes those of
 // llama alone.
+// llama.cpp refuses a file without a tensor that it expects, or with one more.
+enum class Part { kNever, kMaybe, kAlways };
 struct Architecture {
   const char* name;
   RotaryPairs pairs;
+  Part read_bias;   // of queries, keys and values
+  Part other_bias;  // of the other layers of a block
+  Part head_norms;  // of queries and keys
 };
-constexpr std::array kArchitectures = {Architecture{"llama", RotaryPairs::kNeighbours},
-                                       Architecture{"qwen2", RotaryPairs::kHalves},
-                                       Architecture{"qwen3", RotaryPairs::kHalves}};
+constexpr std::array kArchitectures = {
+    Architecture{"llama", RotaryPairs::kNeighbours, Part::kMaybe, Part::kMaybe, Part::kNever},
+    Architecture{"qwen2", RotaryPairs::kHalves, Part::kAlways, Part::kNever, Part::kNever},
+    Architecture{"qwen3", RotaryPairs::kHalves, Part::kNever, Part::kNever, Part::kAlways}};
 
 constexpr const char* kEmbedding = "token_embd";
 constexpr const char* kHead = "output";
@@ -133,6 +139,10 @@ class DecoderImport {
     require_equal("attention.value_length", attention_.width);
     require_equal("rope.dimension_count", attention_.width);
     require_plain("rope.scaling.type", "none");
+    for (const char* name :
+         {"rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"}) {
+      require_one(name);  // linear is llama.cpp's type where a file names none
+    }
     for (const char* experts : {"expert_count", "expert_used_count"}) {
       const GgufValue* value = find(experts);
       if (value != nullptr && value->whole_number().value_or(1) != 0) {
@@ -158,6 +168,12 @@ class DecoderImport {
     if (value == nullptr || value->text() == expected) return;
     fail_key(key(name), "expected '" + std::string(expected) + "', got '" +
                             printable(std::string(value->text().value_or(""))) + "'");
+  }
+
+  void require_one(const char* name) const {
+    const GgufValue* value = find(name);
+    if (value == nullptr || value->number() == 1.0 || find("rope.scaling.type") != nullptr) return;
+    fail_key(key(name), "expected 1: scaled rotations are not known here");
   }
 
   // What Llama 3 divides its frequencies by.
@@ -210,19 +226,26 @@ class DecoderImport {
     return add(name, "RMSNorm", {x}, stored_options(RmsNormOptions{features, eps_}));
   }
 
-  std::string add_linear(const std::string& name, std::int64_t in, std::int64_t out,
+  bool holds(Part part, const std::string& parameter) const {
+    return part == Part::kAlways || (part == Part::kMaybe && has(parameter));
+  }
+
+  std::string add_linear(const std::string& name, std::int64_t in, std::int64_t out, Part with_bias,
                          const std::string& x) {
-    const bool bias = has(name + ".bias");
+    const bool bias = holds(with_bias, name + ".bias");
     add_weight(name + ".weight", {out, in});
     if (bias) add_weight(name + ".bias", {out});
     return add(name, "Linear", {x}, stored_options(LinearOptions{in, out, bias}));
   }
 
-  // Queries or keys, with a norm of each head where the file has one.
+  // Queries or keys.
   std::string add_heads(const std::string& name, std::int64_t heads, const std::string& x) {
-    const std::string made = add_linear(name, width_, heads * attention_.width, x);
+    const std::string made =
+        add_linear(name, width_, heads * attention_.width, architecture_.read_bias, x);
     const std::string norm = name + "_norm";
-    return has(norm + ".weight") ? add_norm(norm, attention_.width, made) : made;
+    return holds(architecture_.head_norms, norm + ".weight")
+               ? add_norm(norm, attention_.width, made)
+               : made;
   }
 
   std::string add_block(const std::string& block, const std::string& x) {
@@ -230,24 +253,28 @@ class DecoderImport {
     const std::string q = add_heads(block + "attn_q", attention_.heads, normed);
     const std::string k = add_heads(block + "attn_k", attention_.key_heads, normed);
     const std::int64_t values = attention_.key_heads * attention_.width;
-    const std::string v = add_linear(block + "attn_v", width_, values, normed);
+    const std::string v =
+        add_linear(block + "attn_v", width_, values, architecture_.read_bias, normed);
     const std::string attention =
         add(block + "attn", "CausalAttention", {q, k, v}, stored_options(attention_));
     if (factors_.defined()) imported_.weights.push_back({block + "attn.factors", factors_});
-    const std::string read =
-        add_linear(block + "attn_output", attention_.heads * attention_.width, width_, attention);
+    const std::string read = add_linear(block + "attn_output", attention_.heads * attention_.width,
+                                        width_, architecture_.other_bias, attention);
     const std::string between = add(block + "attn_sum", "Add", {x, read});
     const std::string inner = add_norm(block + "ffn_norm", width_, between);
-    const std::string gate = add_linear(block + "ffn_gate", width_, hidden_, inner);
-    const std::string up = add_linear(block + "ffn_up", width_, hidden_, inner);
+    const std::string gate =
+        add_linear(block + "ffn_gate", width_, hidden_, architecture_.other_bias, inner);
+    const std::string up =
+        add_linear(block + "ffn_up", width_, hidden_, architecture_.other_bias, inner);
     const std::string gated = add(block + "ffn_swiglu", "SwiGLU", {gate, up});
-    const std::string down = add_linear(block + "ffn_down", hidden_, width_, gated);
+    const std::string down =
+        add_linear(block + "ffn_down", hidden_, width_, architecture_.other_bias, gated);
     return add(block + "ffn_sum", "Add", {between, down});
   }
 
   void add_head(const std::string& x) {
     if (has(std::string(kHead) + ".weight")) {
-      add_linear(kHead, width_, vocabulary_, x);
+      add_linear(kHead, width_, vocabulary_, Part::kNever, x);
       return;
     }
     add(kHead, kEmbeddingHead, {x}, stored_options(EmbeddingOptions{vocabulary_, width_}));

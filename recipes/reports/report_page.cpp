@@ -72,7 +72,9 @@ std::string explain(const RunReport& report, const std::string& fallback,
 std::string head(const RunReport& report) {
   std::string html = "<h1>" + html_escaped(report.name) + "</h1>\n";
   html += kSubtitle;
-  html += report.quantized ? "quantization-aware" : "in float";
+  html += report.quantized         ? "quantization-aware"
+          : !report.target.empty() ? "for " + report.target
+                                   : "in float";
   html += ".</p>\n<dl>\n";
   for (const auto& [name, value] : report.facts) {
     html += "<dt>" + html_escaped(name) + "</dt><dd>" + html_escaped(value) + "</dd>\n";

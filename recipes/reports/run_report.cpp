@@ -64,6 +64,7 @@ class Reporter {
     report_.name = recipe_.name;
     report_.recipe = resolved_yaml(recipe_);
     report_.quantized = recipe_.quantize.has_value();
+    if (recipe_.exports.target) report_.target = word_of(*recipe_.exports.target);
     read_history();
     read_timing();
     read_summary();
@@ -203,7 +204,7 @@ class Reporter {
   void measure() {
     if (report_.quantized) {
       attempt("layers", [&] { measure_layers(*loaded_.experiment, true); });
-    } else if (!recipe_.exports.target) {  // whose layers are blocks, without quantizers
+    } else if (!recipe_.model.gguf) {  // whose layers have blocks in the place of quantizers
       attempt("layers", [&] { measure_float_layers(); });
     }
     attempt("accuracy", [&] { measure_accuracies(); });

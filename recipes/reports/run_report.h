@@ -67,6 +67,7 @@ struct RunReport {
   std::string recipe;  // resolved YAML
   std::vector<std::pair<std::string, std::string>> facts;
   bool quantized = false;
+  std::string target;  // of llama.cpp's, whose arithmetic was trained; empty without one
   std::optional<MetricsHistory> history;
   std::optional<StepTiming> timing;  // where `steelyard profile` has written it
   std::vector<ReportedLayer> layers;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/framework/files/file_kind.h"
+#include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/matmul_precision_words.h"
 #include "steelyard/framework/tensor/storage.h"
@@ -132,7 +134,18 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   std::optional<std::size_t> equalized;
   if (loads && recipe_.equalize) equalized = qat::equalize(model_, registries.own_forms).size();
   model_ = prepared(model_, registries, plan_);
+  if (loads && recipe_.model.gguf && !recipe_.exports.target) {
+    notes_.push_back(
+        "model.gguf: the model is trained in float, and can be exported by a run with "
+        "export.target that begins with its weights (init.checkpoint)");
+  }
   if (loads && recipe_.exports.target) {
+    if (kind_of(InputFile(*recipe_.model.gguf)) == kSafetensorsKind) {
+      fail_at(
+          place("model", "gguf"),
+          "model.gguf: export.target needs the GGUF file, whose metadata and vocabulary the new "
+          "one has, got a checkpoint: init.checkpoint begins with its weights");
+    }
     notes_.push_back("export.target: " + word_of(*recipe_.exports.target) + ": the weights of " +
                      std::to_string(qat::block_weights(*model_).size()) +
                      " layers are its blocks in every pass, their inputs blocks of q8_0");

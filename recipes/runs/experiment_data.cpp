@@ -165,7 +165,9 @@ Normalization Experiment::normalization_of(const Dataset& train,
 }
 
 void Experiment::require_input_of(const RunRecord& record, const Dataset& dataset) const {
-  const InputFormat found = input_format(dataset);
+  InputFormat found = input_format(dataset);
+  // Tokens are numbers of the model's vocabulary, not all of which a text has.
+  if (target_kind() == TargetKind::kTokens) found.classes = record.input.classes;
   if (found == record.input) return;
   fail_at(place("data", recipe_.data.path ? "path" : "dataset"),
           "the checkpoint was trained on " + to_string(record.input) + ", the dataset has " +

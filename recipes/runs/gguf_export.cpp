@@ -107,6 +107,11 @@ void write_gguf(const LoadedRun& run, const std::filesystem::path& path) {
                      "vocabulary the new one has (sha256 " +
                      known->second + ")");
   }
+  if (std::error_code error; std::filesystem::equivalent(source, path, error)) {
+    throw InputError(printable(path.string()) +
+                     ": is the float model (model.gguf), which the new file would replace: "
+                     "expected another folder");
+  }
   const GgufReader file(source);
   const kernels::BlockType type = block_type_of(experiment.recipe().exports.target.value());
   const std::set<std::string> blocks = names_of_blocks(experiment.model());

@@ -416,7 +416,7 @@ Table<Recipe> export_table() {
               key("target",
                   "for a model of `model.gguf`: training computes what llama.cpp computes with "
                   "weights of this type, and `steelyard export` writes the GGUF file; absent: "
-                  "float (docs/language_models.md)",
+                  "such a model is trained in float, and not exported (docs/language_models.md)",
                   &Recipe::exports, &ExportSpec::target)})
       .check([](const OptionReader& from, Recipe& recipe) {
         if (recipe.exports.limits && !qat::is_fixed_point(recipe.exports.profile)) {

@@ -121,7 +121,11 @@ void require_mergeable_ranges(const OptionReader& from, const Recipe& recipe) {
 
 // A GGUF file has one arithmetic, and is made of another one.
 void require_gguf_target(const OptionReader& from, const Recipe& recipe) {
-  if (!recipe.exports.target) return;
+  if (!recipe.exports.target) {
+    if (!recipe.model.gguf || !recipe.quantize) return;
+    fail_at(from.at("quantize").place,
+            "quantize: a language model (model.gguf) has export.target in its place");
+  }
   const std::string& place = from.table("export").at("target").place;
   const std::string target = "export.target: " + word_of(*recipe.exports.target);
   if (!recipe.model.gguf) fail_at(place, target + " needs model.gguf");

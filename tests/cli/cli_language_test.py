@@ -95,6 +95,32 @@ class Language(Case):
         self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
         self.assertNotIn("missing", self.notes_of("report", "run"))
 
+    def test_what_was_trained_in_float_is_exported_by_a_run_with_a_target(self):
+        notes = self.notes_of("train", self.recipe_of(), "--run-dir", "float", "--set", "train.epochs=1")
+        self.assertIn("can be exported by a run with export.target that begins with its weights", notes)
+        self.fail_with(2, "float: a language model was trained in float", arguments=["export", "float"])
+        recipe = self.recipe_of(TARGET + "init: {checkpoint: float/last.safetensors}\n")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+        self.succeed("export", "run")
+
+    def test_an_export_does_not_replace_the_float_model(self):
+        os.rename(self.path("tiny.gguf"), self.path("model.gguf"))
+        before = open(self.path("model.gguf"), "rb").read()
+        recipe = self.recipe_of(TARGET, **{"tiny.gguf": "model.gguf"})
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+        self.fail_with(2, "model.gguf: is the float model", arguments=["export", "run", "--out", "."])
+        self.assertEqual(open(self.path("model.gguf"), "rb").read(), before)
+
+    def test_another_text_need_not_have_the_same_tokens(self):
+        self.succeed("train", self.recipe_of(), "--run-dir", "run", "--set", "train.epochs=1")
+        for largest, accepted in ((10, True), (39, True), (40, False)):
+            with open(self.path("tokens/test.bin"), "wb") as file:
+                file.write(struct.pack("<161H", *(i % (largest + 1) for i in range(161))))
+            if accepted:
+                self.assertIn("perplexity", self.succeed("eval", "run"))
+            else:
+                self.assertNotEqual(self.run_program("eval", "run").returncode, 0)
+
     def test_learns_from_itself(self):
         recipe = self.recipe_of(TARGET, **{"epochs: 4,": "epochs: 2, distill: {teacher: self, weight: 1},"})
         self.succeed("train", recipe, "--run-dir", "run")
@@ -114,6 +140,8 @@ class Language(Case):
 
         refused("needs class labels, the dataset has a token at each position (train.loss: token_cross_entropy)",
                 **{"loss: token_cross_entropy, ": ""})
+        refused("quantize: a language model (model.gguf) has export.target in its place",
+                "quantize: {groups: [{targets: [Linear], weights: {num_bits: 8}}]}\n")
         refused("data.normalize: expected none", **{"normalize: none, ": ""})
         refused("'llama.context_length': expected at least the 100 tokens", **{"length: 16": "length: 100"})
         refused("export.target: gguf-q8_0 needs model.gguf", "export: {target: gguf-q8_0}\n",

@@ -323,6 +323,47 @@ TEST_F(DecoderRefusal, NamesAnEntry) {
                            "not known here");
 }
 
+TEST_F(DecoderRefusal, NamesWhatScalesRotations) {
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear", "rope.scaling.attn_factor"}) {
+    const std::string whole = std::string("llama.") + key;
+    set(whole, GgufValue::of_f32(4));
+    EXPECT_EQ(refusal(),
+              file() + "metadata '" + whole + "': expected 1: scaled rotations are not known here");
+    set(whole, GgufValue::of_f32(1));
+  }
+  testing::write_gguf(path_, entries_, tensors_, testing::tiny_llama().type);
+  EXPECT_NO_THROW(import_decoder(GgufReader(path_), 6));
+}
+
+// What llama.cpp would not load.
+TEST_F(DecoderRefusal, NamesTensorsThatAnArchitectureHasOrNot) {
+  const auto without = [&](const std::string& name, const TinyDecoder& d) {
+    entries_ = testing::entries_of(d);
+    tensors_ = testing::tensors_of(d);
+    std::erase_if(tensors_, [&](const NamedTensor& t) { return t.name == name; });
+    return refusal(d);
+  };
+  EXPECT_EQ(without("blk.1.attn_q_norm.weight", testing::tiny_qwen3()),
+            file() + "expected a tensor 'blk.1.attn_q_norm.weight' [8]");
+  EXPECT_EQ(without("blk.0.attn_k.bias", testing::tiny_qwen2()),
+            file() + "expected a tensor 'blk.0.attn_k.bias' [16]");
+  const auto with = [&](const std::string& name, const Shape& shape, const TinyDecoder& d) {
+    entries_ = testing::entries_of(d);
+    tensors_ = testing::tensors_of(d);
+    tensors_.push_back({name, Tensor::zeros(shape)});
+    return refusal(d);
+  };
+  const auto unknown = [&](const std::string& name, const std::string& architecture) {
+    return file() + "tensor '" + name + "': expected a tensor of a " + architecture +
+           " model, which has none of this name";
+  };
+  EXPECT_EQ(with("blk.0.attn_q_norm.weight", {8}, testing::tiny_llama()),
+            unknown("blk.0.attn_q_norm.weight", "llama"));
+  EXPECT_EQ(with("output.bias", {11}, testing::tiny_qwen2()), unknown("output.bias", "qwen2"));
+  EXPECT_EQ(with("blk.0.attn_q.bias", {32}, testing::tiny_qwen3()),
+            unknown("blk.0.attn_q.bias", "qwen3"));
+}
+
 TEST_F(DecoderRefusal, NamesATypeThatIsNotRead) {
   // As many bytes as f32 has.
   std::vector<GgufTensor> header;
