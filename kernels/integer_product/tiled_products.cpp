@@ -15,7 +15,6 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/instructions.h"
-#include "steelyard/kernels/integer_product/arm_sums.h"
 #include "steelyard/kernels/integer_product/depthwise_products.h"
 #include "steelyard/kernels/integer_product/depthwise_quads.h"
 #include "steelyard/kernels/integer_product/packed_memory.h"
@@ -23,6 +22,9 @@
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 #include "steelyard/kernels/integer_product/tile_sums.h"
+#if defined(__aarch64__)
+#include "steelyard/kernels/integer_product/arm_sums.h"
+#endif
 
 namespace steelyard::kernels::tiled_products {
 namespace {

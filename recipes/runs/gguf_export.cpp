@@ -1,6 +1,7 @@
 #include "steelyard/recipes/runs/gguf_export.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <set>
 
@@ -28,7 +29,8 @@ std::int64_t differing(const Tensor& a, const Tensor& b) {
   const auto x = a.span<float>(), y = b.span<float>();
   std::int64_t count = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    count += static_cast<std::int64_t>(std::memcmp(&x[i], &y[i], sizeof x[i]) != 0);
+    count += static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(x[i]) !=
+                                       std::bit_cast<std::uint32_t>(y[i]));
   }
   return count;
 }
