@@ -17,22 +17,26 @@
 namespace steelyard::imports {
 namespace {
 
+// llama.cpp refuses a file without a tensor that it expects, or with one more.
+enum class Presence { kNever, kMaybe, kAlways };
+
 // llama.cpp's architectures whose tensors and metadata are those of Llama. Of which values of a
 // head rotate together, the file's order of rows decides: convert_hf_to_gguf.py permutes those of
 // llama alone.
-// llama.cpp refuses a file without a tensor that it expects, or with one more.
-enum class Part { kNever, kMaybe, kAlways };
 struct Architecture {
   const char* name;
   RotaryPairs pairs;
-  Part read_bias;   // of queries, keys and values
-  Part other_bias;  // of the other layers of a block
-  Part head_norms;  // of queries and keys
+  Presence read_bias;   // of queries, keys and values
+  Presence other_bias;  // of the other layers of a block
+  Presence head_norms;  // of queries and keys
 };
 constexpr std::array kArchitectures = {
-    Architecture{"llama", RotaryPairs::kNeighbours, Part::kMaybe, Part::kMaybe, Part::kNever},
-    Architecture{"qwen2", RotaryPairs::kHalves, Part::kAlways, Part::kNever, Part::kNever},
-    Architecture{"qwen3", RotaryPairs::kHalves, Part::kNever, Part::kNever, Part::kAlways}};
+    Architecture{"llama", RotaryPairs::kNeighbours, Presence::kMaybe, Presence::kMaybe,
+                 Presence::kNever},
+    Architecture{"qwen2", RotaryPairs::kHalves, Presence::kAlways, Presence::kNever,
+                 Presence::kNever},
+    Architecture{"qwen3", RotaryPairs::kHalves, Presence::kNever, Presence::kNever,
+                 Presence::kAlways}};
 
 constexpr const char* kEmbedding = "token_embd";
 constexpr const char* kHead = "output";
@@ -172,7 +176,7 @@ class DecoderImport {
 
   void require_one(const char* name) const {
     const GgufValue* value = find(name);
-    if (value == nullptr || value->number() == 1.0 || find("rope.scaling.type") != nullptr) return;
+    if (value == nullptr || value->number() == 1.0) return;
     fail_key(key(name), "expected 1: scaled rotations are not known here");
   }
 
@@ -226,12 +230,12 @@ class DecoderImport {
     return add(name, "RMSNorm", {x}, stored_options(RmsNormOptions{features, eps_}));
   }
 
-  bool holds(Part part, const std::string& parameter) const {
-    return part == Part::kAlways || (part == Part::kMaybe && has(parameter));
+  bool holds(Presence presence, const std::string& parameter) const {
+    return presence == Presence::kAlways || (presence == Presence::kMaybe && has(parameter));
   }
 
-  std::string add_linear(const std::string& name, std::int64_t in, std::int64_t out, Part with_bias,
-                         const std::string& x) {
+  std::string add_linear(const std::string& name, std::int64_t in, std::int64_t out,
+                         Presence with_bias, const std::string& x) {
     const bool bias = holds(with_bias, name + ".bias");
     add_weight(name + ".weight", {out, in});
     if (bias) add_weight(name + ".bias", {out});
@@ -274,7 +278,7 @@ class DecoderImport {
 
   void add_head(const std::string& x) {
     if (has(std::string(kHead) + ".weight")) {
-      add_linear(kHead, width_, vocabulary_, Part::kNever, x);
+      add_linear(kHead, width_, vocabulary_, Presence::kNever, x);
       return;
     }
     add(kHead, kEmbeddingHead, {x}, stored_options(EmbeddingOptions{vocabulary_, width_}));
