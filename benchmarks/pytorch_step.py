@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """A training step in a PyTorch loop: torch's float model, torch.ao's QAT of it, and both through the Python package.
 
-usage: benchmarks/pytorch_step.py PROGRAM [--models cnn resnet18] [--rounds 5] [--steps 5] [--threads 2] [--json FILE]
+usage: benchmarks/pytorch_step.py PROGRAM [--models cnn resnet18] [--starts 3] [--rounds 5] [--steps 5]
+       [--threads 2] [--json FILE]
 
 PROGRAM is the built training_step_benchmark, which takes the same step of the same network, as torch exports it, in
 Steelyard's own loop. Every row is a process of its own; they take their steps in turn, a few each, so that a busy machine
-slows all, and medians are compared. A step is forward, cross-entropy, backward and SGD with momentum, in training, ranges
-observed, on images that stay the same. Torch's float is the faster of its two layouts and its compiled step. Set PYTHONPATH to the folder of the package, unless it is
-installed, and STEELYARD_INSTRUCTIONS=x86-64-v3 with ONEDNN_MAX_CPU_ISA=AVX2 to hold all of them to AVX2.
+slows all. Processes of one program differ by a tenth, so all are started several times, and medians over the starts are
+compared. A step is forward, cross-entropy, backward and SGD with momentum, in training, ranges
+observed, on images that stay the same. Torch's float is the faster of its two layouts and its compiled step. Set PYTHONPATH
+to the folder of the package, unless it is installed, and STEELYARD_INSTRUCTIONS=x86-64-v3 with ONEDNN_MAX_CPU_ISA=AVX2 to
+hold all of them to AVX2.
 """
 import argparse
 import datetime
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -37,12 +41,18 @@ def commands(program, model, onnx, common):
 
 def measure(program, model, options):
     common = ["--threads", str(options.threads), "--steps", str(options.steps)]
+    infos, medians, failed = {}, {}, []
     with tempfile.TemporaryDirectory() as folder:
-        steppers, failed = start(commands(program, model, f"{folder}/{model}.onnx", common))
-    infos = {name: s.info for name, s in steppers.items()}
-    timed = dict(steppers)
-    failed += run_rounds(steppers, options.rounds)
-    ms = {name: s.median for name, s in timed.items() if name not in failed}
+        rows = commands(program, model, f"{folder}/{model}.onnx", common)
+        for _ in range(options.starts):
+            rows = {name: row for name, row in rows.items() if name not in failed}
+            steppers, not_ready = start(rows)
+            infos |= {name: s.info for name, s in steppers.items()}
+            timed = dict(steppers)
+            failed += not_ready + run_rounds(steppers, options.rounds)
+            for name in timed.keys() - set(failed):
+                medians.setdefault(name, []).append(timed[name].median)
+    ms = {name: statistics.median(medians[name]) for name in rows if name not in failed}
     fastest = min(t for n, t in ms.items() if n.startswith("torch "))
     w8a8 = ms["package w8a8"]
     kept = {n: i["saved_activation_bytes"] for n, i in infos.items() if i.get("saved_activation_bytes")}
@@ -60,6 +70,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
     parser.add_argument("--models", nargs="*", default=["cnn", "resnet18"])
+    parser.add_argument("--starts", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)

@@ -73,11 +73,6 @@ std::size_t count_of(const steelyard_network& network, std::int32_t kind) {
   }
 }
 
-// A tensor that may be undefined.
-DLManagedTensor* view_or_null(const Tensor& tensor) {
-  return tensor.defined() ? managed(tensor) : nullptr;
-}
-
 HostedNetwork& hosted_of(const steelyard_network* network) {
   return *required(network, "network").hosted;
 }
@@ -227,7 +222,21 @@ steelyard_status steelyard_network_gradient(steelyard_context* context,
                                             DLManagedTensor** view) {
   return c::call(context, __func__, [&] {
     c::required(view, "view") = nullptr;
-    *view = c::view_or_null(c::hosted_of(network).parameter(&c::required(name, "name")).grad());
+    c::give({c::hosted_of(network).parameter(&c::required(name, "name")).grad()}, view);
+  });
+}
+
+steelyard_status steelyard_network_gradients(steelyard_context* context,
+                                             const steelyard_network* network, size_t count,
+                                             DLManagedTensor** views) {
+  return c::call(context, __func__, [&] {
+    const std::vector<NamedParameter>& parameters = c::hosted_of(network).parameters();
+    c::require_room(count, parameters.size(), "parameters");
+    if (count == 0) return;
+    c::required(views, "views");
+    std::vector<Tensor> gradients;
+    for (const NamedParameter& p : parameters) gradients.push_back(p.variable.grad());
+    c::give(gradients, views);
   });
 }
 

@@ -29,12 +29,6 @@ std::unique_ptr<steelyard_pass> run_forward(const steelyard_network& network, st
   return made;
 }
 
-// A tensor that no caller owns yet.
-struct EndTensor {
-  void operator()(DLManagedTensor* tensor) const { tensor->deleter(tensor); }
-};
-using OwnedTensor = std::unique_ptr<DLManagedTensor, EndTensor>;
-
 steelyard_verification verification_from(const deploy::Verification& result) {
   steelyard_verification verdict{};
   verdict.samples = result.samples;
@@ -81,20 +75,13 @@ steelyard_status steelyard_network_forward_outputs(
     HostedNetwork& hosted = *c::required(network, "network").hosted;
     c::required(outputs, "outputs");
     const size_t count = hosted.ports().outputs().size();
-    if (output_count != count) {
-      throw std::invalid_argument("expected room for " + std::to_string(count) + " outputs, got " +
-                                  std::to_string(output_count));
-    }
+    c::require_room(output_count, count, "outputs");
     std::fill_n(outputs, count, nullptr);
     if (pass != nullptr) *pass = nullptr;
     const PassOptions options = c::pass_options(input_gradients, pass);
     c::in_network(*context, hosted, stream, [&] {
       auto made = c::run_forward(*network, input_count, inputs, options);
-      std::vector<c::OwnedTensor> parts;
-      for (const Tensor& part : hosted.ports().parts(made->pass.output.value())) {
-        parts.emplace_back(c::managed(part));
-      }
-      for (size_t i = 0; i < count; ++i) outputs[i] = parts[i].release();
+      c::give(hosted.ports().parts(made->pass.output.value()), outputs);
       if (pass != nullptr) *pass = made.release();
     });
   });

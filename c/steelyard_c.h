@@ -113,6 +113,11 @@ STEELYARD_API steelyard_status steelyard_network_set_trainable(steelyard_context
 STEELYARD_API steelyard_status steelyard_network_gradient(steelyard_context* context,
                                                           const steelyard_network* network,
                                                           const char* name, DLManagedTensor** view);
+/* The same views of all parameters in one call, in the order of their names: as many as
+ * steelyard_network_count() of STEELYARD_PARAMETERS says, NULL for those that have none. */
+STEELYARD_API steelyard_status steelyard_network_gradients(steelyard_context* context,
+                                                           const steelyard_network* network,
+                                                           size_t count, DLManagedTensor** views);
 STEELYARD_API steelyard_status steelyard_network_zero_gradients(steelyard_context* context,
                                                                 steelyard_network* network);
 

@@ -219,7 +219,9 @@ void write_to(const View& view, const Tensor& values) {
              static_cast<std::size_t>(values.bytes()));
 }
 
-DLManagedTensor* managed(const Tensor& tensor) {
+namespace {
+
+std::unique_ptr<Managed> made_of(const Tensor& tensor) {
   auto own = std::make_unique<Managed>();
   own->tensor = tensor;
   own->shape = tensor.shape();
@@ -235,7 +237,26 @@ DLManagedTensor* managed(const Tensor& tensor) {
   own->dl.deleter = [](DLManagedTensor* self) {
     if (self != nullptr) delete static_cast<Managed*>(self->manager_ctx);
   };
-  return &own.release()->dl;
+  return own;
+}
+
+}  // namespace
+
+DLManagedTensor* managed(const Tensor& tensor) { return &made_of(tensor).release()->dl; }
+
+void require_room(std::size_t given, std::size_t expected, const char* what) {
+  if (given == expected) return;
+  throw std::invalid_argument("expected room for " + std::to_string(expected) + " " + what +
+                              ", got " + std::to_string(given));
+}
+
+void give(const std::vector<Tensor>& tensors, DLManagedTensor** room) {
+  std::vector<std::unique_ptr<Managed>> made;
+  made.reserve(tensors.size());
+  for (const Tensor& t : tensors) made.push_back(t.defined() ? made_of(t) : nullptr);
+  std::ranges::transform(made, room, [](std::unique_ptr<Managed>& own) {
+    return own == nullptr ? nullptr : &own.release()->dl;
+  });
 }
 
 SelectedDevice::SelectedDevice(Device device) {

@@ -53,6 +53,10 @@ void write_to(const View& view, const Tensor& values);
 
 // A tensor that the caller owns. It shares the storage.
 DLManagedTensor* managed(const Tensor& tensor);
+// Throws std::invalid_argument where the caller's array has room for another number of `what`.
+void require_room(std::size_t given, std::size_t expected, const char* what);
+// All of them, or none where it throws; NULL in place of an undefined one.
+void give(const std::vector<Tensor>& tensors, DLManagedTensor** room);
 
 // Selects a device of CUDA's for the calling thread, and the one before at its end.
 class SelectedDevice {

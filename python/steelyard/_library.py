@@ -164,7 +164,7 @@ _CALLS = {
     "steelyard_network_buffer": [_N, c_char_p, POINTER(ManagedPointer)],
     "steelyard_network_set_parameter": [_N, c_char_p, TensorPointer],
     "steelyard_network_set_trainable": [_N, c_char_p, c_int32],
-    "steelyard_network_gradient": [_N, c_char_p, POINTER(ManagedPointer)],
+    "steelyard_network_gradients": [_N, c_size_t, POINTER(ManagedPointer)],
     "steelyard_network_zero_gradients": [_N],
     "steelyard_network_set_training": [_N, c_int32],
     "steelyard_network_forward_outputs": [

@@ -223,8 +223,14 @@ class Network:
 
     def gradients(self) -> dict[str, Any]:
         """Views of the parameters' gradients, of those that have one: sums since the last zero_gradients()."""
-        views = {n: self.pointer("steelyard_network_gradient", n) for n in self._names[c.PARAMETERS]}
-        return {n: array(v) for n, v in views.items() if v}
+        return {n: array(v) for n, v in self.gradient_pointers().items()}
+
+    def gradient_pointers(self) -> dict[str, Any]:
+        """The same views as the library gives them, for the one who ends them."""
+        names = self._names[c.PARAMETERS]
+        managed = (c.ManagedPointer * len(names))()
+        self._call("steelyard_network_gradients", len(names), managed)
+        return {n: v for n, v in zip(names, managed) if v}
 
     def zero_gradients(self) -> None:
         """Forgets the parameters' gradients."""

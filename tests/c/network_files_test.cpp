@@ -247,6 +247,10 @@ TEST(CNetworkFiles, NamesParametersAndGradientsAreChecked) {
               HasSubstr("expected a pointer for name, got NULL"));
   EXPECT_THAT(refused(steelyard_network_gradient, "fc1.bias", nullptr),
               HasSubstr("expected a pointer for view, got NULL"));
+  EXPECT_THAT(refused(steelyard_network_gradients, std::size_t{1}, &view),
+              HasSubstr("expected room for 4 parameters, got 1"));
+  EXPECT_THAT(refused(steelyard_network_gradients, std::size_t{4}, nullptr),
+              HasSubstr("expected a pointer for views, got NULL"));
   std::size_t count = 0;
   EXPECT_THAT(refused(steelyard_network_count, 4, &count), HasSubstr("a kind from 0 to 3, got 4"));
   const char* text = nullptr;

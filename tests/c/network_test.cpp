@@ -165,6 +165,14 @@ TEST(CNetwork, WhatIsNotTrainableHasNoGradient) {
   ASSERT_EQ(steelyard_pass_backward(n.context, pass.get(), nullptr, &grad.view), STEELYARD_OK);
   EXPECT_TRUE(gradient(n, "fc1.weight").empty());
   EXPECT_FALSE(gradient(n, "fc1.bias").empty());
+  const std::vector<std::string> all = names(n, STEELYARD_PARAMETERS);
+  std::vector<DLManagedTensor*> views(all.size());
+  n.expect_ok(steelyard_network_gradients, views.size(), views.data());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Managed owned(views[i]);
+    const auto one = views[i] == nullptr ? std::vector<float>() : floats_in(*views[i]);
+    EXPECT_EQ(one, gradient(n, all[i].c_str())) << all[i];
+  }
 }
 
 TEST(CNetwork, PassesOutliveTheirNetwork) {

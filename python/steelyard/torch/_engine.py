@@ -343,7 +343,8 @@ class Engine:
         """What tells that the parameters are those of the last pass: arguments() keeps them, so that ids are theirs."""
         if any(t is None for t in tensors):
             return None
-        return self._trainable, [(id(t), t.data_ptr(), t.requires_grad, t.shape, t.stride()) for t in tensors]
+        return (self._trainable, [*map(id, tensors)], addresses_of(tensors), [t.requires_grad for t in tensors],
+                [*map(torch.Tensor.size, tensors)], [*map(torch.Tensor.stride, tensors)])
 
     def plan_of(self) -> Any:
         """What gradients() needs to know of the last arguments()."""
@@ -359,31 +360,34 @@ class Engine:
     def gradients(self, plan: Any, needed: Sequence[bool]) -> list[Optional[torch.Tensor]]:
         """The gradients of the tensors that arguments() gave at that time, where they are needed."""
         slots, shapes, _ = plan
-        result: list[Optional[torch.Tensor]] = []
-        for parts, shape, wanted in zip(slots, shapes, needed):
-            result.append(self._gradient(parts, shape) if wanted else None)
-        return result
+        given = {n: torch_tensor(v) for n, v in self.network.gradient_pointers().items()}
+        return [_joined(parts, shape, given, self.wrapped.padding) if wanted else None
+                for parts, shape, wanted in zip(slots, shapes, needed)]
 
-    def _gradient(self, parts: list[tuple[str, Source]], shape: torch.Size) -> Optional[torch.Tensor]:
-        whole = self._joined(parts, shape)
-        padding = self.wrapped.padding.get(parts[0][1].name)
-        if whole is not None and padding is not None:
-            whole[padding].zero_()
-        return whole
 
-    def _joined(self, parts: list[tuple[str, Source]], shape: torch.Size) -> Optional[torch.Tensor]:
-        whole = None
-        for name, source in parts:
-            managed = self.network.pointer("steelyard_network_gradient", name)
-            if not managed:
-                continue
-            part = torch_tensor(managed)
-            if len(parts) == 1 and source.count == shape.numel():
-                return part if part.shape == shape else part.reshape(shape)
-            if whole is None:
-                whole = torch.zeros(shape, dtype=part.dtype, device=part.device)
-            whole.reshape(-1)[source.first:source.first + source.count] += part.reshape(-1)
-        return whole
+def _joined(parts: list[tuple[str, Source]], shape: torch.Size, given: dict[str, torch.Tensor],
+            padding: dict[str, int]) -> Optional[torch.Tensor]:
+    """The gradient of one of torch's tensors from those of the network's parameters that have elements of it."""
+    whole = None
+    for name, source in parts:
+        part = given.get(name)
+        if part is None:
+            continue
+        if len(parts) == 1 and source.count == shape.numel():
+            whole = part if part.shape == shape else part.reshape(shape)
+            break
+        if whole is None:
+            whole = torch.zeros(shape, dtype=part.dtype, device=part.device)
+        whole.reshape(-1)[source.first:source.first + source.count] += part.reshape(-1)
+    row = padding.get(parts[0][1].name)
+    if whole is not None and row is not None:
+        whole[row].zero_()
+    return whole
+
+
+def addresses_of(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Where their elements begin, looked up as fast as each pass needs it."""
+    return [*map(torch.Tensor.data_ptr, tensors)]
 
 
 def _made(source: Source, named: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -396,4 +400,4 @@ def _made(source: Source, named: dict[str, torch.Tensor]) -> torch.Tensor:
         return flat[source.indices.to(flat.device)].reshape(source.shape)
 
 
-__all__ = ["Engine", "Source", "Wrapped", "array", "uses", "wrap"]
+__all__ = ["Engine", "Source", "Wrapped", "addresses_of", "array", "uses", "wrap"]

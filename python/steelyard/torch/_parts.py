@@ -53,22 +53,32 @@ def plain_settings(module: nn.Module) -> dict[str, Any]:
             and (isinstance(v, _PLAIN) or (isinstance(v, tuple) and all(isinstance(x, _PLAIN) for x in v)))}
 
 
+def _state_of(modules: list) -> list:
+    """What a pass compares: parts and parameters by identity, and probabilities of dropout."""
+    state: list = []
+    for module in modules:
+        held = module.__dict__
+        state += map(id, held["_modules"].values())
+        state += map(id, held["_parameters"].values())
+        state += (held.get("p"), held.get("drop_prob"))
+    return state
+
+
 class Watched:
     """The model that was wrapped, as far as it still lives, to tell that somebody changed it."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._modules = [(name, weakref.ref(m), self._state(m)) for name, m in model.named_modules()]
+        self._modules = [(name, weakref.ref(m), _state_of([m])) for name, m in model.named_modules()]
+        self._references = [reference for _, reference, _ in self._modules]
+        self._state = [x for _, _, state in self._modules for x in state]
         self._settings = [plain_settings(m) for m in model.modules()]
 
-    @staticmethod
-    def _state(module: nn.Module) -> tuple:
-        return ([*map(id, module._modules.values())], [*map(id, module._parameters.values())], module.__dict__.get("p"),
-                module.__dict__.get("drop_prob"))
-
     def require_unchanged(self) -> None:
-        for name, reference, state in self._modules:
-            module = reference()
-            if module is None or self._state(module) == state:
+        living = [reference() for reference in self._references]
+        if None not in living and _state_of(living) == self._state:
+            return
+        for module, (name, _, state) in zip(living, self._modules):
+            if module is None or _state_of([module]) == state:
                 continue
             raise Error(f"{name or 'the model'} ({type(module).__name__}) was changed after it was wrapped: expected its "
                         "modules and parameters as they were; make a new Module of it")

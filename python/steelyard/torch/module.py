@@ -13,7 +13,7 @@ from .._error import Error
 from .._recipe import Recipe, recipe_text
 from ..network import Network, Verification
 from ._arguments import batch_inputs, batches_of, call_inputs, examples_of
-from ._engine import Engine, Wrapped, wrap
+from ._engine import Engine, Wrapped, addresses_of, wrap
 from ._function import Call, current_stream, torch_view
 from ._nested import unflatten
 from ._parts import Part, Watched, plain_settings
@@ -204,28 +204,27 @@ class Module(nn.Module):
                     for n in (s.names or (s.name,))}
             leaves = {n: place(n) for n in used if n not in owned}
             own = {n: place(t) for n, t in self._owned.items()}
-            states = []
-            for name, state in self._states.items():
-                view = self._engine.buffer(name)
-                states.append((*place(state), view, view.data_ptr()))
+            states = [place(state) for state in self._states.values()]
+            views = [self._engine.buffer(name) for name in self._states]
             norms = {_split(t)[0] for n, t in self._states.items() if n in self._wrapped.statistics}
             constants = [(*place(n), v, n) for n, v in self._wrapped.constants.items()]
             for part, key, value, name in constants:
                 self._require_constant(part._buffers[key], value, name)
-            self._cached = (leaves, own, states, [(n, self._part(n)) for n in sorted(norms)], constants)
+            self._cached = (leaves, own, (states, views, addresses_of(views)), [(n, self._part(n)) for n in sorted(norms)], constants)
         return self._cached
 
     # --- before each call
 
     def _adopt(self) -> None:
         """Buffers that somebody put in place of the network's go back into its memory."""
-        _, _, states, _, constants = self._lookup()
-        for part, key, view, address in states:
-            held = part._buffers[key]
-            if held.data_ptr() != address:
-                with torch.no_grad():
-                    view.copy_(held)
-                part._buffers[key] = view
+        _, _, (states, views, addresses), _, constants = self._lookup()
+        found = addresses_of([part._buffers[key] for part, key in states])
+        if found != addresses:
+            for (part, key), view, is_at, belongs in zip(states, views, found, addresses):
+                if is_at != belongs:
+                    with torch.no_grad():
+                        view.copy_(part._buffers[key])
+                    part._buffers[key] = view
         for part, key, value, name in constants:
             if part._buffers[key]._version:
                 self._require_constant(part._buffers[key], value, name)
