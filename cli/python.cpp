@@ -5,13 +5,11 @@
 
 namespace steelyard::cli {
 
-void add_python(CLI::App& verb, std::string& python) {
-  verb.add_option(
-      "--python", python,
-      "A Python with onnxruntime, for RUN/export/model.onnx, started isolated (-I) (default: the "
-      "first of $STEELYARD_PYTHON, python-env in the build folder of this program, and python3 "
-      "that "
-      "has it)");
+void add_python(CLI::App& verb, std::string& python, const std::string& what) {
+  verb.add_option("--python", python,
+                  "A Python with " + what +
+                      ", started isolated (-I) (default: the first of $STEELYARD_PYTHON, "
+                      "python-env in the build folder of this program, and python3 that has it)");
 }
 
 std::optional<deploy::OnnxRuntime> runtime_in(const std::string& python) {

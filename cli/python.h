@@ -9,7 +9,9 @@
 
 namespace steelyard::cli {
 
-void add_python(CLI::App& verb, std::string& python);
+// `what`: the package that it has, and what for.
+void add_python(CLI::App& verb, std::string& python,
+                const std::string& what = "onnxruntime, for RUN/export/model.onnx");
 
 // ONNX Runtime in that Python, or where it is empty in one that is found. Throws InputError where
 // the Python that was given has none.

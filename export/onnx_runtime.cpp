@@ -1,23 +1,8 @@
 #include "steelyard/export/onnx_runtime.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <chrono>
-#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
-#include <system_error>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "steelyard/framework/files/files.h"
@@ -25,9 +10,6 @@
 namespace steelyard::deploy {
 namespace {
 
-constexpr std::uint64_t kMaxMessageBytes = 1 << 20;
-constexpr std::chrono::seconds kSearchLimit{60};
-constexpr std::string_view kFound = "found ";
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
 // Arguments: the value of session.x64quantprecision, for each output the order of images and which
@@ -114,132 +96,6 @@ for begin in range(0, len(inputs), 500):
 outputs.close()
 )py";
 
-// A file without a name: it disappears however this program ends.
-class ScratchFile {
- public:
-  ScratchFile() {
-    std::string name = (std::filesystem::temp_directory_path() / "steelyard-XXXXXX").string();
-    descriptor_ = mkostemp(name.data(), O_CLOEXEC);
-    if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), name);
-    unlink(name.c_str());
-  }
-  ~ScratchFile() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  ScratchFile& operator=(ScratchFile&&) = delete;
-  int descriptor() const { return descriptor_; }
-
-  std::uint64_t size() const {
-    struct stat info = {};
-    return fstat(descriptor_, &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
-  }
-
-  void fill(const void* data, std::uint64_t bytes) const {
-    transfer(bytes, [&](std::uint64_t at) {
-      return pwrite(descriptor_, static_cast<const char*>(data) + at, bytes - at,
-                    static_cast<off_t>(at));
-    });
-  }
-  void read(void* into, std::uint64_t bytes) const {
-    transfer(bytes, [&](std::uint64_t at) {
-      return pread(descriptor_, static_cast<char*>(into) + at, bytes - at, static_cast<off_t>(at));
-    });
-  }
-  // The text that a program wrote; nothing if it wrote none.
-  std::string message() const {
-    if (size() > kMaxMessageBytes) return "";
-    std::string text(size(), '\0');
-    read(text.data(), text.size());
-    return text;
-  }
-
- private:
-  template <typename F>
-  static void transfer(std::uint64_t bytes, const F& f) {
-    for (std::uint64_t at = 0; at < bytes;) {
-      const ssize_t done = f(at);
-      if (done == 0) errno = EIO;
-      if (done <= 0 && errno != EINTR) {
-        throw std::system_error(errno, std::generic_category(), "a temporary file");
-      }
-      if (done > 0) at += static_cast<std::uint64_t>(done);
-    }
-  }
-
-  int descriptor_ = -1;
-};
-
-// Whether the child ended by itself with status 0. Past the limit it is killed.
-bool succeeds(pid_t child, std::optional<std::chrono::seconds> limit) {
-  const auto begin = std::chrono::steady_clock::now();
-  int status = 0;
-  for (;;) {
-    const pid_t ended = waitpid(child, &status, limit ? WNOHANG : 0);
-    if (ended == child) return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (ended < 0 && errno != EINTR) return false;
-    if (!limit) continue;
-    if (std::chrono::steady_clock::now() - begin > *limit) {
-      kill(child, SIGKILL);
-      limit.reset();
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-}
-
-// Only what a child of a process with threads may call.
-void redirect(int from, int to) {
-  if (from == to) {
-    fcntl(from, F_SETFD, 0);  // dup2() would leave it to be closed by exec
-  } else {
-    dup2(from, to);
-  }
-}
-
-// Runs the program of that path to its end; one that cannot be started has not succeeded. It is
-// killed when this process ends before it.
-bool run_program(const std::vector<std::string>& command, const ScratchFile& input,
-                 const ScratchFile& output, const ScratchFile& errors,
-                 std::optional<std::chrono::seconds> limit = std::nullopt) {
-  std::vector<char*> argv;
-  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);  // ended before prctl()
-    redirect(input.descriptor(), STDIN_FILENO);
-    redirect(output.descriptor(), STDOUT_FILENO);
-    redirect(errors.descriptor(), STDERR_FILENO);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  return child > 0 && succeeds(child, limit);
-}
-
-std::string last_line(const std::string& text) {
-  const std::size_t end = text.find_last_not_of("\n ");
-  if (end == std::string::npos) return "";
-  const std::size_t begin = text.find_last_of('\n', end);
-  return text.substr(begin + 1, end - begin);
-}
-
-// Why Python failed: the lines after its last traceback, joined to one.
-std::string exception_text(const std::string& errors) {
-  std::size_t begin = errors.rfind("Traceback (");
-  if (begin == std::string::npos) return last_line(errors);
-  do {
-    begin = errors.find('\n', begin);
-    if (begin == std::string::npos) return last_line(errors);
-    ++begin;
-  } while (begin < errors.size() && errors[begin] == ' ');
-  std::string text = errors.substr(begin, errors.find_last_not_of("\n ") + 1 - begin);
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 // "1,28,28,3".
 std::string sizes_text(const Shape& shape) {
   std::string text;
@@ -267,33 +123,6 @@ std::string places_text(const OnnxPorts& ports) {
   return text.empty() ? place_text(ports.output) : text;
 }
 
-// The path of Python in the environment that scripts/python_env made in build/, if this program is
-// build/cpu/cli/steelyard; else "": an installed program's grandparent folder may be anybody's.
-std::string python_of_build() {
-  std::error_code unknown;
-  const auto folder = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
-  const auto build = folder.parent_path();
-  if (folder.filename() != "cli" || !std::filesystem::exists(build / "CMakeCache.txt", unknown)) {
-    return "";
-  }
-  return (build.parent_path() / "python-env/bin/python3").string();
-}
-
-// The program's path, found as a shell finds it but for the entries of $PATH that name the current
-// folder or one below it; "" where there is none.
-std::string path_of_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return name;
-  const char* path = std::getenv("PATH");
-  std::string_view rest = path != nullptr ? path : "/usr/bin:/bin";
-  while (!name.empty() && !rest.empty()) {
-    const std::string_view folder = rest.substr(0, rest.find(':'));
-    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    const std::string program = std::string(folder) + "/" + name;
-    if (folder.starts_with('/') && access(program.c_str(), X_OK) == 0) return program;
-  }
-  return "";
-}
-
 // What the script writes for inputs f32 [N, ...].
 ScratchFile output_of_script(const OnnxRuntime& runtime,
                              const std::vector<std::filesystem::path>& models, const Tensor& inputs,
@@ -301,59 +130,35 @@ ScratchFile output_of_script(const OnnxRuntime& runtime,
   // Python would wait for the writer of a named pipe.
   for (const std::filesystem::path& model : models) const InputFile regular(model);
   const ScratchFile input;
-  ScratchFile output;
-  const ScratchFile errors;
   input.fill(inputs.raw(), static_cast<std::uint64_t>(inputs.bytes()));
-  std::vector<std::string> command{runtime.python,
-                                   "-I",
-                                   "-c",
-                                   kScript,
-                                   session == Session::kExact ? "1" : "0",
-                                   places_text(ports),
-                                   task,
-                                   sizes_text(inputs.shape()),
-                                   std::to_string(models.size())};
-  for (const std::filesystem::path& model : models) command.push_back(model.string());
-  for (const PartPort& part : ports.inputs) command.push_back(part_text(part));
+  std::vector<std::string> arguments{session == Session::kExact ? "1" : "0", places_text(ports),
+                                     task, sizes_text(inputs.shape()),
+                                     std::to_string(models.size())};
+  for (const std::filesystem::path& model : models) arguments.push_back(model.string());
+  for (const PartPort& part : ports.inputs) arguments.push_back(part_text(part));
   if (ports.inputs.empty()) {
     const Shape& shape = inputs.shape();
-    command.push_back(part_text({ports.input, 0, {shape.begin() + 1, shape.end()}}));
+    arguments.push_back(part_text({ports.input, 0, {shape.begin() + 1, shape.end()}}));
   }
-  if (run_program(command, input, output, errors)) return output;
-  constexpr std::size_t kMaxTextBytes = 600;
-  const std::string text = exception_text(errors.message());
-  const std::string name = printable(models.front().string());
-  if (text.starts_with(kCannotLoad)) {
-    throw OnnxFileError(name + ": ONNX Runtime " + runtime.version + " cannot load it: " +
-                        printable(text.substr(kCannotLoad.size()), kMaxTextBytes));
+  try {
+    return run_script(runtime.path, kScript, arguments, input);
+  } catch (const PythonError& error) {
+    constexpr std::size_t kMaxTextBytes = 600;
+    const std::string text = error.what();
+    const std::string name = printable(models.front().string());
+    if (text.starts_with(kCannotLoad)) {
+      throw OnnxFileError(name + ": ONNX Runtime " + runtime.version + " cannot load it: " +
+                          printable(text.substr(kCannotLoad.size()), kMaxTextBytes));
+    }
+    throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + name + ": " +
+                             printable(text, kMaxTextBytes));
   }
-  throw std::runtime_error("ONNX Runtime " + runtime.version + ": " + name + ": " +
-                           printable(text, kMaxTextBytes));
 }
 
 }  // namespace
 
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python) {
-  std::vector<std::string> candidates{python};
-  if (python.empty()) {
-    const char* chosen = std::getenv("STEELYARD_PYTHON");
-    candidates = {chosen != nullptr ? chosen : "", python_of_build(), "python3"};
-  }
-  for (const std::string& candidate : candidates) {
-    const std::string program = path_of_program(candidate);
-    if (program.empty()) continue;
-    const ScratchFile input;
-    const ScratchFile output;
-    const ScratchFile errors;
-    const bool ran = run_program(
-        {program, "-I", "-c", "import numpy, onnxruntime; print('found', onnxruntime.__version__)"},
-        input, output, errors, kSearchLimit);
-    const std::string line = last_line(output.message());
-    if (ran && line.starts_with(kFound)) {
-      return OnnxRuntime{program, printable(line.substr(kFound.size()))};
-    }
-  }
-  return std::nullopt;
+  return find_python(python, "onnxruntime", {"numpy"});
 }
 
 Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,

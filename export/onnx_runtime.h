@@ -6,22 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/export/python_program.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/tensor.h"
 #include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
 
-// A Python that can import onnxruntime and numpy.
-struct OnnxRuntime {
-  std::string python;
-  std::string version;  // of onnxruntime
-};
+// A Python that can import onnxruntime and numpy, and onnxruntime's version.
+using OnnxRuntime = PythonProgram;
 
-// The first Python that has it: only `python` is tried if it is given, else $STEELYARD_PYTHON, the
-// environment that scripts/python_env makes in the folder of this program's build, and python3. A
-// name without a slash is looked for in the absolute folders of $PATH. Python runs isolated (-I):
-// neither the current folder nor $PYTHONPATH nor packages of a user alone give it modules.
+// As find_python() finds it.
 std::optional<OnnxRuntime> find_onnx_runtime(const std::string& python = "");
 
 // What to tell the user if there is none.

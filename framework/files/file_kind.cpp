@@ -33,7 +33,7 @@ constexpr Signature kSignatures[] = {
     {0, "\x28\xB5\x2F\xFD"sv, "zstd"},
     {257, "ustar"sv, "a tar archive"},
     {0, "\x89HDF\r\n\x1a\n"sv, "an HDF5 file"},
-    {0, "GGUF"sv, "a GGUF model"},
+    {0, "GGUF"sv, kGgufKind},
     {4, "TFL3"sv, "a TensorFlow Lite model"},
     {0, "\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9\x20\x6A\xA8\x50\x19"sv, kOldTorchKind},
     {0, "\0\0\x08\x01"sv, "IDX labels"},

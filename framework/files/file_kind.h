@@ -14,6 +14,7 @@ inline constexpr std::size_t kFileKindBytes = 512;
 
 inline constexpr const char* kSafetensorsKind = "a safetensors file";
 inline constexpr const char* kCsvKind = "CSV";
+inline constexpr const char* kGgufKind = "a GGUF model";
 inline constexpr const char* kTorchKind = "a PyTorch file (zip)";
 inline constexpr const char* kOldTorchKind = "a PyTorch file (pickle)";  // before PyTorch 1.6
 

@@ -119,4 +119,16 @@ std::optional<std::vector<std::string_view>> GgufValue::texts() const {
   return found;
 }
 
+std::optional<std::vector<std::int64_t>> GgufValue::whole_numbers() const {
+  const std::uint64_t size = gguf_scalar_bytes(element);
+  if (type != GgufValueType::kArray || size == 0) return std::nullopt;
+  std::vector<std::int64_t> found;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto number = GgufValue{element, {}, 0, bytes.substr(i * size, size)}.whole_number();
+    if (!number) return std::nullopt;
+    found.push_back(*number);
+  }
+  return found;
+}
+
 }  // namespace steelyard

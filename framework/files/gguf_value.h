@@ -45,6 +45,7 @@ struct GgufValue {
   std::optional<double> number() const;
   std::optional<std::string_view> text() const;
   std::optional<std::vector<std::string_view>> texts() const;
+  std::optional<std::vector<std::int64_t>> whole_numbers() const;
 
   bool operator==(const GgufValue&) const = default;
 };

@@ -3,7 +3,7 @@ import random
 import struct
 
 ALIGNMENT = 32
-U32, F32, STRING = 4, 6, 8
+U32, I32, F32, STRING, ARRAY = 4, 5, 6, 8, 9
 
 
 def _text(text):
@@ -12,6 +12,10 @@ def _text(text):
 
 
 def _entry(key, value):
+    if isinstance(value, list):  # of strings, or of whole numbers
+        texts = isinstance(value[0], str)
+        elements = b"".join(_text(x) if texts else struct.pack("<i", x) for x in value)
+        return _text(key) + struct.pack("<IIQ", ARRAY, STRING if texts else I32, len(value)) + elements
     if isinstance(value, str):
         return _text(key) + struct.pack("<I", STRING) + _text(value)
     if isinstance(value, float):
@@ -33,8 +37,9 @@ def write_gguf(path, entries, tensors):
         file.write(header + bytes(-len(header) % ALIGNMENT) + data)
 
 
-def write_llama(path, seed, vocabulary=40, width=32, hidden=64, heads=4, key_heads=2, blocks=1, context=64):
-    """A Llama whose head shares the embedding's table."""
+def write_llama(path, seed, vocabulary=40, width=32, hidden=64, heads=4, key_heads=2, blocks=1, context=64,
+                tokenizer=None):
+    """A Llama whose head shares the embedding's table. `tokenizer`: entries tokenizer.ggml.*, if it has one."""
     generator = random.Random(seed)
     tensors = {}
 
@@ -62,4 +67,4 @@ def write_llama(path, seed, vocabulary=40, width=32, hidden=64, heads=4, key_hea
                       "llama.block_count": blocks, "llama.context_length": context, "llama.embedding_length": width,
                       "llama.feed_forward_length": hidden, "llama.attention.head_count": heads,
                       "llama.attention.head_count_kv": key_heads, "llama.attention.layer_norm_rms_epsilon": 1e-5,
-                      "llama.rope.freq_base": 10000.0, "tokenizer.ggml.model": "none"}, tensors)
+                      "llama.rope.freq_base": 10000.0, **(tokenizer or {"tokenizer.ggml.model": "none"})}, tensors)

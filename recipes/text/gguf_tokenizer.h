@@ -1,0 +1,21 @@
+// The tokenizer that a GGUF file carries.
+#pragma once
+
+#include <string>
+
+#include "steelyard/framework/files/gguf.h"
+
+namespace steelyard {
+
+struct GgufTokenizer {
+  std::string json;        // as the library `tokenizers` of Hugging Face reads it
+  std::string begin, end;  // the tokens around a document; "" for none
+};
+
+// Byte-level BPE, as `tokenizer.ggml.model: gpt2` says, whose text is cut into words as one of
+// `gpt-2`, `llama-bpe`, `qwen2` and `smollm` (`tokenizer.ggml.pre`) does. Throws InputError that
+// names the file, the key, and what was expected, for others and for what does not fit.
+// Sources: ggml's docs/gguf.md; the tokenizer.json of Llama 3, Qwen2 and SmolLM2.
+GgufTokenizer gguf_tokenizer(const GgufReader& file);
+
+}  // namespace steelyard

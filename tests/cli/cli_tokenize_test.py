@@ -1,0 +1,208 @@
+"""Text to tokens, by the vocabularies of GGUF files, beside a plain program of the definition of byte-level BPE."""
+import array
+import json
+import os
+import random
+import re
+import unittest
+
+from cli_case import Case
+from support.gguf_files import write_llama
+
+PYTHON = os.environ["STEELYARD_PYTHON"]
+LETTER, OTHER = r"[^\W\d_]", r"(?:[^\s\w]|_)"  # without numbers that are no decimal digits
+WORDS_OF_GPT2 = rf"'s|'t|'re|'ve|'m|'ll|'d| ?{LETTER}+| ?\d+| ?{OTHER}+|\s+(?!\S)|\s+"
+WORDS_OF_LLAMA3 = (rf"(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?:{OTHER}|[^\S\r\n])?{LETTER}+|\d{{1,3}}| ?{OTHER}+[\r\n]*|\s*[\r\n]+"
+                   r"|\s+(?!\S)|\s+")
+WORDS = {"gpt-2": WORDS_OF_GPT2, "smollm": WORDS_OF_GPT2, "llama-bpe": WORDS_OF_LLAMA3,
+         "qwen2": WORDS_OF_LLAMA3.replace("{1,3}", "")}
+CONTROL = ["<|begin|>", "<|end|>"]
+TEXT = ("It's the first line, isn't it?\nThe 2nd has 12345 numbers;  two spaces\n\n\n  indented\tand tabbed \n"
+        "Zażółć gęślą jaźń. Привет, мир! 你好,世界 🙂🙂\r\nWindows' line\r\n \r\nthe the the\n<|end|> is only text\n")
+
+
+def letters_of_bytes():
+    """GPT-2's printable character for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(others)}}
+
+
+LETTERS = letters_of_bytes()
+
+
+def words_of(pre, text):
+    parts = re.split(r"(\d)", text) if pre == "smollm" else [text]
+    return [w for part in parts for w in re.findall(WORDS[pre], part)]
+
+
+class Vocabulary:
+    """All bytes, and what joins most often in a text."""
+
+    def __init__(self, pre, text, merges):
+        self.pre, self.ranks = pre, {}
+        self.tokens = [LETTERS[b] for b in range(256)]
+        words = [[LETTERS[b] for b in w.encode()] for w in words_of(pre, text)]
+        while len(self.ranks) < merges:
+            counts = {}
+            for word in words:
+                for pair in zip(word, word[1:]):
+                    counts[pair] = counts.get(pair, 0) + 1
+            best = max(counts, key=lambda pair: (counts[pair], pair))
+            self.ranks[best] = len(self.ranks)
+            self.tokens.append("".join(best))
+            words = [self.joined(word, best) for word in words]
+        self.numbers = {token: i for i, token in enumerate(self.tokens + CONTROL)}
+
+    @staticmethod
+    def joined(word, pair):
+        result = []
+        for part in word:
+            if result and (result[-1], part) == pair:
+                result[-1] += part
+            else:
+                result.append(part)
+        return result
+
+    def encode(self, text):
+        numbers = []
+        for word in words_of(self.pre, text):
+            parts = [LETTERS[b] for b in word.encode()]
+            while True:
+                known = [pair for pair in zip(parts, parts[1:]) if pair in self.ranks]
+                if not known:
+                    break
+                parts = self.joined(parts, min(known, key=self.ranks.get))
+            numbers += [self.numbers[part] for part in parts]
+        return numbers
+
+    def entries(self, **changes):
+        entries = {"model": "gpt2", "pre": self.pre, "tokens": self.tokens + CONTROL,
+                   "token_type": [1] * len(self.tokens) + [3] * len(CONTROL),
+                   "merges": [" ".join(pair) for pair in self.ranks], "bos_token_id": len(self.tokens),
+                   "eos_token_id": len(self.tokens) + 1, **changes}
+        return {f"tokenizer.ggml.{key}": value for key, value in entries.items() if value is not None}
+
+
+@unittest.skipUnless(os.path.exists(PYTHON), "no Python with tokenizers")
+class Tokenize(Case):
+    def vocabulary(self, words="gpt-2", **changes):
+        made = Vocabulary(words, TEXT, 60)
+        write_llama(self.path("model.gguf"), seed=1, vocabulary=len(made.numbers), tokenizer=made.entries(**changes))
+        return made
+
+    def write(self, name, text):
+        with open(self.path(name), "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        return name
+
+    def numbers(self, path, kind="H"):
+        found = array.array(kind)
+        with open(self.path(path), "rb") as file:
+            found.frombytes(file.read())
+        return found.tolist()
+
+    def test_words_and_merges(self):
+        self.write("text.txt", TEXT)
+        for pre in WORDS:
+            with self.subTest(pre):
+                made = self.vocabulary(pre)
+                begin, end = (made.numbers[token] for token in CONTROL)
+                said = self.succeed("tokenize", "model.gguf", "text.txt", "--out", "all.bin", "--overwrite")
+                front = [begin] if pre == "llama-bpe" else []
+                self.assertEqual(self.numbers("all.bin"), front + made.encode(TEXT) + [end])
+                self.assertIn(f"{len(made.encode(TEXT)) + len(front) + 1} tokens of 1 document", said)
+
+    def test_large_texts_are_cut_where_no_word_is(self):
+        generator = random.Random(3)
+        lines = [*TEXT.split("\n"), "", "  ", "word", "end. ", "7"]
+        text = "\n".join(generator.choice(lines) for _ in range(90000))
+        self.write("text.txt", text)
+        for pre in ("gpt-2", "llama-bpe"):
+            made = self.vocabulary(pre, add_bos_token=0)
+            known = {}
+            expected = []
+            for word in words_of(pre, text):
+                if word not in known:
+                    known[word] = made.encode(word)
+                expected += known[word]
+            self.succeed("tokenize", "model.gguf", "text.txt", "--out", "all.bin", "--end", "none", "--overwrite")
+            self.assertGreater(len(text), 1 << 20)
+            self.assertEqual(self.numbers("all.bin"), expected)
+
+    def test_documents(self):
+        made = self.vocabulary()
+        begin, end = (made.numbers[token] for token in CONTROL)
+        documents = ["first one", "", "line\nline", "<|end|>x"]
+        self.write("d.jsonl", "".join(json.dumps({"body": d}) + "\n" for d in documents) + "\n")
+        self.write("e.txt", "last")
+        expected = [t for d in documents + ["last"] if d for t in made.encode(d) + [end]]
+        said = self.succeed("tokenize", "model.gguf", "d.jsonl", "e.txt", "--field", "body", "--out", "folder", "--test",
+                            "0.25")
+        train, test = self.numbers("folder/train.bin"), self.numbers("folder/test.bin")
+        self.assertEqual(train + test, expected)
+        self.assertEqual(len(test), round(len(expected) / 4))
+        self.assertIn("tokens of 4 documents", said)
+        self.succeed("tokenize", "model.gguf", "d.jsonl", "--field", "body", "--out", "s.bin", "--special", "--begin",
+                     "<|begin|>", "--end", "none")
+        self.assertEqual(self.numbers("s.bin"), [begin, *made.encode("first one"), begin, *made.encode("line\nline"), begin,
+                                                 end, *made.encode("x")])
+
+    def test_a_models_own_file(self):
+        made = self.vocabulary()
+        tokenizer = {"version": "1.0", "added_tokens": [], "normalizer": {"type": "Lowercase"}, "pre_tokenizer": None,
+                     "post_processor": None, "decoder": None,
+                     "model": {"type": "BPE", "vocab": made.numbers, "merges": []}}
+        self.write("tokenizer.json", json.dumps(tokenizer))
+        self.write("text.txt", "ABC")
+        self.succeed("tokenize", "tokenizer.json", "text.txt", "--out", "all.bin", "--end", "<|end|>")
+        self.assertEqual(self.numbers("all.bin"), [made.numbers[t] for t in ("a", "b", "c", "<|end|>")])
+
+    def test_trains_what_it_makes(self):
+        self.vocabulary()
+        self.write("text.txt", TEXT * 20)
+        self.succeed("tokenize", "model.gguf", "text.txt", "--out", "tokens")
+        self.write("recipe.yaml", "version: 1\nname: tiny\ndata: {dataset: tokens, path: tokens, tokens: {length: 16}, "
+                   "normalize: none, validation: 4}\nmodel: {gguf: model.gguf}\ntrain: {epochs: 2, loss: "
+                   "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
+        self.assertIn("perplexity", self.succeed("train", "recipe.yaml", "--run-dir", "run"))
+
+    def test_what_is_wrong_is_named(self):
+        self.vocabulary()
+        self.write("text.txt", "text")
+        self.write("latin.txt", b"good\n" * 70000 + b"caf\xe9 au lait")
+        self.write("d.jsonl", '{"text": "good"}\n{"text": 7}\n')
+        self.write("empty.txt", "")
+
+        def refused(text, *arguments, **environment):
+            result = self.run_program("tokenize", *arguments, **environment)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+            self.assertIn(text, result.stderr)
+            self.assertEqual(result.stderr.count("\n"), 1)
+
+        out = ("--out", "all.bin")
+        refused("latin.txt: byte 350003: expected UTF-8, got 0xe9", "model.gguf", "latin.txt", *out)
+        refused("d.jsonl:2: expected an object with a text 'text'", "model.gguf", "d.jsonl", *out)
+        refused("the texts have no tokens", "model.gguf", "empty.txt", *out)
+        refused("model.gguf: no token '<eos>'", "model.gguf", "text.txt", *out, "--end", "<eos>")
+        refused("nowhere.txt", "model.gguf", "nowhere.txt", *out)
+        refused("--test is for a folder", "model.gguf", "text.txt", *out, "--test", "0.5")
+        refused("no Python with tokenizers", "model.gguf", "text.txt", *out, "--python", "/bin/false")
+        refused("text.txt: ", "text.txt", "text.txt", *out)
+        self.write("all.bin", "here")
+        refused("all.bin: is there already: --overwrite replaces it", "model.gguf", "text.txt", *out)
+        for key, value, said in (("model", "llama", "tokenizer.ggml.model: expected gpt2 (byte-level BPE), got llama"),
+                                 ("pre", "other", "tokenizer.ggml.pre: expected one of gpt-2, llama-bpe, qwen2, smollm, got"),
+                                 ("merges", None, "expected an entry 'tokenizer.ggml.merges'"),
+                                 ("merges", 3, "tokenizer.ggml.merges: expected an array of strings"),
+                                 ("merges", ["a"], "model.gguf: "),
+                                 ("token_type", [1], "tokenizer.ggml.token_type: expected 318 numbers, got 1"),
+                                 ("tokens", ["a", "a"], "tokenizer.ggml.tokens: a is there twice, at 0 and 1"),
+                                 ("eos_token_id", 900, "tokenizer.ggml.eos_token_id: expected a number below 318")):
+            changes = {key: value, **({"token_type": None} if key == "tokens" else {})}
+            self.vocabulary(**changes)
+            refused(said, "model.gguf", "text.txt", *out, "--overwrite")
+
+
+if __name__ == "__main__":
+    unittest.main()
