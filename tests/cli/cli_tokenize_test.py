@@ -167,6 +167,14 @@ class Tokenize(Case):
                    "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
         self.assertIn("perplexity", self.succeed("train", "recipe.yaml", "--run-dir", "run"))
 
+    def test_inspect_lists_the_vocabulary(self):
+        self.vocabulary()
+        listed = self.succeed("inspect", "model.gguf")
+        self.assertTrue(listed.startswith("model.gguf: GGUF model, 11 tensors\n"), listed)
+        self.assertIn("  llama.attention.layer_norm_rms_epsilon = 1e-05\n", listed)
+        self.assertIn("  tokenizer.ggml.tokens = 318 texts\n", listed)
+        self.assertRegex(listed, r"\nblk\.0\.ffn_down\.weight +f32 +\[32, 64\] +8192 bytes\n")
+
     def test_what_is_wrong_is_named(self):
         self.vocabulary()
         self.write("text.txt", "text")

@@ -100,7 +100,9 @@ def lines_of(paths, count):
 
 class Reference:
     def __init__(self, ranks, pre):
-        self.encoding = tiktoken.Encoding(pre, pat_str=PATTERNS[pre], mergeable_ranks=ranks, special_tokens={END: len(ranks)})
+        # tiktoken takes a word that is a token as it is, which only Llama 3's way does, too.
+        known = ranks if pre == "llama-bpe" else {t: r for t, r in ranks.items() if len(t) == 1 or merge_of(ranks, t)}
+        self.encoding = tiktoken.Encoding(pre, pat_str=PATTERNS[pre], mergeable_ranks=known, special_tokens={END: len(ranks)})
         self.pre, self.end = pre, len(ranks)
 
     def encode(self, documents):
