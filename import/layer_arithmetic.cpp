@@ -128,6 +128,7 @@ class LayerMaker {
       auto bias = layer ? of_outputs(*value, *layer) : std::nullopt;
       if (!bias) continue;
       if (const Constant* own = graph_.constant(layer->node.input(2))) {
+        if (graph_.model.keeps_weights) continue;
         std::transform(own->reals.begin(), own->reals.end(), bias->reals.begin(),
                        bias->reals.begin(), std::plus<>());
       }
@@ -139,6 +140,7 @@ class LayerMaker {
 
   // A factor of each output, which the weights take.
   void take_factor(std::size_t i, bool divides) {
+    if (graph_.model.keeps_weights) return;
     for (std::size_t k = divides ? 1 : 0; k < 2; ++k) {
       const std::string name = graph_.model.nodes[i].input(k);
       const Constant* value = graph_.constant(name);

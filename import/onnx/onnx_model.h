@@ -117,6 +117,9 @@ struct OnnxModel {
   // What constants computed from others may still take (fold.h): at first 768 MiB, and eight times
   // what the file's constants take.
   std::int64_t foldable_bytes = std::int64_t{3} << 28;
+  // Layers keep their weights as the file has them: no factor and no second bias behind a layer
+  // goes into them. For those who train the file's own parameters, by other names.
+  bool keeps_weights = false;
 };
 
 }  // namespace steelyard::imports

@@ -5,10 +5,21 @@
 ``steelyard`` or ``python3 -m steelyard``.
 """
 
+import importlib
+from typing import Any
+
 from ._error import Error
 from ._library import version as __version__
 from ._program import report, run, verify
 from ._tensor import Tensor
 from .network import Network, Pass, Verification
+
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":  # loaded where it is asked for: NumPy alone is enough for the rest
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["Error", "Network", "Pass", "Tensor", "Verification", "__version__", "report", "run", "verify"]

@@ -284,7 +284,8 @@ class Context:
         with self.lock:
             status = getattr(library, function)(self._handle, *arguments)
             if status:
-                raise Error(library.steelyard_context_message(self._handle).decode(errors="replace"), status)
+                message = library.steelyard_context_message(self._handle).decode(errors="replace")
+                raise Error(message.removeprefix(f"{function}: "), status)
 
     def set_threads(self, threads: int) -> None:
         self.call("steelyard_context_set_threads", threads)

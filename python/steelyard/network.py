@@ -65,6 +65,9 @@ class Pass:
     def __del__(self) -> None:
         self.close()
 
+    def __copy__(self) -> "Pass":
+        raise Error("a Pass cannot be copied: run forward() again")
+
     def close(self) -> None:
         """Ends the pass; what it kept is free."""
         handle = getattr(self, "_handle", None)
@@ -160,18 +163,24 @@ class Network:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
+    def __copy__(self) -> "Network":
+        raise Error("a Network cannot be copied: save() and load() take its state into another one")
+
     def close(self) -> None:
         """Ends the network. Views of its parameters and passes that wait keep their memory."""
         self._last = None
-        handle = getattr(self, "_handle", None)
-        if handle:
-            self._handle = None
-            c.library.steelyard_network_destroy(handle)
+        if getattr(self, "_handle", None) is None:
+            return
+        with self.context.lock:  # after the call that another thread is in
+            handle, self._handle = self._handle, None
+            if handle:
+                c.library.steelyard_network_destroy(handle)
 
     def _call(self, function: str, *arguments: Any) -> None:
-        if not self._handle:
-            raise Error("expected an open network, got one that was closed")
-        self.context.call(function, self._handle, *arguments)
+        with self.context.lock:  # another thread may close the network before
+            if not self._handle:
+                raise Error("expected an open network, got one that was closed")
+            self.context.call(function, self._handle, *arguments)
 
     def _text(self, function: str, *arguments: Any) -> str:
         text = c_char_p()

@@ -52,6 +52,7 @@ imports::SampleSpec sample_from(imports::OnnxModel model, const std::vector<Name
 }
 
 imports::Imported imported_for(imports::OnnxModel& model, const HostedOptions& options) {
+  model.keeps_weights = true;  // the host's optimizer trains the parameters that its model has
   imports::choose_outputs(model, options.outputs);
   imports::choose_batch_axes(model, options.batch_axes);
   return imports::translate(model, sample_from(model, options.samples));
@@ -186,6 +187,10 @@ void HostedNetwork::calibrate(const std::vector<std::vector<Tensor>>& batches) {
   for (const std::vector<Tensor>& inputs : batches) samples.push_back(joined(inputs).value());
   qat::calibrate(*model_, std::ssize(samples),
                  [&](std::int64_t i) { return samples[static_cast<std::size_t>(i)]; });
+  // So that the host's optimizer and its other processes see where they begin.
+  for (const qat::NamedQuantizer& entry : qat::named_quantizers(*model_)) {
+    entry.quantizer->start_learning();
+  }
 }
 
 void HostedNetwork::require_finite() {

@@ -1,4 +1,5 @@
 """steelyard.Network on NumPy's arrays: training by hand, files, errors. It needs no torch."""
+import copy
 import gc
 import os
 import pathlib
@@ -256,11 +257,35 @@ class Errors(NetworkCase):
         self.assert_refused("expected a device cpu, cuda or cuda:N, got 'tpu'", self.network, device="tpu")
         self.assertEqual(self.assert_refused("cuda", self.network, device="cuda").status, 4)
 
+    def test_copies_are_refused(self):
+        network = self.network(None)
+        for held in (network, network.train().record(points(2)[0])):
+            with self.assertRaisesRegex(steelyard.Error, "cannot be copied"):
+                copy.copy(held)
+
     def test_a_closed_network(self):
         network = self.network()
         network.close()
         network.close()
         self.assert_refused("expected an open network, got one that was closed", network, points(2)[0])
+
+    def test_closed_while_another_thread_computes(self):
+        network = self.calibrated()
+        x, _ = points(20000)
+        said = []
+
+        def work():
+            try:
+                while True:
+                    network(x)
+            except steelyard.Error as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        network.close()
+        thread.join(60)
+        self.assertEqual(said, ["expected an open network, got one that was closed"])
 
     def test_threads(self):
         network = self.calibrated()

@@ -71,13 +71,13 @@ class Loop(TorchCase):
         self.assertEqual((result.differing, result.samples, result.same), (0, 256, True))
 
 
-def run_rank(rank, world, file, folder, seeds):
+def run_rank(rank, world, file, folder, seeds, keys):
     """One process of a training by several: its parameters and ranges go into a file."""
     import torch.distributed as dist
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
     torch.manual_seed(0)
-    module = steelyard.torch.Module(Convolutions(), images(), quantized(bn_fold="none"))
+    module = steelyard.torch.Module(Convolutions(), images(), quantized(bn_fold="none", **keys))
     module.calibrate([images(8)]).train()
     parallel = nn.parallel.DistributedDataParallel(module)
     schedule = steelyard.torch.Schedule(parallel)
@@ -96,9 +96,15 @@ def run_rank(rank, world, file, folder, seeds):
 
 class Processes(TorchCase):
     def test_two_ranks_have_one_network(self):
+        self.check_two_ranks({})
+
+    def test_two_ranks_learn_the_same_scales(self):
+        self.check_two_ranks({"algorithm": {"method": "lsq"}})
+
+    def check_two_ranks(self, keys):
         import torch.multiprocessing as multiprocessing
         with tempfile.TemporaryDirectory() as folder:
-            multiprocessing.start_processes(run_rank, (2, f"{folder}/meeting", folder, 1), nprocs=2,
+            multiprocessing.start_processes(run_rank, (2, f"{folder}/meeting", folder, 1, keys), nprocs=2,
                                             start_method="spawn")
             first, second = (torch.load(f"{folder}/{rank}.pt") for rank in range(2))
         self.assertEqual(list(first["state"]), list(second["state"]))

@@ -4,7 +4,7 @@ exported network's outputs and gradients."""
 from __future__ import annotations
 
 import collections
-from typing import Any, Collection, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -76,8 +76,45 @@ def require_same(network: Network, inputs: Sequence[torch.Tensor], expected: lis
             raise Error(f"output {i} of the model is not finite on the example inputs")
         off, most = _largest([ours - theirs]), _largest([theirs])
         if off > tolerance * max(most, 1e-30):
-            raise Error(f"output {i}: the exported network gives other numbers than the model on the example inputs, by "
-                        f"up to {off:.3g} of {most:.3g}: does its forward() depend on values or on sizes?")
+            raise Error(f"output {i}: the exported network gives other numbers than the model, by up to "
+                        f"{off:.3g} of {most:.3g}: does its forward() depend on values or on sizes? A trace has those of the "
+                        "examples")
+
+
+class OtherBatch:
+    """What a model that evaluates gives of one sample more than the examples, with other values."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+        self._inputs = [self._other(x) for x in inputs]
+        self._expected: list[torch.Tensor] = []
+        with torch.no_grad():
+            try:
+                self._expected, _ = flatten(model(*(x.clone() for x in self._inputs)), "the output")
+            except Exception:  # whatever the model asks of its inputs, the examples have it
+                pass
+
+    @staticmethod
+    def _other(x: torch.Tensor) -> torch.Tensor:
+        more = torch.cat([x[-1:], x]) if x.dim() else x
+        return -0.7 * more if more.is_floating_point() else more
+
+    def require_same(self, network: Network, tolerance: float) -> None:
+        """Raises Error where a trace has numbers of the example. Outputs that are not finite tell nothing."""
+        if not all(bool(torch.isfinite(y).all()) for y in self._expected):
+            return
+        try:
+            require_same(network, self._inputs, self._expected, tolerance)
+        except Error as error:
+            raise Error(f"a batch of {len(self._inputs[0])} with other values than the examples: {error}") from None
+
+
+def require_still_buffers(model: nn.Module, buffers: Mapping[str, torch.Tensor]) -> None:
+    """Raises Error for a buffer that a pass in training has changed, other than statistics of batch norms."""
+    for name, buffer in model.named_buffers():
+        module = model.get_submodule(name.rpartition(".")[0])
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm) and not torch.equal(buffer, buffers[name]):
+            raise Error(f"forward() changes the buffer {name} in training, which the network would have as a constant: "
+                        "expected buffers that stay, apart from statistics of batch norms")
 
 
 class Gradients:
@@ -87,7 +124,7 @@ class Gradients:
     _PART = 0.05  # of a gradient that the network's may be off; a ReLU at 0 may go either way
 
     def __init__(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
-        self._draws = torch.Generator().manual_seed(1)
+        self._draws = torch.Generator("cpu").manual_seed(1)
         plain = [x.detach() for x in inputs]
         # Examples may be of zeros, where maxima are ties.
         moved = [x + 0.1 * self._noise(x) * x.std(unbiased=False).clamp(min=0.1)
@@ -106,7 +143,7 @@ class Gradients:
                 p.requires_grad_(trainable[n])
 
     def _noise(self, like: torch.Tensor) -> torch.Tensor:
-        return torch.randn(like.shape, generator=self._draws)
+        return torch.randn(like.shape, generator=self._draws, dtype=torch.float32, device="cpu")
 
     def _find(self, model: nn.Module, inputs: list[torch.Tensor], parameters: Mapping[str, nn.Parameter]) -> None:
         self._inputs = inputs
@@ -120,18 +157,17 @@ class Gradients:
             else [None] * len(asked)
         self._theirs = {n: torch.zeros_like(x) if g is None else g for (n, x), g in zip(asked.items(), found)}
 
-    def require_same(self, network: Network, sources: Mapping[str, Any], lost: Collection[str],
+    def require_same(self, network: Network, sources: Mapping[str, Any], taken: Mapping[str, torch.Tensor],
                      padding: Mapping[str, int]) -> None:
         """Raises Error naming the parameter or input of which the exported network has another gradient. ``sources``:
-        which parameter of torch's is which of the network's; ``lost``: those of torch's that are in others;
-        ``padding``: rows of which the gradient is not used."""
+        which parameter of torch's is which of the network's; ``taken``: which of their elements are, others are not
+        compared; ``padding``: rows of which the gradient is not used."""
         if not all(bool(torch.isfinite(g).all()) for g in self._theirs.values()):
             return  # the model itself has none here
         by_inputs = any(n.startswith("input ") for n in self._theirs)
         run = network.eval().record(*self._inputs, input_gradients=by_inputs)
         run.backward(*self._weights)
-        ours = {n: torch.zeros(g.shape) for n, g in self._theirs.items()}
-        known = {n for n in ours if n.startswith("input ")}
+        ours = {n: torch.zeros(g.shape, dtype=g.dtype, device="cpu") for n, g in self._theirs.items()}
         for name, gradient in network.gradients().items():
             source = sources.get(name)
             if source is None:
@@ -140,10 +176,9 @@ class Gradients:
             if source.indices is None:
                 ours[source.name].reshape(-1)[source.first:source.first + source.count] += part
                 continue
-            flat = torch.zeros(sum(ours[n].numel() for n in source.names)).index_add_(0, source.indices.reshape(-1), part)
+            flat = torch.zeros(sum(ours[n].numel() for n in source.names), dtype=part.dtype, device="cpu").index_add_(0, source.indices.reshape(-1), part)
             for n, piece in zip(source.names, flat.split([ours[n].numel() for n in source.names])):
                 ours[n] += piece.reshape(ours[n].shape)
-        known |= {n for s in sources.values() for n in (s.names or (s.name,))} - set(lost)
         for i in range(len(self._inputs)):
             if f"input {i}" in ours:
                 found = run.input_gradient(i)
@@ -153,8 +188,10 @@ class Gradients:
         for name, row in padding.items():
             ours[name][row] = 0
         least = 1e-3 * max((float(g.norm()) for g in self._theirs.values()), default=0.0)
-        for name in (n for n in ours if n in known):
-            off, size = float((ours[name] - self._theirs[name]).norm()), float(self._theirs[name].norm())
+        for name, theirs in self._theirs.items():
+            if name in taken:
+                theirs = theirs * taken[name].reshape(theirs.shape)
+            off, size = float((ours[name] - theirs).norm()), float(theirs.norm())
             if off > self._PART * (size + least):
                 raise Error(f"{name}: the exported network has another gradient than the model, by {off:.3g} of {size:.3g}: "
                             "does forward() use detach(), no_grad() or a gradient of its own? A trace has none of them")

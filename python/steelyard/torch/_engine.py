@@ -14,7 +14,7 @@ from .._error import Error
 from .._recipe import uses
 from .._tensor import array
 from ..network import Network
-from ._checks import Gradients, require_one_way, require_same, require_wrappable
+from ._checks import (Gradients, OtherBatch, require_one_way, require_same, require_still_buffers, require_wrappable)
 from ._export import Marks, onnx_of, with_values
 from ._function import torch_tensor, torch_view
 from ._nested import flatten
@@ -90,10 +90,25 @@ def _source_of(marks: Marks, marked: np.ndarray, real: np.ndarray, values: np.nd
     return Source("", shape, names=tuple(marks.names[int(k)] for k in used), indices=torch.from_numpy(places))
 
 
-def _used_elsewhere(model: nn.Module, inputs: Sequence[torch.Tensor], sources: dict[str, Source]) -> list[str]:
-    """Parameters that the outputs depend on, and that are none of the network's as they are."""
-    known = {n for s in sources.values() for n in (s.names or (s.name,))}
-    parameters = {n: p for n, p in model.named_parameters() if n not in known}
+def _taken(sources: dict[str, Source], parameters: dict[str, nn.Parameter]) -> dict[str, torch.Tensor]:
+    """Which elements of torch's parameters the network has as they are: bool, in one dimension."""
+    taken = {n: torch.zeros(p.numel(), dtype=torch.bool, device="cpu") for n, p in parameters.items()}
+    for source in sources.values():
+        if source.indices is None:
+            if source.name in taken:
+                taken[source.name][source.first:source.first + source.count] = True
+            continue
+        parts = [taken[n] for n in source.names]
+        flat = torch.zeros(sum(t.numel() for t in parts), dtype=torch.bool, device="cpu")
+        flat[source.indices.reshape(-1)] = True
+        for part, piece in zip(parts, flat.split([t.numel() for t in parts])):
+            part |= piece
+    return taken
+
+
+def _used_elsewhere(model: nn.Module, inputs: Sequence[torch.Tensor], taken: dict[str, torch.Tensor]) -> list[str]:
+    """Parameters with elements that the outputs depend on, and that are none of the network's as they are."""
+    parameters = {n: p for n, p in model.named_parameters() if not bool(taken[n].all())}
     if not parameters:
         return []
     for p in parameters.values():
@@ -104,7 +119,25 @@ def _used_elsewhere(model: nn.Module, inputs: Sequence[torch.Tensor], sources: d
     if not isinstance(total, torch.Tensor):
         return []
     gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-    return [n for n, g in zip(parameters, gradients) if g is not None]
+    return [n for n, g in zip(parameters, gradients)
+            if g is not None and (not bool(taken[n].any()) or bool(g.reshape(-1)[~taken[n]].any()))]
+
+
+def _require_joined(model: nn.Module, names: Sequence[str]) -> None:
+    """Raises Error for parameters that the import computes with, other than the biases of recurrent layers, of which it
+    adds two: training would move the result, whatever it was computed from."""
+    for name in names:
+        path, _, key = name.rpartition(".")
+        module = model.get_submodule(path)
+        if not isinstance(module, (nn.RNNBase, nn.RNNCellBase)) or not key.startswith("bias_"):
+            raise Error(f"the parameter {name} is computed with before a layer uses it (a mask, a norm, a product or a sum "
+                        "of weights), or is a single number: a trace has the result alone, which training would move in its "
+                        "place, or none: expected parameters that layers use as they are. Merge it first (remove_parametrizations, a merged "
+                        "adapter), or wrap the part of the model without it")
+        other = getattr(module, key.replace("_ih", "_hh") if "_ih" in key else key.replace("_hh", "_ih"))
+        if other.requires_grad != getattr(module, key).requires_grad:
+            raise Error(f"the parameter {name}: expected both biases of {type(module).__name__} to train, or none: their "
+                        "sum is one parameter of the network")
 
 
 def _folded(tracer: Network, real: Network, without: set[str], model: nn.Module) -> dict[str, str]:
@@ -137,6 +170,7 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     off = [n for n, m in twin.named_modules() if twin.training and not m.training]
     drew = random_modules(twin, inputs)
     dropouts = set_dropout(twin, drew, [*leave_out, *(n for n in off if n in drew)])
+    require_still_buffers(twin, buffers)
     with torch.no_grad():
         for n, b in twin.named_buffers():  # the pass of random_modules() was a training one
             b.copy_(buffers[n])
@@ -147,6 +181,7 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         expected, outputs = flatten(twin(*inputs), "the output")
     require_one_way(twin, inputs, drew, expected, outputs)
     gradients = None if tolerance is None else Gradients(twin, inputs)
+    other = OtherBatch(twin, inputs)
     for m in trained:
         m.train()
 
@@ -193,10 +228,10 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
     folded = _folded(tracer, in_float, without, twin)
     for m in trained:
         m.eval()
-    lost = _used_elsewhere(twin, inputs, sources)
-    if lost and not folded:
-        raise Error(f"the parameter {lost[0]} is computed with before a layer uses it, and an imported network has the "
-                    "result as a constant: expected parameters that layers use as they are")
+    taken = _taken(sources, parameters)
+    used = _used_elsewhere(twin, inputs, taken)
+    _require_joined(model, used)
+    lost = [n for n in used if not bool(taken[n].any())]
     constant_buffers = {n for n in tracer._names[1] if n not in statistics}
     tracer.close()
     wrapped = Wrapped(
@@ -207,7 +242,8 @@ def wrap(model: nn.Module, inputs: Sequence[torch.Tensor], recipe: str, opset: i
         dropouts=dropouts, padding=_padding(model))
     if tolerance is not None:
         require_same(in_float, inputs, expected, tolerance)
-        gradients.require_same(in_float, sources, lost, wrapped.padding)
+        other.require_same(in_float, tolerance)
+        gradients.require_same(in_float, sources, taken, wrapped.padding)
     return wrapped, wrapped.network(real)
 
 

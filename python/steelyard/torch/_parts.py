@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import torch
 from torch import nn
 
 from .._error import Error
@@ -42,6 +43,26 @@ class Part(nn.Module):
 
     def forward(self, *_: Any) -> Any:
         raise Error(f"this {self.kind} is a part of a steelyard.torch.Module, which computes as a whole: call that")
+
+
+class Quantizers(Part):
+    """The place of what quantizers have. Its state says what they quantize and how, so that no other recipe's fits."""
+
+    def __init__(self, plan: str) -> None:
+        super().__init__("Quantizers")
+        self.plan = plan
+
+    def get_extra_state(self) -> torch.Tensor:
+        return torch.tensor(list(self.plan.encode()), dtype=torch.uint8, device="cpu")
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        given = bytes(state.tolist()).decode().splitlines()
+        own = self.plan.splitlines()
+        if given != own:
+            row = next((i for i, pair in enumerate(zip(given, own)) if pair[0] != pair[1]), min(len(given), len(own)))
+            raise Error("the state is that of another recipe: expected a plan with "
+                        f"{' '.join(own[row].split()) if row < len(own) else 'no more rows'}, got "
+                        f"{' '.join(given[row].split()) if row < len(given) else 'no more rows'}")
 
 
 _PLAIN = (bool, int, float, str, type(None))

@@ -18,7 +18,7 @@ from .._error import Error
 from . import _mxfp4, _ops
 from ._scheme import Scheme
 from .module import Module
-from .quantize import QuantizedEmbedding, QuantizedLinear, _layers, evaluating
+from .quantize import QuantizedEmbedding, QuantizedLinear, _layers, evaluating, uncompiled
 
 Path = Union[str, "os.PathLike[str]"]
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
@@ -39,6 +39,7 @@ def export(model: nn.Module, path: Path, example_inputs: Any = None) -> None:
     quantized activations a Module trains what such a file computes. Raises Error for what a format has no form for,
     naming the layer.
     """
+    model = uncompiled(model)
     if not list(_layers(model)):
         raise Error("expected a model that quantize_() has changed, got none of its layers")
     for name, layer in _layers(model):
@@ -166,6 +167,8 @@ def _export_compressed(model: nn.Module, folder: pathlib.Path) -> None:
               if isinstance(m, (QuantizedLinear, QuantizedEmbedding))}
     for path, layer in layers.items():
         _require_form(path, layer)
+        if not bool(torch.isfinite(layer.weight).all()):
+            raise Error(f"{path}: expected finite weights, got NaN or infinity")
         weights = layer.weight_quantizer.scheme
         inputs = layer.input_quantizer.scheme if layer.input_quantizer is not None else None
         forms[path] = (_format(weights, inputs), weights, inputs)

@@ -13,7 +13,7 @@ from torch import nn
 from .._error import Error
 from .._gguf import GgufFile, Path, TensorInfo
 from . import _blocks
-from .quantize import _layers
+from .quantize import _layers, uncompiled
 
 # llama.cpp's names of tensors, and those of transformers: of a model, and of its layers.
 _MODEL = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -149,6 +149,7 @@ def export_gguf(model: nn.Module, source: Path, path: Path) -> None:
     Quantized weights have the target's type; other tensors keep the source's where that holds their values, and are f32
     otherwise. Raises Error: see load_gguf(); weights that are not finite.
     """
+    model = uncompiled(model)
     if not list(_layers(model)):
         raise Error("expected a model that quantize_() has changed, got none of its layers")
     types = _schemes(model)

@@ -16,7 +16,7 @@ from ._arguments import batch_inputs, batches_of, call_inputs, examples_of
 from ._engine import Engine, Wrapped, addresses_of, wrap
 from ._function import Call, current_stream, torch_view
 from ._nested import unflatten
-from ._parts import Part, Watched, plain_settings
+from ._parts import Part, Quantizers, Watched, plain_settings
 
 QUANTIZERS = "quantizers"  # what the quantizers of the network have is below this name
 _HALVES = (torch.float16, torch.bfloat16)
@@ -64,6 +64,8 @@ class Module(nn.Module):
         super().__init__()
         if not isinstance(model, nn.Module) or isinstance(model, Module):
             raise Error(f"expected a float nn.Module, got {type(model).__name__}")
+        if torch.is_inference_mode_enabled():
+            raise Error("expected a Module to be made outside of inference_mode(), which knows no gradients to compare")
         inputs = examples_of(model, example_inputs)
         if isinstance(leave_out, str):
             raise Error(f"leave_out: expected a list of names, got the text {leave_out!r}")
@@ -118,6 +120,9 @@ class Module(nn.Module):
 
     def _build(self, model: nn.Module) -> None:
         wrapped, engine = self._wrapped, self._engine
+        plan = engine.network.plan()
+        if plan:
+            self._modules[QUANTIZERS] = Quantizers(plan)
         parameters = dict(model.named_parameters())
         present = set(engine.names)
         dropped = self._dropped(model, present)
@@ -303,7 +308,7 @@ class Module(nn.Module):
                     raise Error(f"input {i}: expected a tensor, got {type(x).__name__}")
                 given.append(x.float() if x.dtype in _HALVES and _autocasts(engine.device) else x)
             if self.training and self._wrapped.dropouts:  # a pass that checkpointing repeats has torch's state again
-                engine.network.set_seed(int(torch.randint(2**63 - 1, ())))
+                engine.network.set_seed(int(torch.randint(2**63 - 1, (), device="cpu")))
             records = torch.is_grad_enabled() and any(t.requires_grad for t in [*given, *arguments])
             outputs = Call.apply(engine, records, len(given), *given, *arguments)
         return unflatten(list(outputs), self._wrapped.outputs)

@@ -169,6 +169,12 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((path, m) for path, m in model.named_modules() if isinstance(m, _QUANTIZED))
 
 
+def uncompiled(model: nn.Module) -> nn.Module:
+    """The model that torch.compile() was given, whose modules have their own names."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner if isinstance(inner, nn.Module) else model
+
+
 def quantizers(model: nn.Module) -> Iterator[tuple[str, Quantizer]]:
     """The quantizers of a model with their names. Each has the switches ``observing`` and ``quantizing``."""
     return ((name, m) for name, m in model.named_modules() if isinstance(m, Quantizer))
@@ -213,7 +219,7 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
               call: Optional[Callable[[Model, Any], Any]] = None) -> Model:
     """First ranges of activations, and where learned scales begin, from up to ``count`` batches, in evaluation and float.
 
-    ``batches``: what a loader gives; ``call(model, batch)`` runs the model on one; without it, dicts go in by name, and
+    ``batches``: what a loader gives, or one tensor or dict of inputs; ``call(model, batch)`` runs the model on one; without it, dicts go in by name, and
     of tuples and lists the first element. Raises Error where no quantizer has a range afterwards.
     """
     if not list(_layers(model)):
@@ -221,6 +227,8 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
     observed = [q for _, q in quantizers(model) if isinstance(q, ActivationQuantizer)]
     weights = [q for _, q in quantizers(model) if isinstance(q, WeightQuantizer)]
     switches = [(q, q.quantizing) for q in weights]
+    if isinstance(batches, (torch.Tensor, Mapping)):
+        batches = [batches]
     seen = 0
     try:
         for q in observed:
