@@ -41,7 +41,7 @@ class OperationGraph : public RandomGraph {
       : RandomGraph(seed, rounding) {
     graph_.name = operation;
     extremes_ = true;
-    batch_ = 8;
+    batch_ = 24;
     add(operation);
     graph_.output = last_;
   }
@@ -54,7 +54,8 @@ class OperationGraph : public RandomGraph {
     if (operation == "linear_of_one_output") return linear(1);
     if (operation == "softmax") return softmax();
     if (operation == "add" || operation == "mul" || operation == "concat") return pair(operation);
-    begin({pick(5, 16), pick(5, 16), pick(1, 12)});
+    const std::int64_t most = operation == "conv_transpose2d" ? 14 : 16;  // larger ones do not grow
+    begin({pick(5, most), pick(5, most), pick(1, 12)});
     const std::int64_t channels = shape()[2];
     if (operation == "conv2d") return conv(pick(1, 4), pick(1, 3), pick_activation(), 1);
     if (operation == "depthwise_conv2d") {

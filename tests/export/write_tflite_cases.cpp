@@ -1,6 +1,7 @@
 // Writes TFLite models beside what the interpreter computes, for check_tflite.py.
 //
-// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS [GRAPHS_OF_EACH_OPERATION]]. NAME.tflite, and
+// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS [GRAPHS_OF_EACH_OPERATION]], or of one model
+// write_tflite_cases FOLDER MODEL.safetensors DATA.safetensors with `inputs`. NAME.tflite, and
 // NAME.safetensors with the codes of every tensor by its name in the file; the metadata "tensors"
 // has the names in the file's order. Graphs of one operation are op-OPERATION-SEED.
 #include <filesystem>
@@ -8,7 +9,9 @@
 
 #include "steelyard/export/tflite.h"
 #include "steelyard/export/tflite_nodes.h"
+#include "steelyard/framework/data/normalization.h"
 #include "steelyard/framework/files/safetensors.h"
+#include "steelyard/runtime/graph_file.h"
 #include "tests/export/export_support.h"
 #include "tests/export/keyword_net.h"
 #include "tests/export/operation_graph.h"
@@ -22,7 +25,7 @@ using testing::images;
 using testing::quantized_model;
 using testing::RandomGraph;
 
-constexpr int kRandomGraphs = 120, kGraphsOfEachOperation = 10;
+constexpr int kRandomGraphs = 120, kGraphsOfEachOperation = 4;
 
 void write_case(const std::filesystem::path& folder, const std::string& name, const Graph& graph,
                 const Tensor& inputs) {
@@ -92,11 +95,24 @@ void write_all(const std::filesystem::path& folder, int random_graphs, int of_ea
   }
 }
 
+// An exported model on samples as the data have them.
+void write_model(const std::filesystem::path& folder, const std::string& model,
+                 const std::string& data) {
+  std::filesystem::create_directories(folder);
+  const Graph graph = load_graph(model);
+  const Tensor inputs = read_safetensors(data).tensors.at(0).tensor;
+  write_case(folder, "model", graph, normalized(inputs, graph.preprocessing.normalization));
+}
+
 }  // namespace
 }  // namespace steelyard::deploy
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
+  if (argc == 4 && std::string(argv[2]).ends_with(".safetensors")) {
+    steelyard::deploy::write_model(argv[1], argv[2], argv[3]);
+    return 0;
+  }
   const auto count = [&](int i, int usual) { return argc > i ? std::stoi(argv[i]) : usual; };
   steelyard::deploy::write_all(argv[1], count(2, steelyard::deploy::kRandomGraphs),
                                count(3, steelyard::deploy::kGraphsOfEachOperation));
