@@ -8,7 +8,7 @@ constexpr std::string_view kProduct = R"(
 /* Sums of weights times codes. */
 typedef struct {
   const int8_t *weight;      /* packed, the first in the lowest bits */
-  const int32_t *bias;       /* less in_zero times the sum of the weights */
+  const int32_t *bias;       /* but in transposed ones less in_zero times the sum of the weights */
   const int32_t *multiplier; /* of each output channel */
   const int8_t *shift;
   int32_t in_h, in_w, in_c, out_h, out_w, out_c;
@@ -201,6 +201,50 @@ static void depthwise_@(const product *n, const int8_t *restrict x, int8_t *rest
 }
 )";
 
+constexpr std::string_view kTransposed = R"(
+/* One output channel of a pixel: which pixels of the input each weight spreads there. */
+static int32_t spread_@(const product *n, const int8_t *x, int32_t row, int32_t column, int32_t o) {
+  int32_t sum = n->bias[o];
+  int32_t first = o * n->kernel_h * n->kernel_w * n->group_in;
+  int32_t kh;
+  int32_t kw;
+  int32_t i;
+  for (kh = 0; kh < n->kernel_h; ++kh) {
+    const int32_t from_h = row + n->pad_h - (kh * n->dilation_h);
+    const int32_t h = from_h / n->stride_h;
+    const int32_t has_row = ((from_h >= 0) && (h < n->in_h) && ((h * n->stride_h) == from_h)) ? 1 : 0;
+    for (kw = 0; kw < n->kernel_w; ++kw) {
+      const int32_t from_w = column + n->pad_w - (kw * n->dilation_w);
+      const int32_t w = from_w / n->stride_w;
+      if ((has_row != 0) && (from_w >= 0) && (w < n->in_w) && ((w * n->stride_w) == from_w)) {
+        const int8_t *from = &x[((h * n->in_w) + w) * n->in_c];
+        for (i = 0; i < n->group_in; ++i) {
+          sum += weight_@(n->weight, first + i) * (from[i] - n->in_zero);
+        }
+      }
+      first += n->group_in;
+    }
+  }
+  return sum;
+}
+
+/* Weights [out_c, kernel_h, kernel_w, in_c]. */
+static void transposed_@(const product *n, const int8_t *restrict x, int8_t *restrict y) {
+  int8_t *to = y;
+  int32_t h;
+  int32_t w;
+  int32_t o;
+  for (h = 0; h < n->out_h; ++h) {
+    for (w = 0; w < n->out_w; ++w) {
+      for (o = 0; o < n->out_c; ++o) {
+        *to = product_code(n, spread_@(n, x, h, w, o), o);
+        ++to;
+      }
+    }
+  }
+}
+)";
+
 }  // namespace
 
 std::vector<CKernel> c_product_kernels() {
@@ -221,6 +265,9 @@ std::vector<CKernel> c_product_kernels() {
       {"depthwise_8", kDepthwise, {"product", "weight_8"}},
       {"depthwise_4", kDepthwise, {"product", "weight_4"}},
       {"depthwise_2", kDepthwise, {"product", "weight_2"}},
+      {"transposed_8", kTransposed, {"product", "weight_8"}},
+      {"transposed_4", kTransposed, {"product", "weight_4"}},
+      {"transposed_2", kTransposed, {"product", "weight_2"}},
   };
 }
 

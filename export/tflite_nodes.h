@@ -37,6 +37,9 @@ class TfliteNodes {
   const Quantization& input_quantization(const Node& node, std::size_t i = 0) const {
     return *graph_.values[node.inputs[i]].quantization;
   }
+  const Quantization& output_quantization(const Node& node) const {
+    return *graph_.values[node.output].quantization;
+  }
   // The shape of a value with the batch, 1.
   std::vector<std::int32_t> batch_shape(std::size_t value) const;
 

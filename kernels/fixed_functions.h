@@ -1,7 +1,7 @@
 // Functions of codes in fixed point, host and device, as TFLite Micro's reference kernels compute
-// them: products, codes on another grid, logistic, hard swish, leaky ReLU and softmax. Source:
-// reference/ and micro/kernels/ of tflite-micro (mul, requantize, integer_ops/logistic, hard_swish,
-// leaky_relu, softmax), and gemmlowp's fixedpoint.h, whose numbers these are.
+// them: products, codes on another grid, logistic, tanh, hard swish, leaky ReLU and softmax.
+// Source: reference/ and micro/kernels/ of tflite-micro (mul, requantize, integer_ops/logistic and
+// tanh, hard_swish, leaky_relu, softmax), and gemmlowp's fixedpoint.h, whose numbers these are.
 //
 // A number Qn has n integer bits and 31 - n behind the point.
 #pragma once
@@ -84,26 +84,44 @@ STEELYARD_HOST_DEVICE inline std::int32_t fixed_exp_of_negative(std::int32_t a, 
   return result;
 }
 
-// 1 / (1 + a) in Q0 for a in [0, 1) in Q0: three steps of Newton's method.
-STEELYARD_HOST_DEVICE inline std::int32_t fixed_inverse_of_one_plus(std::int32_t a) {
+inline constexpr std::int32_t kOneOf2Bits = 1 << 29;  // in Q2
+
+// 2 / (1 + a) in Q2 for a in [0, 1) in Q0: three steps of Newton's method.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_twice_inverse_of_one_plus(std::int32_t a) {
   constexpr std::int32_t kStart = 1515870810, kSlope = -1010580540;  // 48/17, -32/17 in Q2
-  constexpr std::int32_t kOne = 1 << 29;                             // in Q2
   const auto half = static_cast<std::int32_t>((static_cast<std::int64_t>(a) + INT32_MAX + 1) / 2);
   std::int32_t x = wrapped_sum(kStart, fixed_times(half, kSlope));
   for (int i = 0; i < 3; ++i) {
-    const std::int32_t error = kOne - fixed_times(half, x);
+    const std::int32_t error = kOneOf2Bits - fixed_times(half, x);
     x = wrapped_sum(x, saturated_left(fixed_times(x, error), 2));
   }
-  return saturated_left(x, 1);
+  return x;
+}
+
+// 1 / (1 + a) in Q0 for a in [0, 1) in Q0.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_inverse_of_one_plus(std::int32_t a) {
+  return saturated_left(fixed_twice_inverse_of_one_plus(a), 1);
+}
+
+// -|a|, the smallest number where that is a.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_below_zero(std::int32_t a) {
+  return a > 0 ? static_cast<std::int32_t>(0U - static_cast<std::uint32_t>(a)) : a;
 }
 
 // 1 / (1 + exp(-a)) in Q0 for a in Q4.
 STEELYARD_HOST_DEVICE inline std::int32_t fixed_logistic(std::int32_t a) {
   if (a == 0) return 1 << 30;
-  const std::int32_t below =
-      a > 0 ? static_cast<std::int32_t>(0U - static_cast<std::uint32_t>(a)) : a;
+  const std::int32_t below = fixed_below_zero(a);
   const std::int32_t share = fixed_inverse_of_one_plus(fixed_exp_of_negative(below, 4));
   return a > 0 ? share : INT32_MAX - share;
+}
+
+// tanh(a) in Q0 for a in Q4: (1 - e) / (1 + e) of e = exp(-2 |a|), which is a's own number in Q5.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_tanh(std::int32_t a) {
+  if (a == 0) return 0;
+  const std::int32_t e = fixed_exp_of_negative(fixed_below_zero(a), 5);
+  const std::int32_t result = saturated_left(fixed_twice_inverse_of_one_plus(e) - kOneOf2Bits, 2);
+  return a > 0 ? result : -result;
 }
 
 // Inputs of functions that are steep near 0 alone: multiplied by a factor, they have some integer
@@ -143,6 +161,16 @@ STEELYARD_HOST_DEVICE inline std::int32_t fixed_logistic_code(std::int32_t x, Fi
   if (x <= -input.radius) return -128;
   if (x >= input.radius) return 127;
   return divided_by_power(fixed_logistic(fixed_product(x, input.by, rounding)), 23) - 128;
+}
+
+// --- tanh: codes of scale 2^-7 around 0, of an input as the logistic function's
+
+// The unclamped code of a code less its zero point.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_tanh_code(std::int32_t x, FixedInput input,
+                                                          Rounding rounding) {
+  if (x <= -input.radius) return -128;
+  if (x >= input.radius) return 127;
+  return divided_by_power(fixed_tanh(fixed_product(x, input.by, rounding)), 24);
 }
 
 // --- hard swish, in 16 bits

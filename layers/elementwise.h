@@ -14,6 +14,7 @@ class Elementwise : public Module {
   // "Sqrt", "Exp", ..., "Pow": as ONNX calls them.
   std::string type_name() const override;
   std::string description() const override;
+  kernels::UnaryFunction function() const { return function_; }
 
  private:
   kernels::UnaryFunction function_;

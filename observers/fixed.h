@@ -5,11 +5,11 @@
 
 namespace steelyard::observers {
 
-// [0, limit] whatever is observed, once anything was: for outputs such as probabilities.
+// [least, limit] whatever is observed, once anything was: for outputs such as probabilities.
 class FixedObserver : public ExtremesObserver {
  public:
-  // limit: above 0 and within what float holds.
-  FixedObserver(std::int64_t channels, double limit);
+  // limit: above 0 and within what float holds; least: the same below 0, or 0.
+  FixedObserver(std::int64_t channels, double limit, double least = 0);
 
   std::string name() const override { return "fixed"; }
 
@@ -17,7 +17,7 @@ class FixedObserver : public ExtremesObserver {
   void update(const Extremes& step) override;
 
  private:
-  double limit_;
+  double limit_, least_;
 };
 
 }  // namespace steelyard::observers

@@ -242,7 +242,8 @@ OpForm sigmoid_form() {
 OpForm silu_form() { return form(Op::kSilu, {"silu", "quantized_silu"}, silu_onnx); }
 
 OpForm tanh_form() {
-  return {.op = Op::kTanh, .recorded = {"tanh", "quantized_tanh"}, .onnx = tanh_onnx};
+  return with_fixed_activation(
+      {.op = Op::kTanh, .recorded = {"tanh", "quantized_tanh"}, .onnx = tanh_onnx});
 }
 
 OpForm hardswish_form() {

@@ -44,10 +44,11 @@ WeightSums weight_sums(const CProduct& product, std::int64_t outputs) {
   return sums;
 }
 
-// The biases of sums of weight * code instead of weight * (code - zero point).
-std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const WeightSums& sums) {
+// The biases of sums of weight * code instead of weight * (code - zero point), or the plain ones.
+std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const WeightSums& sums,
+                                 bool plain) {
   const Weights& weights = *node.weights;
-  const std::int64_t zero_point = nodes.input_quantization(node).zero_point;
+  const std::int64_t zero_point = plain ? 0 : nodes.input_quantization(node).zero_point;
   std::vector<std::int32_t> result;
   for (std::int64_t o = 0; o < weights.weight.dim(0); ++o) {
     const auto at = static_cast<std::size_t>(o);
@@ -60,6 +61,21 @@ std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const We
 }
 
 }  // namespace
+
+CFields c_windows(const CNodes& nodes, const Node& node, const Conv2dGeometry& conv) {
+  const Shape& weight = node.weights->weight.shape();
+  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
+  const Shape& out = nodes.graph().values[node.output].shape;
+  CFields fields;
+  fields.set("in_h", in[0]).set("in_w", in[1]).set("in_c", in[2]);
+  fields.set("out_h", out[0]).set("out_w", out[1]).set("out_c", out[2]);
+  fields.set("kernel_h", weight[2]).set("kernel_w", weight[3]);
+  fields.set("stride_h", conv.stride[0]).set("stride_w", conv.stride[1]);
+  fields.set("pad_h", conv.padding[0]).set("pad_w", conv.padding[1]);
+  fields.set("dilation_h", conv.dilation[0]).set("dilation_w", conv.dilation[1]);
+  fields.set("group_in", weight[1]).set("group_out", weight[0] / conv.groups);
+  return fields;
+}
 
 void set_c_range(CFields& fields, const Quantization& q, kernels::Activation activation) {
   const kernels::CodeRange left =
@@ -79,7 +95,7 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
     shifts[o] = static_cast<std::int8_t>(std::min(factor.shift, 31));
   }
   const std::vector<std::int32_t> bias =
-      biases(nodes, node, weight_sums(product, weights.weight.dim(0)));
+      biases(nodes, node, weight_sums(product, weights.weight.dim(0)), product.plain_bias);
   CFields fields;
   fields.set("weight", nodes.array(packed(product.codes, weights.bits)))
       .set("bias", nodes.array(bias))

@@ -19,8 +19,12 @@ struct CProduct {
   std::vector<std::int8_t> codes;
   bool outputs_last = false;  // each output's weights are a column, not a row
   CFields fields = {};
+  bool plain_bias = false;  // the kernel subtracts the zero point from each code
 };
 void add_c_product(CNodes& nodes, const Node& node, CProduct product);
+
+// The geometry of a convolution of images or of a transposed one.
+CFields c_windows(const CNodes& nodes, const Node& node, const Conv2dGeometry& conv);
 
 // The same clamp as the fused activation and the codes' range: members least and most.
 void set_c_range(CFields& fields, const Quantization& q, kernels::Activation activation);

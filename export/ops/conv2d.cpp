@@ -1,6 +1,8 @@
 // An image and a weight [O, C/groups, KH, KW].
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "steelyard/export/c_nodes.h"
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/ops/c_product.h"
@@ -31,24 +33,6 @@ void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output) 
 }
 
 namespace {
-
-// Weights [O, C/groups, KH, KW] as [O, KH, KW, C/groups], or as [KH, KW, O] where each channel has
-// outputs of its own.
-std::vector<std::int8_t> ordered_weights(const Tensor& weight, bool depthwise) {
-  const std::int64_t outputs = weight.dim(0), channels = weight.dim(1);
-  const std::int64_t taps = weight.dim(2) * weight.dim(3);
-  std::vector<std::int8_t> codes(static_cast<std::size_t>(weight.size()));
-  for (std::int64_t o = 0; o < outputs; ++o) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      for (std::int64_t t = 0; t < taps; ++t) {
-        const std::int64_t to = depthwise ? t * outputs + o : (o * taps + t) * channels + c;
-        codes[static_cast<std::size_t>(to)] =
-            weight.data<std::int8_t>()[(o * channels + c) * taps + t];
-      }
-    }
-  }
-  return codes;
-}
 
 // Whether each channel has outputs of its own.
 bool is_depthwise(const Node& node) {
@@ -104,22 +88,11 @@ void tflite(TfliteNodes& nodes, const Node& node) {
 }
 
 void c(CNodes& nodes, const Node& node) {
-  const Shape& weight = node.weights->weight.shape();
-  const Shape& in = nodes.graph().values[node.inputs[0]].shape;
-  const Shape& out = nodes.graph().values[node.output].shape;
-  const auto& conv = node.as<Conv2dGeometry>();
-  CFields fields;
-  fields.set("in_h", in[0]).set("in_w", in[1]).set("in_c", in[2]);
-  fields.set("out_h", out[0]).set("out_w", out[1]).set("out_c", out[2]);
-  fields.set("kernel_h", weight[2]).set("kernel_w", weight[3]);
-  fields.set("stride_h", conv.stride[0]).set("stride_w", conv.stride[1]);
-  fields.set("pad_h", conv.padding[0]).set("pad_w", conv.padding[1]);
-  fields.set("dilation_h", conv.dilation[0]).set("dilation_w", conv.dilation[1]);
-  fields.set("group_in", weight[1]).set("group_out", weight[0] / conv.groups);
   const bool depthwise = is_depthwise(node);
-  add_c_product(nodes, node,
-                {depthwise ? "depthwise" : "conv", ordered_weights(node.weights->weight, depthwise),
-                 depthwise, fields});
+  CProduct product{depthwise ? "depthwise" : "conv",
+                   ordered_weights(node.weights->weight, depthwise), depthwise};
+  product.fields = c_windows(nodes, node, node.as<Conv2dGeometry>());
+  add_c_product(nodes, node, std::move(product));
 }
 
 std::string text(const Node& node) {

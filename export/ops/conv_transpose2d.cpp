@@ -1,13 +1,18 @@
 // A transposed convolution: an image and a weight [O, C/groups, KH, KW].
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <tuple>
+#include <utility>
 
+#include "steelyard/export/c_nodes.h"
 #include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
+#include "steelyard/export/tflite_nodes.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
 #include "steelyard/runtime/ops/support.h"
 
@@ -147,6 +152,59 @@ void onnx(OnnxNodes& nodes, const Node& node, const std::string& output) {
                                         : float_onnx(nodes, node, output);
 }
 
+// Whether TFLite's SAME means this: that of the convolution from the output back to the input.
+bool is_same(const kernels::TransposedSide& side) {
+  const std::int64_t windows = (side.out + side.stride - 1) / side.stride;
+  const std::int64_t total = (windows - 1) * side.stride + side.kernel - side.out;
+  return windows == side.in && std::max<std::int64_t>(total, 0) / 2 == side.padding;
+}
+
+// Other paddings than SAME and none are cut off.
+void tflite(TfliteNodes& nodes, const Node& node) {
+  constexpr std::int32_t kSame = 0, kValid = 1;  // of the schema
+  const Weights& weights = *node.weights;
+  const Shape& kernel = weights.weight.shape();
+  const auto conv = transposed_conv(batched(nodes.graph().values[node.inputs[0]].shape), kernel,
+                                    geometry_of(node));
+  const auto& [h, w] = std::tie(conv.height, conv.width);
+  const bool same = is_same(h) && is_same(w);
+  const bool cut = !same && (h.padding > 0 || w.padding > 0);
+  const auto size = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  std::vector<std::int32_t> shape = nodes.batch_shape(node.output);
+  std::int32_t pixels = nodes.output(node);
+  if (cut) {
+    shape[1] += size(2 * h.padding);
+    shape[2] += size(2 * w.padding);
+    pixels = nodes.computed(node.name + "/uncut", shape, nodes.output_quantization(node));
+  }
+  std::vector<std::int32_t> inputs{
+      nodes.int32s(node.name + "/shape", shape, {4}),
+      nodes.codes(node.name + "/weight", ordered_weights(weights.weight, false),
+                  {size(kernel[0]), size(kernel[2]), size(kernel[3]), size(kernel[1])},
+                  {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), 0}),
+      nodes.input(node)};
+  add_tflite_bias(nodes, node, inputs);
+  nodes.add(TfliteOp::kTransposeConv, 4, inputs, pixels,
+            {.table = 49,
+             .fields = {{0, 1, same ? kSame : kValid},
+                        {1, 4, size(w.stride)},
+                        {2, 4, size(h.stride)},
+                        {3, 1, tflite_activation(node.activation)}}});
+  if (!cut) return;
+  const std::vector<std::int32_t> first{0, size(h.padding), size(w.padding), 0};
+  nodes.add(TfliteOp::kSlice, 2,
+            {pixels, nodes.int32s(node.name + "/begin", first, {4}),
+             nodes.int32s(node.name + "/size", nodes.batch_shape(node.output), {4})},
+            nodes.output(node), {.table = 48});
+}
+
+void c(CNodes& nodes, const Node& node) {
+  CProduct product{"transposed", ordered_weights(node.weights->weight, false)};
+  product.plain_bias = true;
+  product.fields = c_windows(nodes, node, geometry_of(node).conv);
+  add_c_product(nodes, node, std::move(product));
+}
+
 std::string text(const Node& node) {
   const Shape& w = node.weights->weight.shape();
   return fmt::format(" {}x{}, stride {}, padding {}", w[2], w[3],
@@ -163,6 +221,8 @@ OpForm conv_transpose2d_form() {
           .read = read_product<ConvTranspose2dGeometry>,
           .onnx = onnx,
           .onnx_order = OnnxOrder::kChannelsFirst,
+          .tflite = tflite,
+          .c = c,
           .text = text};
 }
 

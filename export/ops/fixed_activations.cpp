@@ -13,6 +13,8 @@ void activation_tflite(TfliteNodes& nodes, const Node& node) {
   const std::vector<std::int32_t> inputs{nodes.input(node)};
   if (node.op == Op::kSigmoid) {
     nodes.add(TfliteOp::kLogistic, 2, inputs, nodes.output(node));
+  } else if (node.op == Op::kTanh) {
+    nodes.add(TfliteOp::kTanh, 2, inputs, nodes.output(node));
   } else if (node.op == Op::kHardswish) {
     nodes.add(TfliteOp::kHardSwish, 1, inputs, nodes.output(node), {.table = 91});
   } else {

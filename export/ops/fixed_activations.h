@@ -1,4 +1,4 @@
-// Sigmoid, hardswish and leaky ReLU of codes in fixed point, in files and programs.
+// Sigmoid, tanh, hardswish and leaky ReLU of codes in fixed point, in files and programs.
 #pragma once
 
 #include <cstdint>

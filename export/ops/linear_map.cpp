@@ -97,4 +97,20 @@ std::vector<std::string> linear_map_operands(OnnxNodes& nodes, const Node& node)
   return inputs;
 }
 
+std::vector<std::int8_t> ordered_weights(const Tensor& weight, bool depthwise) {
+  const std::int64_t outputs = weight.dim(0), channels = weight.dim(1);
+  const std::int64_t taps = weight.dim(2) * weight.dim(3);
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(weight.size()));
+  for (std::int64_t o = 0; o < outputs; ++o) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t t = 0; t < taps; ++t) {
+        const std::int64_t to = depthwise ? t * outputs + o : (o * taps + t) * channels + c;
+        codes[static_cast<std::size_t>(to)] =
+            weight.data<std::int8_t>()[(o * channels + c) * taps + t];
+      }
+    }
+  }
+  return codes;
+}
+
 }  // namespace steelyard::deploy

@@ -27,6 +27,10 @@ void read_product(const Function& function, Node& node) {
 // needs one.
 void add_tflite_bias(TfliteNodes& nodes, const Node& node, std::vector<std::int32_t>& inputs);
 
+// Weights [O, C/groups, KH, KW] as [O, KH, KW, C/groups], or as [KH, KW, O] where each channel has
+// outputs of its own.
+std::vector<std::int8_t> ordered_weights(const Tensor& weight, bool depthwise);
+
 // A convolution in ONNX.
 void conv2d_onnx(OnnxNodes& nodes, const Node& node, const std::string& output);
 

@@ -18,14 +18,15 @@ struct FixedActivation {
   ActivationFunction activation;
   Rounding rounding;
   std::int32_t zero_point;  // of the output
-  FixedInput logistic;
+  FixedInput steep;         // of Sigmoid and Tanh
   FixedHardSwish hard_swish;
   FixedLeakyRelu leaky_relu;
 
   STEELYARD_HOST_DEVICE std::int32_t operator()(std::int32_t x) const {
     if (activation == ActivationFunction::kSigmoid) {
-      return fixed_logistic_code(x, logistic, rounding);
+      return fixed_logistic_code(x, steep, rounding);
     }
+    if (activation == ActivationFunction::kTanh) return fixed_tanh_code(x, steep, rounding);
     if (activation == ActivationFunction::kHardswish) {
       return wrapped_sum(fixed_hard_swish(x, hard_swish), zero_point);
     }
@@ -33,9 +34,9 @@ struct FixedActivation {
   }
 };
 
-// Sigmoid, Hardswish and LeakyReLU with a slope that is not negative.
+// Sigmoid, Tanh, Hardswish and LeakyReLU with a slope that is not negative.
 STEELYARD_HOST_DEVICE inline bool has_fixed_form(ActivationFunction activation) {
-  return activation == ActivationFunction::kSigmoid ||
+  return activation == ActivationFunction::kSigmoid || activation == ActivationFunction::kTanh ||
          activation == ActivationFunction::kHardswish ||
          activation == ActivationFunction::kLeakyRelu;
 }
@@ -46,8 +47,8 @@ STEELYARD_HOST_DEVICE inline FixedActivation make_fixed_activation(ActivationFun
                                                                    const Ramp& ramp,
                                                                    Rounding rounding) {
   FixedActivation made{activation, rounding, zero_point, {}, {}, {}};
-  if (activation == ActivationFunction::kSigmoid) {
-    made.logistic = make_fixed_logistic(in_scale, rounding);
+  if (activation == ActivationFunction::kSigmoid || activation == ActivationFunction::kTanh) {
+    made.steep = make_fixed_logistic(in_scale, rounding);
   } else if (activation == ActivationFunction::kHardswish) {
     made.hard_swish = make_fixed_hard_swish(in_scale, scale, rounding);
   } else {

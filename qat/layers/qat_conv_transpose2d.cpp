@@ -29,6 +29,12 @@ QuantizedForm conv_transpose2d_form() {
   form.by_output_channel = [groups = form.groups](const Module& layer, const Tensor& weight) {
     return swapped_channels(weight, groups(layer));
   };
+  form.profiles = FormProfiles::kAll;
+  form.refusal = [](const Module& module, const QuantizerConfig& output) -> std::string {
+    const auto& options = dynamic_cast<const ConvTranspose2d&>(module).options();
+    const bool plain = options.groups == 1 && options.dilation == std::array<std::int64_t, 2>{1, 1};
+    return plain || !kernels::is_fixed_point(output.rounding) ? "" : "with groups or dilation";
+  };
   return form;
 }
 

@@ -5,6 +5,9 @@
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/fixed_codes/fixed_codes.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/elementwise.h"
+#include "steelyard/observers/fixed.h"
+#include "steelyard/observers/registry.h"
 #include "steelyard/qat/layers/qat_softmax.h"
 #include "steelyard/qat/quantizers/quantized_value.h"
 
@@ -62,6 +65,7 @@ kernels::Ramp ramp_of(const Layer&) {
 }
 kernels::Ramp ramp_of(const HardSigmoid& layer) { return {layer.slope(), layer.offset()}; }
 kernels::Ramp ramp_of(const Affine& layer) { return {layer.slope(), layer.offset()}; }
+kernels::Ramp ramp_of(const Elementwise&) { return {}; }
 // In float the product has a float's slope.
 kernels::Ramp ramp_of(const LeakyReLU& layer) {
   return {.slope = static_cast<double>(static_cast<float>(layer.slope()))};
@@ -87,6 +91,30 @@ QuantizedForm table_form() {
       if (kernels::is_fixed_point(output.rounding)) fix_shares(output, 255.0 / 256);
     };
   }
+  return form;
+}
+
+// From -1 to a step less than 1, so that the scale is 2^-7.
+void fix_signed_shares(QuantizerConfig& output) {
+  static const auto kRow = std::make_shared<const observers::ObserverRow>(observers::ObserverRow{
+      .name = "fixed",
+      .make = [](const observers::ObserverOptions&, const observers::QScheme&,
+                 std::int64_t channels) -> std::unique_ptr<observers::Observer> {
+        return std::make_unique<observers::FixedObserver>(channels, 127.0 / 128, -1);
+      }});
+  output.observer = {.type = "fixed", .own = kRow};
+  output.learning = Learning::kNothing;
+}
+
+// Elsewhere a Tanh stays in float.
+QuantizedForm tanh_form() {
+  QuantizedForm form = table_form<Elementwise, ActivationFunction::kTanh>();
+  form.profiles = FormProfiles::kFixedPoint;
+  form.matches = [](const Module& module) {
+    const auto* layer = dynamic_cast<const Elementwise*>(&module);
+    return layer != nullptr && layer->function() == kernels::UnaryFunction::kTanh;
+  };
+  form.output = fix_signed_shares;
   return form;
 }
 
@@ -172,10 +200,15 @@ Variable QatTableActivation::forward(const Variable& x, ForwardContext& context)
 
 QuantizedForms table_activation_forms() {
   using enum ActivationFunction;
-  return {table_form<Sigmoid, kSigmoid>(),     table_form<SiLU, kSilu>(),
-          table_form<GELU, kGelu>(),           table_form<TanhGELU, kTanhGelu>(),
-          table_form<Hardswish, kHardswish>(), table_form<HardSigmoid, kHardSigmoid>(),
-          table_form<LeakyReLU, kLeakyRelu>(), table_form<Affine, kAffine>()};
+  return {table_form<Sigmoid, kSigmoid>(),
+          table_form<SiLU, kSilu>(),
+          table_form<GELU, kGelu>(),
+          table_form<TanhGELU, kTanhGelu>(),
+          table_form<Hardswish, kHardswish>(),
+          table_form<HardSigmoid, kHardSigmoid>(),
+          table_form<LeakyReLU, kLeakyRelu>(),
+          table_form<Affine, kAffine>(),
+          tanh_form()};
 }
 
 }  // namespace steelyard::qat

@@ -1,5 +1,5 @@
 // Sigmoid, SiLU, GELU, Hardswish, HardSigmoid, LeakyReLU and affine maps on codes, through a table
-// of the 256 codes that an input can have.
+// of the 256 codes that an input can have; Tanh in profiles of fixed point.
 #pragma once
 
 #include <memory>

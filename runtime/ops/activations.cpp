@@ -196,7 +196,7 @@ OpInfo sigmoid_op() { return with_fixed_point(row(Op::kSigmoid, "sigmoid", 1)); 
 OpInfo silu_op() { return row(Op::kSilu, "silu", 4); }
 
 OpInfo tanh_op() {
-  OpInfo info = row(Op::kTanh, "tanh", 5);
+  OpInfo info = with_fixed_point(row(Op::kTanh, "tanh", 5));
   info.later_version = version_of_codes<11>;
   return info;
 }

@@ -1,6 +1,7 @@
 // A transposed convolution: an image and a weight [O, C/groups, KH, KW].
 #include "steelyard/runtime/ops/linear_map.h"
 #include "steelyard/runtime/ops/rows.h"
+#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -15,6 +16,14 @@ Shape shape(const Graph& graph, const Node& node) {
          node, "its weight does not fit the input " + shape_string(in));
   const auto s = transposed_conv(batched(in), weight.shape(), node.as<ConvTranspose2dGeometry>());
   return {s.height.out, s.width.out, s.out_channels};
+}
+
+void check(const Graph& graph, const Node& node) {
+  check_weights(graph, node);
+  const auto& q = graph.values[node.output].quantization;
+  const Conv2dGeometry& conv = node.as<ConvTranspose2dGeometry>().conv;
+  const bool plain = conv.groups == 1 && conv.dilation == std::array<std::int64_t, 2>{1, 1};
+  expect(!q || !q->fixed_point() || plain, node, "in fixed point it has no groups or dilation");
 }
 
 void reference(const Operands& op) {
@@ -36,10 +45,11 @@ OpInfo conv_transpose2d_op() {
           .name = "conv_transpose2d",
           .has_weights = true,
           .fuses_activation = true,
+          .fixed_point = true,
           .options = ConvTranspose2dGeometry{},
           .graph_version = 6,
           .shape = shape,
-          .check = check_weights,
+          .check = check,
           .reference = reference,
           .fast = fast};
 }

@@ -26,6 +26,11 @@ CodeTable activation_table(const Graph& graph, const Node& node) {
       return kernels::fixed_logistic_code(x, input, out.rounding);
     });
   }
+  if (node.op == Op::kTanh) {
+    const kernels::FixedInput input = kernels::make_fixed_logistic(in.scale, out.rounding);
+    return code_table_of(
+        in, out, [&](std::int32_t x) { return kernels::fixed_tanh_code(x, input, out.rounding); });
+  }
   if (node.op == Op::kHardswish) {
     const auto rule = kernels::make_fixed_hard_swish(in.scale, out.scale, out.rounding);
     return code_table_of(in, out, [&](std::int32_t x) {
@@ -41,14 +46,18 @@ CodeTable activation_table(const Graph& graph, const Node& node) {
 }
 
 void check_fixed_activation(const Graph& graph, const Node& node) {
-  if (node.op != Op::kSigmoid && node.op != Op::kHardswish && node.op != Op::kLeakyRelu) return;
+  if (!op_info(node.op).fixed_point) return;
   const auto& in = graph.values[node.inputs[0]].quantization;
   const Quantization& out = output_of(graph, node);
   expect(in.has_value(), node, "codes are made of codes");
   const auto scales = [&] { return fmt::format("{} and {}", in->scale, out.scale); };
-  if (node.op == Op::kSigmoid) {
-    expect(out.scale == 0x1p-8F && out.zero_point == -128, node,
-           "in fixed point its codes have steps of 2^-8 from -128 on");
+  if (node.op == Op::kSigmoid || node.op == Op::kTanh) {
+    const bool both_signs = node.op == Op::kTanh;
+    expect(
+        out.scale == (both_signs ? 0x1p-7F : 0x1p-8F) && out.zero_point == (both_signs ? 0 : -128),
+        node,
+        both_signs ? "in fixed point its codes have steps of 2^-7 around 0"
+                   : "in fixed point its codes have steps of 2^-8 from -128 on");
     expect(kernels::has_fixed_input(in->scale, kernels::kLogisticBits), node,
            fmt::format("the scale {} of its input has no form in fixed point", in->scale));
   } else if (node.op == Op::kHardswish) {

@@ -1,5 +1,5 @@
-// Sigmoid, hardswish and leaky ReLU of codes in fixed point: tables with an entry for each of the
-// 256 input codes.
+// Sigmoid, tanh, hardswish and leaky ReLU of codes in fixed point: tables with an entry for each of
+// the 256 input codes.
 #pragma once
 
 #include <array>

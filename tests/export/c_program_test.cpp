@@ -21,7 +21,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
-#include "tests/export/random_graph.h"
+#include "tests/export/operation_graph.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
 
@@ -82,6 +82,18 @@ TEST(CPrograms, GiveTheCodesOfTheInterpreter) {
     compared += expected.size();
   }
   EXPECT_GT(compared, 10000U);
+}
+
+TEST(CPrograms, OfEachOperationGiveTheCodesOfTheInterpreter) {
+  for (const std::string_view operation : testing::kFixedOperations) {
+    for (const auto rounding : {kernels::Rounding::kFixedTwice, kernels::Rounding::kFixedOnce}) {
+      const testing::OperationGraph one(operation, 1, rounding);
+      const std::vector<Tensor> all = Interpreter(one.graph()).run_all(one.inputs());
+      ASSERT_EQ(run_program(one.graph(), all[input_codes(one.graph())]),
+                text_of(all[one.graph().output]))
+          << operation;
+    }
+  }
 }
 
 struct ProgramCase {

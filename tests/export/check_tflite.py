@@ -2,12 +2,18 @@
 
 usage: check_tflite.py FOLDER
 
-Where the package ai-edge-litert is installed, LiteRT loads every file too; how many codes of its
-outputs differ is printed, with its reference kernels and with those that it chooses by itself.
+Prints how many codes differ of each operation (files op-OPERATION-SEED) and of networks. Where the package
+ai-edge-litert is installed, LiteRT loads every file too; how many codes of its outputs differ is printed, with
+its reference kernels and with those that it chooses by itself. Where ethos-u-vela is, it compiles the first file of
+each operation and every network but the random ones.
 """
 import glob
+import importlib.util
 import os
+import re
+import subprocess
 import sys
+import tempfile
 
 import numpy as np
 from safetensors import safe_open
@@ -23,6 +29,7 @@ except ImportError:
     litert = None
 
 ARENA = 4 << 20  # bytes; more than any case needs
+VELA = "from ethosu.vela.vela import main; main()"
 
 
 def expected_of(path):
@@ -39,7 +46,7 @@ def run_micro(model, names, expected):
         micro.set_input(expected["input"][sample:sample + 1], 0)
         micro.invoke()
         for index, name in enumerate(names):
-            if name not in expected:
+            if name not in expected or name == "input":
                 continue
             codes = micro.GetTensor(index, 0)["tensor_data"] if name != "output" else micro.get_output(0)
             want = expected[name][sample]
@@ -62,10 +69,31 @@ def run_litert(model, expected, resolver):
     return off
 
 
+def kind_of(path):
+    """The operation of a file, or the networks'."""
+    found = re.fullmatch(r"op-(\w+)-\d+\.tflite", os.path.basename(path))
+    return found[1] if found else "networks"
+
+
+def compile_with_vela(paths):
+    """The files that vela does not compile."""
+    refused = []
+    with tempfile.TemporaryDirectory() as out:
+        for path in paths:
+            done = subprocess.run([sys.executable, "-c", VELA, path, "--output-dir", out,
+                                   "--accelerator-config", "ethos-u55-128"], capture_output=True, text=True, check=False)
+            if done.returncode or not glob.glob(os.path.join(out, "*_vela.tflite")):
+                refused.append(f"{os.path.basename(path)}: {(done.stdout + done.stderr).strip().splitlines()[-1:]}")
+            for made in glob.glob(os.path.join(out, "*")):
+                os.remove(made)
+    return refused
+
+
 def main():
     paths = sorted(glob.glob(os.path.join(sys.argv[1], "*.tflite")))
     assert paths, f"no .tflite files in {sys.argv[1]}"
-    codes = differing = outputs = 0
+    counts = {}
+    outputs = 0
     other = {"reference kernels": 0, "kernels of its choice": 0}
     failed = []
     for path in paths:
@@ -74,8 +102,10 @@ def main():
             model = file.read()
         found = run_micro(model, names, expected)
         off = {name: f"{count} of {size}" for name, (size, count) in found.items() if count}
-        codes += sum(size for size, _ in found.values())
-        differing += sum(count for _, count in found.values())
+        kind = counts.setdefault(kind_of(path), [0, 0, 0])
+        kind[0] += 1
+        kind[1] += sum(count for _, count in found.values())
+        kind[2] += sum(size for size, _ in found.values())
         outputs += expected["output"].size
         if off:
             failed.append(path)
@@ -84,10 +114,18 @@ def main():
             kinds = litert.OpResolverType
             other["reference kernels"] += run_litert(model, expected, kinds.BUILTIN_REF)
             other["kernels of its choice"] += run_litert(model, expected, kinds.AUTO)
-    print(f"TFLite Micro: {len(paths)} files, {differing} of {codes} codes differ")
+    for kind, (files, differing, codes) in sorted(counts.items()):
+        print(f"TFLite Micro, {kind}: {files} files, {differing} of {codes} codes differ")
+    files, differing, codes = (sum(kind[i] for kind in counts.values()) for i in range(3))
+    print(f"TFLite Micro: {files} files, {differing} of {codes} codes differ")
     if litert:
         for kernels, count in other.items():
             print(f"LiteRT, {kernels}: {count} of {outputs} codes of outputs differ")
+    if importlib.util.find_spec("ethosu"):
+        chosen = [path for path in paths if kind_of(path) == "networks" and "random" not in os.path.basename(path)]
+        chosen += [path for path in paths if re.search(r"op-\w+-0\.tflite$", path)]
+        refused = compile_with_vela(chosen)
+        print("\n".join([f"vela: compiles {len(chosen) - len(refused)} of {len(chosen)} files"] + refused))
     return 1 if failed else 0
 
 

@@ -10,6 +10,7 @@
 #include "steelyard/layers/concat.h"
 #include "steelyard/layers/containers/residual.h"
 #include "steelyard/layers/containers/sequential.h"
+#include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/norms/batch_norm.h"
@@ -225,6 +226,13 @@ inline std::shared_ptr<Module> fixed_functions_net(Rng& rng) {
   const auto product = std::make_shared<PairArithmetic>(Arithmetic::kMultiply);
   const auto gated = std::make_shared<PairArithmetic>(Arithmetic::kMultiply);
   const auto whole = std::make_shared<AvgPool2d>(AvgPool2dOptions{{{5, 4}, {1, 1}, {0, 0}}});
+  const auto tanh = std::make_shared<Elementwise>(kernels::UnaryFunction::kTanh);
+  const auto up = std::make_shared<ConvTranspose2d>(ConvTranspose2dOptions{.in_channels = 6,
+                                                                           .out_channels = 4,
+                                                                           .kernel_size = {3, 4},
+                                                                           .stride = {2, 2},
+                                                                           .padding = {1, 1}},
+                                                    rng);
   return std::make_shared<Graph>(
       std::vector<Graph::NamedNode>{{"conv", conv(3, 6, 3, 2, rng)},
                                     {"swish", std::make_shared<Hardswish>()},
@@ -234,7 +242,10 @@ inline std::shared_ptr<Module> fixed_functions_net(Rng& rng) {
                                     {"gated", gated, {"swish", "gate"}},
                                     {"leaky", std::make_shared<LeakyReLU>(0.1), {"conv"}},
                                     {"product", product, {"gated", "leaky"}},
-                                    {"cat", std::make_shared<Cat>(), {"product", "gated", "leaky"}},
+                                    {"tanh", tanh, {"conv"}},
+                                    {"up", up},
+                                    {"down", conv(4, 6, 3, 2, rng)},
+                                    {"cat", std::make_shared<Cat>(), {"product", "leaky", "down"}},
                                     {"average", std::make_shared<GlobalAvgPool>()},
                                     {"fc", std::make_shared<Linear>(LinearOptions{18, 5}, rng)},
                                     {"shares", std::make_shared<Softmax>()}});
@@ -403,6 +414,7 @@ inline qat::QuantizeConfig tensorrt(int weight_bits) {
 
 inline qat::QuantizeConfig tflm(int weight_bits, qat::Profile profile = qat::Profile::kTflm) {
   qat::QuantizeConfig config = w8a8(weight_bits);
+  config.groups[0].targets = {"re:.*"};
   config.profile = profile;
   return config;
 }

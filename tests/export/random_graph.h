@@ -48,8 +48,12 @@ class RandomGraph {
   const deploy::Graph& graph() const { return graph_; }
   const Tensor& inputs() const { return inputs_; }
 
- private:
-  static constexpr std::int64_t kBatch = 3;
+ protected:
+  // Without operations yet.
+  RandomGraph(unsigned seed, kernels::Rounding rounding)
+      : random_(seed), dtype_(DType::kI8), rounding_(rounding) {
+    graph_.name = "random";
+  }
 
   std::int64_t pick(std::int64_t lo, std::int64_t hi) {
     return std::uniform_int_distribution<std::int64_t>(lo, hi)(random_);
@@ -59,8 +63,8 @@ class RandomGraph {
   }
   kernels::Activation pick_activation() { return static_cast<kernels::Activation>(pick(0, 2)); }
   const Shape& shape() const { return graph_.values[last_].shape; }
-  static Shape batched(Shape shape) {
-    shape.insert(shape.begin(), kBatch);
+  Shape batched(Shape shape) const {
+    shape.insert(shape.begin(), batch_);
     return shape;
   }
 
@@ -77,7 +81,7 @@ class RandomGraph {
   bool fixed_point() const { return kernels::is_fixed_point(rounding_); }
 
   void add_fixed_point_operation() {
-    switch (pick(0, 12)) {
+    switch (pick(0, 13)) {
       case 0:
         return pool(deploy::Op::kMaxPool2d);
       case 1:
@@ -94,6 +98,8 @@ class RandomGraph {
         return gate();
       case 7:
         return bend();
+      case 8:
+        return upsample();
       default:
         return conv(pick(1, 3), pick(1, 2), pick_activation());
     }
@@ -101,10 +107,13 @@ class RandomGraph {
 
   // Another order of the dimensions, some positions, a border, or repeated pixels.
   void move() {
-    const Shape in = shape();
     constexpr deploy::Op kOps[] = {deploy::Op::kPermute, deploy::Op::kSlice, deploy::Op::kPad,
                                    deploy::Op::kResize};
-    deploy::Node node = make_node(kOps[pick(0, 3)], {last_});
+    move(kOps[pick(0, 3)]);
+  }
+  void move(deploy::Op op) {
+    const Shape in = shape();
+    deploy::Node node = make_node(op, {last_});
     Shape out = in;
     if (node.op == deploy::Op::kPermute) {
       std::vector<std::int64_t>& order = node.as<AxisOrder>().order;
@@ -161,16 +170,25 @@ class RandomGraph {
   void bend() {
     constexpr deploy::Op kOps[] = {deploy::Op::kHardswish, deploy::Op::kSilu, deploy::Op::kTanh,
                                    deploy::Op::kLeakyRelu};
-    constexpr deploy::Op kFixed[] = {deploy::Op::kHardswish, deploy::Op::kLeakyRelu};
-    deploy::Node node = make_node(fixed_point() ? kFixed[pick(0, 1)] : kOps[pick(0, 3)], {last_});
+    constexpr deploy::Op kFixed[] = {deploy::Op::kHardswish, deploy::Op::kLeakyRelu,
+                                     deploy::Op::kTanh};
+    deploy::Node node = make_node(fixed_point() ? kFixed[pick(0, 2)] : kOps[pick(0, 3)], {last_});
     if (node.op == deploy::Op::kLeakyRelu) node.as<NegativeSlope>().slope = 0.1;
-    last_ = finish(node, shape());
+    if (fixed_point() && node.op == deploy::Op::kTanh) {
+      if (graph_.values[last_].quantization->scale > 4) return;
+      last_ = finish(node, shape(), signed_shares());
+    } else {
+      last_ = finish(node, shape());
+    }
   }
 
   void conv(std::int64_t kernel, std::int64_t stride, kernels::Activation activation) {
+    conv(kernel, stride, activation, pick(0, 2) == 0 ? shape()[2] : 1);
+  }
+  void conv(std::int64_t kernel, std::int64_t stride, kernels::Activation activation,
+            std::int64_t groups) {
     const Shape in = shape();
     deploy::Node node = make_node(deploy::Op::kConv2d, {last_}, activation);
-    const std::int64_t groups = pick(0, 2) == 0 ? in[2] : 1;
     const std::int64_t dilation = pick(1, 2);
     auto& geometry = node.as<Conv2dGeometry>();
     geometry = {.stride = {stride, 1},
@@ -189,11 +207,12 @@ class RandomGraph {
     const Shape in = shape();
     if (in[0] * in[1] > 200) return;
     deploy::Node node = make_node(deploy::Op::kConvTranspose2d, {last_}, pick_activation());
-    const std::int64_t groups = pick(0, 2) == 0 ? in[2] : 1, stride = pick(1, 3);
+    const std::int64_t groups = !fixed_point() && pick(0, 2) == 0 ? in[2] : 1;
+    const std::int64_t stride = pick(1, 3), dilation = fixed_point() ? 1 : pick(1, 2);
     auto& geometry = node.as<ConvTranspose2dGeometry>();
     geometry.conv = {.stride = {stride, pick(1, 2)},
                      .padding = {pick(0, 1), 0},
-                     .dilation = {1, pick(1, 2)},
+                     .dilation = {1, dilation},
                      .groups = groups};
     geometry.output_padding = {pick(0, stride - 1), 0};
     const std::int64_t out = groups * pick(1, 3);
@@ -267,8 +286,10 @@ class RandomGraph {
 
   void add_linear(std::int64_t out, kernels::Activation activation) {
     deploy::Node node = make_node(deploy::Op::kLinear, {last_}, activation);
-    node.weights = weights({out, shape()[0]});
-    last_ = finish(node, {out});
+    Shape to = shape();
+    node.weights = weights({out, to.back()});
+    to.back() = out;
+    last_ = finish(node, to);
   }
 
   deploy::Weights weights(const Shape& weight_shape) {
@@ -278,11 +299,15 @@ class RandomGraph {
     for (std::int8_t& code : w.weight.span<std::int8_t>()) {
       code = static_cast<std::int8_t>(pick(-127, 127));
     }
-    for (std::int64_t o = 0; o < weight_shape[0]; ++o) w.scales.push_back(uniform(0.0005F, 0.01F));
+    for (std::int64_t o = 0; o < weight_shape[0]; ++o) {
+      const bool outermost = extremes_ && pick(0, 7) == 0;
+      w.scales.push_back(uniform(0.0005F, 0.01F) * (outermost ? std::exp2(uniform(-28, 6)) : 1));
+    }
     if (pick(0, 3) > 0) {
+      const std::int64_t most = extremes_ && pick(0, 3) == 0 ? 1 << 28 : 3000;
       w.bias = Tensor::empty({weight_shape[0]}, DType::kI32);
       for (std::int32_t& code : w.bias.span<std::int32_t>()) {
-        code = static_cast<std::int32_t>(pick(-3000, 3000));
+        code = static_cast<std::int32_t>(pick(-most, most));
       }
     }
     return w;
@@ -291,6 +316,13 @@ class RandomGraph {
   // Of values from 0 to 1 in fixed point.
   deploy::Quantization shares() const {
     deploy::Quantization q{{0x1p-8F, -128}, {-128, 127}, DType::kI8};
+    q.rounding = rounding_;
+    return q;
+  }
+
+  // Of values from -1 to 1 in fixed point.
+  deploy::Quantization signed_shares() const {
+    deploy::Quantization q{{0x1p-7F, 0}, {-128, 127}, DType::kI8};
     q.rounding = rounding_;
     return q;
   }
@@ -352,6 +384,8 @@ class RandomGraph {
     return {*lo, *hi};
   }
 
+  std::int64_t batch_ = 3;
+  bool extremes_ = false;  // of weights' scales and of biases
   std::mt19937 random_;
   DType dtype_;
   kernels::Rounding rounding_;

@@ -11,7 +11,7 @@
 #include "steelyard/runtime/graph_file.h"
 #include "steelyard/runtime/interpreter.h"
 #include "tests/export/export_support.h"
-#include "tests/export/random_graph.h"
+#include "tests/export/operation_graph.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/temporary_folder.h"
 
@@ -147,6 +147,23 @@ TEST(FixedPointGraphs, RefuseOtherCodesAndOperations) {
     }
   });
   EXPECT_NE(padded.find("in fixed point it has no padding"), std::string::npos) << padded;
+  const auto refusal_of = [](const char* operation, const auto& change) {
+    Graph graph = testing::OperationGraph(operation, 1, kernels::Rounding::kFixedTwice).graph();
+    change(graph);
+    return message_of<std::invalid_argument>([&] { validate(graph); });
+  };
+  EXPECT_NE(
+      refusal_of("tanh", [](Graph& graph) { graph.values[graph.output].quantization->scale *= 2; })
+          .find("in fixed point its codes have steps of 2^-7 around 0"),
+      std::string::npos);
+  const auto dilated = refusal_of("conv_transpose2d", [](Graph& graph) {
+    auto& geometry = graph.nodes.back().as<ConvTranspose2dGeometry>();
+    geometry.conv.dilation = {1, 2};
+    const Shape kernel = graph.nodes.back().weights->weight.shape();
+    graph.values[graph.output].shape[1] += kernel[3] - 1;
+  });
+  EXPECT_NE(dilated.find("in fixed point it has no groups or dilation"), std::string::npos)
+      << dilated;
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
 // Writes TFLite models beside what the interpreter computes, for check_tflite.py.
 //
-// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS]. NAME.tflite, and NAME.safetensors with the
-// codes of every tensor by its name in the file; the metadata "tensors" has the names in the file's
-// order.
+// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS [GRAPHS_OF_EACH_OPERATION]], or of one model
+// write_tflite_cases FOLDER MODEL.safetensors DATA.safetensors with `inputs`. NAME.tflite, and
+// NAME.safetensors with the codes of every tensor by its name in the file; the metadata "tensors"
+// has the names in the file's order. Graphs of one operation are op-OPERATION-SEED.
 #include <filesystem>
 #include <string>
 
 #include "steelyard/export/tflite.h"
 #include "steelyard/export/tflite_nodes.h"
+#include "steelyard/framework/data/normalization.h"
 #include "steelyard/framework/files/safetensors.h"
+#include "steelyard/runtime/graph_file.h"
 #include "tests/export/export_support.h"
 #include "tests/export/keyword_net.h"
+#include "tests/export/operation_graph.h"
 #include "tests/export/random_graph.h"
 
 namespace steelyard::deploy {
@@ -21,7 +25,7 @@ using testing::images;
 using testing::quantized_model;
 using testing::RandomGraph;
 
-constexpr int kRandomGraphs = 120;
+constexpr int kRandomGraphs = 120, kGraphsOfEachOperation = 4;
 
 void write_case(const std::filesystem::path& folder, const std::string& name, const Graph& graph,
                 const Tensor& inputs) {
@@ -66,7 +70,7 @@ void write_network(const std::filesystem::path& folder, const std::string& name,
   write_case(folder, name, trace(*model, images(2, 8), name).graph, images(40, 7));
 }
 
-void write_all(const std::filesystem::path& folder, int random_graphs) {
+void write_all(const std::filesystem::path& folder, int random_graphs, int of_each_operation) {
   std::filesystem::create_directories(folder);
   write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8));
   write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4));
@@ -81,6 +85,23 @@ void write_all(const std::filesystem::path& folder, int random_graphs) {
     const RandomGraph random(static_cast<unsigned>(i), DType::kI8, kernels::Rounding::kFixedTwice);
     write_case(folder, "random" + std::to_string(i), random.graph(), random.inputs());
   }
+  for (const std::string_view operation : testing::kFixedOperations) {
+    for (int i = 0; i < of_each_operation; ++i) {
+      const testing::OperationGraph graph(operation, static_cast<unsigned>(i),
+                                          kernels::Rounding::kFixedTwice);
+      write_case(folder, "op-" + std::string(operation) + "-" + std::to_string(i), graph.graph(),
+                 graph.inputs());
+    }
+  }
+}
+
+// An exported model on samples as the data have them.
+void write_model(const std::filesystem::path& folder, const std::string& model,
+                 const std::string& data) {
+  std::filesystem::create_directories(folder);
+  const Graph graph = load_graph(model);
+  const Tensor inputs = read_safetensors(data).tensors.at(0).tensor;
+  write_case(folder, "model", graph, normalized(inputs, graph.preprocessing.normalization));
 }
 
 }  // namespace
@@ -88,7 +109,12 @@ void write_all(const std::filesystem::path& folder, int random_graphs) {
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
-  const int random_graphs = argc > 2 ? std::stoi(argv[2]) : steelyard::deploy::kRandomGraphs;
-  steelyard::deploy::write_all(argv[1], random_graphs);
+  if (argc == 4 && std::string(argv[2]).ends_with(".safetensors")) {
+    steelyard::deploy::write_model(argv[1], argv[2], argv[3]);
+    return 0;
+  }
+  const auto count = [&](int i, int usual) { return argc > i ? std::stoi(argv[i]) : usual; };
+  steelyard::deploy::write_all(argv[1], count(2, steelyard::deploy::kRandomGraphs),
+                               count(3, steelyard::deploy::kGraphsOfEachOperation));
   return 0;
 }

@@ -36,6 +36,8 @@ TEST(FixedFunctions, HaveTheBitsOfGemmlowps) {
     ASSERT_EQ(fixed_logistic(any),
               logistic(gemmlowp::FixedPoint<std::int32_t, 4>::FromRaw(any)).raw())
         << any;
+    ASSERT_EQ(fixed_tanh(any), tanh(gemmlowp::FixedPoint<std::int32_t, 4>::FromRaw(any)).raw())
+        << any;
     ASSERT_EQ(
         fixed_inverse_of_one_plus(share),
         one_over_one_plus_x_for_x_in_0_1(gemmlowp::FixedPoint<std::int32_t, 0>::FromRaw(share))
@@ -52,6 +54,8 @@ TEST(FixedFunctions, ComputeWhatTheirNamesSay) {
     EXPECT_NEAR(fixed_exp_of_negative(-raw, 4) / kOne, std::exp(-x), 1e-6) << x;
     EXPECT_NEAR(fixed_logistic(raw) / kOne, 1 / (1 + std::exp(-x)), 1e-6) << x;
     EXPECT_NEAR(fixed_logistic(-raw) / kOne, 1 / (1 + std::exp(x)), 1e-6) << x;
+    EXPECT_NEAR(fixed_tanh(raw) / kOne, std::tanh(x), 1e-6) << x;
+    EXPECT_NEAR(fixed_tanh(-raw) / kOne, -std::tanh(x), 1e-6) << x;
     EXPECT_NEAR(fixed_inverse_of_one_plus(static_cast<std::int32_t>(i / 4000.0 * kOne)) / kOne,
                 1 / (1 + i / 4000.0), 1e-6);
   }
@@ -69,6 +73,8 @@ TEST(FixedFunctions, GiveCodesNextToTheExactOnes) {
       const double real = x * static_cast<double>(scale);
       EXPECT_NEAR(fixed_logistic_code(x, input, rounding),
                   std::min(256 / (1 + std::exp(-real)) - 128, 127.0), 1)
+          << scale << " * " << x;
+      EXPECT_NEAR(fixed_tanh_code(x, input, rounding), 128 * std::tanh(real), 1)
           << scale << " * " << x;
       const double gate = std::fmin(std::fmax(real + 3, 0), 6) / 6;
       EXPECT_NEAR(fixed_hard_swish(x, swish), real * gate / static_cast<double>(out), 1.01)

@@ -116,6 +116,9 @@ TEST(Fixed, RejectsWhatIsNoRange) {
   for (const double limit : {0.0, -1.0, 1e300, HUGE_VAL, std::nan("")}) {
     EXPECT_THROW(FixedObserver(1, limit), std::invalid_argument) << limit;
   }
+  for (const double least : {0.5, -1e300, std::nan("")}) {
+    EXPECT_THROW(FixedObserver(1, 1, least), std::invalid_argument) << least;
+  }
 }
 
 TEST(Observers, ChannelsAreIndependent) {

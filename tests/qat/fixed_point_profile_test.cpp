@@ -5,9 +5,11 @@
 #include "steelyard/layers/activations.h"
 #include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
+#include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
 #include "steelyard/layers/pooling.h"
 #include "steelyard/layers/weighted/conv2d.h"
+#include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/linear.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
@@ -76,6 +78,29 @@ TEST(FixedPointProfile, AnAveragePoolSharesItsInputsQuantizer) {
   EXPECT_EQ(y.shape(), (Shape{2, 3}));
 }
 
+TEST(FixedPointProfile, TanhHasCodesAroundZero) {
+  const auto tanh = std::make_shared<Elementwise>(kernels::UnaryFunction::kTanh);
+  for (const Profile profile : {Profile::kTflm, Profile::kTflmSingleRounding}) {
+    const PreparedModel prepared = prepare(net_with(tanh), fixed_config(profile));
+    Rng rng(3);
+    ForwardContext training{.training = true, .rng = &rng};
+    const Variable x(random_tensor({2, 6, 6, 2}, 1, DType::kF32), /*requires_grad=*/true);
+    const Variable y = prepared.model->forward(x, training);
+    int tanhs = 0;
+    for (const NamedQuantizer& entry : named_quantizers(*prepared.model)) {
+      if (entry.name.find("layer.") == std::string::npos) continue;
+      EXPECT_EQ(entry.quantizer->host_scale()[0], 0x1p-7F) << entry.name;
+      EXPECT_EQ(entry.quantizer->host_zero_point()[0], 0) << entry.name;
+      ++tanhs;
+    }
+    EXPECT_EQ(tanhs, 1);
+    y.backward(Tensor::full(y.shape(), 1.0));
+    for (const NamedParameter& p : prepared.model->named_parameters()) {
+      EXPECT_TRUE(p.variable.grad().defined()) << p.name;
+    }
+  }
+}
+
 TEST(FixedPointProfile, RefusesByNameWhatTfliteMicroHasNot) {
   EXPECT_EQ(refusal_of(std::make_shared<SiLU>()),
             "layer: the profile tflm has no such SiLU: SiLU has no quantized form");
@@ -83,6 +108,15 @@ TEST(FixedPointProfile, RefusesByNameWhatTfliteMicroHasNot) {
             "layer: the profile tflm has no such LeakyReLU: its slope is negative");
   EXPECT_EQ(refusal_of(std::make_shared<AvgPool2d>(AvgPool2dOptions{{{3, 3}, {1, 1}, {1, 1}}})),
             "layer: the profile tflm has no such AvgPool2d: with padding");
+  Rng rng(1);
+  QuantizeConfig transposed = fixed_config();
+  transposed.groups[0].targets.emplace_back("ConvTranspose2d");
+  const auto groups = std::make_shared<ConvTranspose2d>(
+      ConvTranspose2dOptions{
+          .in_channels = 4, .out_channels = 4, .kernel_size = {1, 1}, .groups = 2},
+      rng);
+  EXPECT_EQ(message_of<InputError>([&] { prepare(net_with(groups), transposed); }),
+            "layer: the profile tflm has no such ConvTranspose2d: with groups or dilation");
   const auto twice = std::make_shared<Sequential>(Sequential::NamedChildren{
       {"pool", std::make_shared<MaxPool2d>(Pool2dGeometry{{1, 1}, {1, 1}, {0, 0}})},
       {"six", std::make_shared<ReLU6>()}});
