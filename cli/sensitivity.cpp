@@ -31,6 +31,7 @@ struct SensitivityArguments {
   bool json = false;
   double budget_bits = 0;
   std::int64_t budget_bytes = 0;
+  std::int64_t budget_flash = 0;
   std::int64_t budget_bitops = 0;
   std::optional<Unit> unit;
   std::optional<int> activation_bits;
@@ -44,6 +45,8 @@ WidthBudget budget_of(const SensitivityArguments& options) {
       return {*options.unit, options.budget_bits};
     case Unit::kBytes:
       return {*options.unit, static_cast<double>(options.budget_bytes)};
+    case Unit::kFlashBytes:
+      return {*options.unit, static_cast<double>(options.budget_flash)};
     case Unit::kBitOperations:
       return {*options.unit, static_cast<double>(options.budget_bitops)};
   }
@@ -154,10 +157,15 @@ Json to_json(const Sensitivity& all) {
 }
 
 Json to_json(const WidthPlan& plan, const std::string& recipe) {
-  Json json{{"recipe", recipe},           {"bits_per_weight", plan.bits_per_weight},
-            {"bytes", plan.bytes},        {"bit_operations", nullptr},
-            {"activation_bits", nullptr}, {"divergence", plan.divergence},
+  Json json{{"recipe", recipe},
+            {"bits_per_weight", plan.bits_per_weight},
+            {"bytes", plan.bytes},
+            {"flash_bytes", nullptr},
+            {"bit_operations", nullptr},
+            {"activation_bits", nullptr},
+            {"divergence", plan.divergence},
             {"bits", Json::object()}};
+  if (plan.flash_bytes) json["flash_bytes"] = *plan.flash_bytes;
   if (plan.bit_operations) json["bit_operations"] = *plan.bit_operations;
   if (plan.activation_bits) json["activation_bits"] = *plan.activation_bits;
   for (const ChosenWidth& layer : plan.layers) json["bits"][layer.layer] = layer.effect.bits;
@@ -237,8 +245,8 @@ void require_options_of_budget(const SensitivityArguments& options) {
       !options.out.empty() || !options.overrides.empty() || options.activation_bits;
   if (!options.unit && of_budget) {
     throw InputError(
-        "--out, --set and --activation-bits need a budget: --budget-bits, --budget-bytes or "
-        "--budget-bitops");
+        "--out, --set and --activation-bits need a budget: --budget-bits, --budget-bytes, "
+        "--budget-flash or --budget-bitops");
   }
 }
 
@@ -267,6 +275,7 @@ ExitCode measure_as_rank(const SensitivityArguments& options, const Registries& 
   if (options.unit) on_first_rank(ranks, [&] { require_results(options, registries); });
   SensitivityOptions measure = options.measure;
   measure.ranks = &ranks;
+  measure.flash = options.unit == Unit::kFlashBytes;
   if (options.unit) {
     // What would stop the choice after the measurement stops it now.
     measure.check = [&](const Sensitivity& layers) {
@@ -306,11 +315,16 @@ void add_budgets(CLI::App& verb, const std::shared_ptr<SensitivityArguments>& op
               "--budget-bytes", options->budget_bytes,
               "Choose widths: at most this many bytes of exported parameters of quantized layers")
           ->check(positive_number()),
+      verb.add_option("--budget-flash", options->budget_flash,
+                      "Choose widths: at most this many bytes of constants of the program in C, of "
+                      "a run with export.profile tflm")
+          ->check(positive_number()),
       verb.add_option("--budget-bitops", options->budget_bitops,
                       "Choose widths: at most this many bit operations a sample (multiplications * "
                       "bits of weights * bits of activations)")
           ->check(positive_number())};
-  const Unit units[] = {Unit::kBitsPerWeight, Unit::kBytes, Unit::kBitOperations};
+  const Unit units[] = {Unit::kBitsPerWeight, Unit::kBytes, Unit::kFlashBytes,
+                        Unit::kBitOperations};
   for (std::size_t i = 0; i < budgets.size(); ++i) {
     budgets[i]->each([options, unit = units[i]](const std::string&) { options->unit = unit; });
     for (std::size_t j = 0; j < i; ++j) budgets[i]->excludes(budgets[j]);

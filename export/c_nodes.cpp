@@ -20,27 +20,25 @@ CFields& CFields::set(const char* member, std::string text) {
 
 CNodes::CNodes(const Graph& graph) : graph_(graph) {}
 
-std::string CNodes::named(const char* type, const std::string& text, std::size_t size,
-                          std::size_t element_bytes) {
+std::string CNodes::named(const char* type, const std::string& text, std::size_t bytes,
+                          std::size_t size, bool of_two_places) {
   const auto [found, is_new] =
       arrays_.emplace(type + text, fmt::format("constants_{}", arrays_.size()));
-  const auto bytes = static_cast<std::int64_t>(size * element_bytes);
-  constexpr std::size_t kTable = 256;
-  if (!is_new && (element_bytes > 1 || size <= kTable)) saved_bytes_ += bytes;
+  if (!is_new && !of_two_places) saved_bytes_ += static_cast<std::int64_t>(bytes);
   if (is_new) {
-    constant_bytes_ += bytes;
+    constant_bytes_ += static_cast<std::int64_t>(bytes);
     constants_ +=
         fmt::format("static const {} {}[{}] = {{\n  {}}};\n", type, found->second, size, text);
   }
   return found->second;
 }
 
-std::string CNodes::array(std::span<const std::int8_t> values) {
-  return named("int8_t", c_list(values), values.size(), 1);
+std::string CNodes::array(std::span<const std::int8_t> values, bool of_two_places) {
+  return named("int8_t", c_list(values), values.size_bytes(), values.size(), of_two_places);
 }
 
 std::string CNodes::array(std::span<const std::int32_t> values) {
-  return named("int32_t", c_list(values), values.size(), 4);
+  return named("int32_t", c_list(values), values.size_bytes(), values.size(), false);
 }
 
 void CNodes::call(const std::string& kernel, const char* type, const Node& node,

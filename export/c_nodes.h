@@ -48,8 +48,9 @@ class CNodes {
     return *graph_.values[node.output].quantization;
   }
 
-  // The name of an array of constants. Equal arrays are there once.
-  std::string array(std::span<const std::int8_t> values);
+  // The name of an array of constants. Equal arrays are there once: weights of a layer at two
+  // places always, others as it happens.
+  std::string array(std::span<const std::int8_t> values, bool of_two_places = false);
   std::string array(std::span<const std::int32_t> values);
 
   // A call of a kernel on all inputs of the node, or on one or none; `fields` are its constants,
@@ -68,7 +69,7 @@ class CNodes {
   const std::string& constants() const { return constants_; }
   const std::vector<CCall>& calls() const { return calls_; }
   std::int64_t constant_bytes() const { return constant_bytes_; }  // with pointers of 32 bits
-  // Without what equal lists save, but for those of more bytes than a table: weights of two places.
+  // Without what lists save that happen to be equal.
   std::int64_t most_constant_bytes() const { return constant_bytes_ + saved_bytes_; }
   std::vector<std::string> kernels() const;
 
@@ -81,8 +82,8 @@ class CNodes {
   Places places(std::size_t input) const;
 
  private:
-  std::string named(const char* type, const std::string& text, std::size_t size,
-                    std::size_t element_bytes);
+  std::string named(const char* type, const std::string& text, std::size_t bytes, std::size_t size,
+                    bool of_two_places);
   // The value in whose place this one is.
   std::size_t home(std::size_t value) const;
   // The node after which nothing reads the place of this value.

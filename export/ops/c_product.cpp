@@ -62,6 +62,15 @@ std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const We
 
 }  // namespace
 
+bool shares_weights(const Graph& graph, const Node& node) {
+  const auto module_of = [](const Node& of) { return of.name.substr(0, of.name.find('#')); };
+  const auto first = std::find_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& other) {
+    return other.weights && module_of(other) == module_of(node) &&
+           home_of_weights(graph, other) == home_of_weights(graph, node);
+  });
+  return &*first != &node;
+}
+
 CFields c_windows(const CNodes& nodes, const Node& node, const Conv2dGeometry& conv) {
   const Shape& weight = node.weights->weight.shape();
   const Shape& in = nodes.graph().values[node.inputs[0]].shape;
@@ -97,7 +106,9 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
   const std::vector<std::int32_t> bias =
       biases(nodes, node, weight_sums(product, weights.weight.dim(0)), product.plain_bias);
   CFields fields;
-  fields.set("weight", nodes.array(packed(product.codes, weights.bits)))
+  fields
+      .set("weight",
+           nodes.array(packed(product.codes, weights.bits), shares_weights(nodes.graph(), node)))
       .set("bias", nodes.array(bias))
       .set("multiplier", nodes.array(multipliers))
       .set("shift", nodes.array(shifts));

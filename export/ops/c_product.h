@@ -23,6 +23,9 @@ struct CProduct {
 };
 void add_c_product(CNodes& nodes, const Node& node, CProduct product);
 
+// Whether a node before is the same layer with the same weights.
+bool shares_weights(const Graph& graph, const Node& node);
+
 // The geometry of a convolution of images or of a transposed one.
 CFields c_windows(const CNodes& nodes, const Node& node, const Conv2dGeometry& conv);
 

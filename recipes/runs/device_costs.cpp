@@ -4,7 +4,10 @@
 
 #include <array>
 
+#include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_program.h"
+#include "steelyard/export/ops/c_product.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/runs/graph_costs.h"
 
 namespace steelyard {
@@ -13,6 +16,23 @@ std::optional<DeviceCosts> device_costs(const deploy::Graph& graph) {
   if (!deploy::c_program_refusal(graph).empty()) return std::nullopt;
   const deploy::CProgramSize size = deploy::c_program(graph).size;
   return DeviceCosts{size.most_constant_bytes, size.arena_bytes, costs_of(graph).macs};
+}
+
+std::int64_t flash_bytes_of_layer(std::int64_t weights, std::int64_t outputs, int bits) {
+  const int per_byte = deploy::c_codes_per_byte(bits);
+  return (weights + per_byte - 1) / per_byte + 9 * outputs;
+}
+
+std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph) {
+  const std::optional<DeviceCosts> costs = device_costs(graph);
+  if (!costs) throw InputError("no program in C: " + deploy::c_program_refusal(graph));
+  std::int64_t rest = costs->flash_bytes;
+  for (const deploy::Node& node : graph.nodes) {
+    if (!node.weights || deploy::shares_weights(graph, node)) continue;
+    const Tensor& weight = node.weights->weight;
+    rest -= flash_bytes_of_layer(weight.size(), weight.dim(0), node.weights->bits);
+  }
+  return rest;
 }
 
 std::string text_of(const DeviceCosts& costs) {

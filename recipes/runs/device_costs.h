@@ -19,6 +19,12 @@ struct DeviceCosts {
 // Nothing of a graph that has no such program.
 std::optional<DeviceCosts> device_costs(const deploy::Graph& graph);
 
+// Of flash_bytes those of a linear map: weights of `bits` bits, and 9 bytes of each output.
+std::int64_t flash_bytes_of_layer(std::int64_t weights, std::int64_t outputs, int bits);
+// The others of the graph, whatever the widths of its weights. Throws InputError where it has no
+// such program.
+std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph);
+
 // "at most 12345 bytes of constants, ..."
 std::string text_of(const DeviceCosts& costs);
 

@@ -9,6 +9,7 @@
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/qat/ptq/bit_allocation.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/runs/device_costs.h"
 #include "steelyard/recipes/schema/derived_recipe.h"
 #include "steelyard/runtime/graph.h"
 
@@ -34,6 +35,8 @@ std::int64_t cost_of(const LayerSensitivity& layer, int bits, Unit unit, int act
       return layer.weights * bits;
     case Unit::kBytes:
       return parameter_bytes(layer, bits);
+    case Unit::kFlashBytes:
+      return flash_bytes_of_layer(layer.weights, layer.scales, bits);
     case Unit::kBitOperations:
       return bit_operations(layer, bits, activation_bits);
   }
@@ -46,6 +49,8 @@ std::string to_string(const WidthBudget& budget) {
       return fmt::format("{:.4g} bits a weight", budget.amount);
     case Unit::kBytes:
       return fmt::format("{:.0f} bytes", budget.amount);
+    case Unit::kFlashBytes:
+      return fmt::format("{:.0f} bytes of flash", budget.amount);
     case Unit::kBitOperations:
       return fmt::format("{:.0f} bit operations", budget.amount);
   }
@@ -92,11 +97,18 @@ std::vector<QuantizationEffect> choices_of(const Sensitivity& measured,
   return choices;
 }
 
-// In whole units of cost. Rounding must not refuse a mean that is met exactly.
-std::int64_t limit_of(const WidthBudget& budget, std::int64_t weights) {
+// What a budget includes that no width changes.
+std::int64_t fixed_cost(const Sensitivity& sensitivity, Unit unit) {
+  return unit == Unit::kFlashBytes ? sensitivity.flash_beside_layers.value() : 0;
+}
+
+// For the layers, in whole units of cost. Rounding must not refuse a mean that is met exactly.
+std::int64_t limit_of(const Sensitivity& sensitivity, const WidthBudget& budget,
+                      std::int64_t weights) {
   constexpr double kLargest = 0x1p62;
   const double scale = budget.unit == Unit::kBitsPerWeight ? static_cast<double>(weights) : 1.0;
-  const double limit = std::floor(budget.amount * scale * (1 + 1e-12));
+  const double limit = std::floor(budget.amount * scale * (1 + 1e-12)) -
+                       static_cast<double>(fixed_cost(sensitivity, budget.unit));
   return static_cast<std::int64_t>(std::clamp(limit, -1.0, kLargest));
 }
 
@@ -154,8 +166,8 @@ void require_budget(const Sensitivity& layers, const WidthBudget& budget,
                      })->bits;
     smallest += cost_of(*layer, bits, budget.unit, activation_bits.value_or(0));
   }
-  if (smallest <= limit_of(budget, weights)) return;
-  auto needed = static_cast<double>(smallest);
+  if (smallest <= limit_of(layers, budget, weights)) return;
+  auto needed = static_cast<double>(smallest + fixed_cost(layers, budget.unit));
   if (budget.unit == Unit::kBitsPerWeight) needed /= static_cast<double>(weights);
   throw InputError("the budget of " + to_string(budget) +
                    " is too small: the smallest measured widths need " +
@@ -189,6 +201,7 @@ std::string comments(const Sensitivity& sensitivity, const WidthPlan& plan) {
 std::string to_string(const WidthPlan& plan) {
   std::string text =
       fmt::format("{:.4g} bits a weight, {} bytes of parameters", plan.bits_per_weight, plan.bytes);
+  if (plan.flash_bytes) text += fmt::format(", {} bytes of flash", *plan.flash_bytes);
   if (plan.bit_operations) {
     text += fmt::format(", {} bit operations a sample with {} bits for activations",
                         *plan.bit_operations, *plan.activation_bits);
@@ -220,9 +233,11 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
            effect.divergence});
     }
   }
-  const qat::Allocation found = qat::allocate_widths(choices, limit_of(budget, weights)).value();
+  const qat::Allocation found =
+      qat::allocate_widths(choices, limit_of(sensitivity, budget, weights)).value();
   WidthPlan plan{.activation_bits = activation_bits, .divergence = found.error};
   if (activation_bits) plan.bit_operations = 0;
+  plan.flash_bytes = sensitivity.flash_beside_layers;
   std::int64_t bits = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerSensitivity& layer = *layers[i];
@@ -230,6 +245,9 @@ WidthPlan choose_widths(const Sensitivity& sensitivity, const WidthBudget& budge
     plan.layers.push_back({layer.name, layer.type, layer.weights, effect});
     bits += layer.weights * effect.bits;
     plan.bytes += parameter_bytes(layer, effect.bits);
+    if (plan.flash_bytes) {
+      *plan.flash_bytes += flash_bytes_of_layer(layer.weights, layer.scales, effect.bits);
+    }
     if (activation_bits) {
       *plan.bit_operations += bit_operations(layer, effect.bits, *activation_bits);
     }

@@ -15,6 +15,7 @@ struct WidthBudget {
   enum class Unit {
     kBitsPerWeight,  // mean over the weights of all layers
     kBytes,          // of these layers' exported parameters: packed codes, scales, biases
+    kFlashBytes,     // of all constants of the program in C: Sensitivity::flash_beside_layers, too
     kBitOperations   // a sample: multiplications * width of weights * width of activations
   };
   Unit unit = Unit::kBitsPerWeight;
@@ -36,6 +37,7 @@ struct WidthPlan {
   double divergence = 0;  // the objective: the sum of the layers'
   double bits_per_weight = 0;
   std::int64_t bytes = 0;                           // of the quantized layers' parameters
+  std::optional<std::int64_t> flash_bytes = {};     // where flash_beside_layers is known
   std::optional<std::int64_t> bit_operations = {};  // where activations have one width
 };
 

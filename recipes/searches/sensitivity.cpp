@@ -19,6 +19,8 @@
 #include "steelyard/qat/model/old_checkpoint.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/ptq/calibrate.h"
+#include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/device_costs.h"
 #include "steelyard/recipes/searches/effects.h"
 
 namespace steelyard {
@@ -340,6 +342,13 @@ class Measurement {
       for (const auto& [path, count] : macs) {
         if (path == part.layer) layer.macs = count;
       }
+    }
+    if (options_.flash) {
+      if (!qat::is_fixed_point(run_.experiment->recipe().exports.profile)) {
+        throw SharedInputError(run_.checkpoint.string() +
+                               ": a budget of flash needs a run with export.profile tflm");
+      }
+      result_.flash_beside_layers = flash_bytes_beside_layers(deployed_graph(run_));
     }
     note_reduced_range();
     if (options_.check) on_all_ranks(ranks_, [&] { options_.check(result_); });

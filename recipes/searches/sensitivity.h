@@ -25,6 +25,7 @@ struct SensitivityOptions {
   std::int64_t samples = 1000;  // at most; of the validation split, else of the test set
   std::int64_t batches = 8;     // of training data, at most, for ranges
   ObserverNames observers;
+  bool flash = false;  // find Sensitivity::flash_beside_layers, too
   // Called with the layers and their sizes before the first measurement, which takes long; what it
   // throws is thrown.
   std::function<void(const Sensitivity&)> check = {};
@@ -77,6 +78,8 @@ struct Sensitivity {
   // What all activations of the run have, dynamic ones too: 8 for a float run, 32 where none is
   // quantized; nothing where their widths differ.
   std::optional<int> activation_bits = {};
+  // Bytes of constants of the program in C that no layer's width changes (device_costs.h).
+  std::optional<std::int64_t> flash_beside_layers = {};
   std::vector<LayerSensitivity> layers;
 };
 

@@ -140,6 +140,19 @@ class Sensitivity(WithRuns):
             self.assertIn("\n{} bytes of parameters\n".format(chosen["bytes"]), graph)
         self.assertEqual(set(chosen["bits"].values()) - {8, 4, 3, 2}, set())
 
+    def test_flash_is_that_of_the_program_in_c(self):
+        run = self.quantized("tflm", "export.profile=tflm")
+        most = self.measured(run, "--budget-flash", "1000000", "--out", "most.yaml")["chosen"]
+        budget = most["flash_bytes"] - 400
+        chosen = self.measured(run, "--budget-flash", str(budget), "--out", "m.yaml", "--set", "name=m")["chosen"]
+        self.assertLessEqual(chosen["flash_bytes"], budget)
+        self.assertGreater(chosen["flash_bytes"], budget - 300)
+        self.succeed("train", "m.yaml", "--run-dir", "m", "--set", "export.limits.flash={}".format(budget))
+        with open(self.path("m", "plan.txt")) as file:
+            self.assertIn("at most {} bytes of constants".format(chosen["flash_bytes"]), file.read())
+        self.fail_with(2, "a budget of flash needs a run with export.profile tflm",
+                       arguments=["sensitivity", "float", "--budget-flash", "1000", "--out", "n.yaml"])
+
     def test_bit_operations(self):
         macs = {"conv": 64 * 72, "block.a": 16 * 576, "fc": 512}
         budget = 8 * 5 * sum(macs.values())

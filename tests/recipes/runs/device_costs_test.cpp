@@ -4,6 +4,7 @@
 
 #include "steelyard/export/c_program.h"
 #include "steelyard/export/trace.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/containers/builders.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/ptq/calibrate.h"
@@ -11,17 +12,57 @@
 namespace steelyard {
 namespace {
 
-// The program has the constants and values that its own text says.
-TEST(DeviceCosts, OfTheProgramInC) {
+deploy::Graph small_graph(int weight_bits) {
   qat::QuantizeConfig config = qat::w8a8({"re:.*"});
   config.profile = qat::Profile::kTflm;
+  config.groups[0].config.weights->scheme.bits = weight_bits;
   Rng rng(1);
   const auto [model, plan] = qat::prepare(
       sequential({{"conv", conv2d(2, 6, 3, rng)}, {"flat", flatten()}, {"fc", linear(96, 3, rng)}}),
       config);
   const Tensor input = Tensor::full({1, 6, 6, 2}, 0.5F);
   qat::calibrate(*model, 1, [&](std::int64_t) { return input; });
-  const deploy::Graph graph = deploy::trace(*model, input, "").graph;
+  return deploy::trace(*model, input, "").graph;
+}
+
+TEST(DeviceCosts, AreOfLayersByWidthAndOfTheRest) {
+  const std::int64_t rest = flash_bytes_beside_layers(small_graph(8));
+  EXPECT_GT(rest, 0);
+  for (const int bits : {2, 3, 4, 6}) {
+    const deploy::Graph graph = small_graph(bits);
+    EXPECT_EQ(flash_bytes_beside_layers(graph), rest);
+    EXPECT_EQ(device_costs(graph)->flash_bytes, rest + flash_bytes_of_layer(6 * 2 * 9, 6, bits) +
+                                                    flash_bytes_of_layer(96 * 3, 3, bits));
+  }
+  EXPECT_EQ(flash_bytes_of_layer(9, 2, 4), 5 + 18);
+  Rng rng(1);
+  const std::shared_ptr<Module> floats = linear(6, 2, rng);
+  EXPECT_THROW(flash_bytes_beside_layers(deploy::trace(*floats, Tensor::zeros({1, 6}), "").graph),
+               InputError);
+}
+
+// Weights that nobody trained are often equal; those of one layer at two places stay so.
+TEST(DeviceCosts, CountEqualWeightsOfTwoLayersTwice) {
+  const auto flash_of = [](bool one_layer) {
+    qat::QuantizeConfig config = qat::w8a8({"re:.*"});
+    config.profile = qat::Profile::kTflm;
+    Rng rng(1);
+    const std::shared_ptr<Module> a = conv2d(10, 10, 2, rng);
+    const std::shared_ptr<Module> b = one_layer ? a : conv2d(10, 10, 2, rng);
+    for (const std::shared_ptr<Module>& layer : {a, b}) {
+      for (NamedParameter& p : layer->named_parameters()) p.variable.value().fill(0.5);
+    }
+    const auto [model, plan] = qat::prepare(sequential({{"a", a}, {"b", b}}), config);
+    const Tensor input = Tensor::full({1, 5, 5, 10}, 0.5F);
+    qat::calibrate(*model, 1, [&](std::int64_t) { return input; });
+    return device_costs(deploy::trace(*model, input, "").graph)->flash_bytes;
+  };
+  EXPECT_EQ(flash_of(false) - flash_of(true), 10 * 10 * 4);
+}
+
+// The program has the constants and values that its own text says.
+TEST(DeviceCosts, OfTheProgramInC) {
+  const deploy::Graph graph = small_graph(8);
   const DeviceCosts costs = device_costs(graph).value();
   const deploy::CProgram program = deploy::c_program(graph);
   EXPECT_NE(program.header.find("ARENA_BYTES " + std::to_string(costs.ram_bytes) + "\n"),
