@@ -88,6 +88,7 @@ struct Timing {
   std::vector<double> passes;
   std::vector<std::vector<double>> nodes;  // by node
   std::int64_t peak_bytes = 0;
+  std::int64_t workspace_bytes = 0;
 };
 
 void time_nodes(const deploy::Interpreter& model, const Tensor& inputs, int rounds,
@@ -150,7 +151,8 @@ nlohmann::ordered_json json_of(const BenchmarkArguments& options, const deploy::
                               {"first_ms", timing.first},
                               {"median_ms", median(timing.passes)},
                               {"p95_ms", quantile(timing.passes, 0.95)},
-                              {"peak_bytes", timing.peak_bytes}};
+                              {"peak_bytes", timing.peak_bytes},
+                              {"workspace_bytes", timing.workspace_bytes}};
   for (const Peer& peer : peers) {
     json["onnxruntime"].push_back({{"name", peer.name},
                                    {"file", peer.file.string()},
@@ -170,8 +172,10 @@ void print_table(const BenchmarkArguments& options, const deploy::Graph& graph,
   const double ours = median(timing.passes);
   fmt::print("{}: a batch of {}, {} thread{}, {} runs\n", shown(graph.name), options.batch,
              kernels::num_threads(), kernels::num_threads() == 1 ? "" : "s", timing.passes.size());
-  fmt::print("loaded in {:.1f} ms, first run {:.2f} ms, peak memory {:.1f} MiB\n\n", timing.load,
-             timing.first, static_cast<double>(timing.peak_bytes) / (1 << 20));
+  const auto mebibytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  fmt::print(
+      "loaded in {:.1f} ms, first run {:.2f} ms, peak memory {:.1f} MiB, values {:.2f} MiB\n\n",
+      timing.load, timing.first, mebibytes(timing.peak_bytes), mebibytes(timing.workspace_bytes));
   fmt::print("{:<40}  {:>9}  {:>9}\n", "", "ms", "p95");
   fmt::print("{:<40}  {:>9.3f}  {:>9.3f}\n", "steelyard", ours, quantile(timing.passes, 0.95));
   for (const Peer& peer : peers) {
@@ -216,6 +220,7 @@ ExitCode benchmark(const BenchmarkArguments& options) {
     }
   }
   timing.peak_bytes = peak_bytes();
+  timing.workspace_bytes = model.workspace_bytes(options.batch);
   if (options.layers) time_nodes(model, inputs, kTurns, timing);
   if (runtime) version = runtime->version;
   if (options.json) {

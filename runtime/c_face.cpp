@@ -64,8 +64,11 @@ Status guarded(const Message& message, const F& f) noexcept {
   }
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw std::invalid_argument("[runtime] expected " + what);
+[[noreturn]] void refuse(const std::string& expected) {
+  throw std::invalid_argument("[runtime] expected " + expected);
+}
+void require(bool holds, const char* what) {
+  if (!holds) refuse(what);
 }
 
 steelyard_sample sample_of(const steelyard::deploy::Value& value, steelyard::DType dtype) {
@@ -81,14 +84,14 @@ steelyard_sample sample_of(const steelyard::deploy::Value& value, steelyard::DTy
 
 // Throws unless that many samples of the shape take the bytes that a caller gives.
 void require_bytes(std::int64_t samples, const steelyard::Shape& sample, steelyard::DType dtype,
-                   std::size_t bytes, const std::string& what) {
+                   std::size_t bytes, const char* what) {
   std::int64_t expected = 0;
   const bool fits =
       !__builtin_mul_overflow(samples, steelyard::shape_size(sample), &expected) &&
       !__builtin_mul_overflow(expected, dtype == steelyard::DType::kU8 ? 1 : 4, &expected);
-  require(fits && std::cmp_equal(bytes, expected), std::to_string(expected) + " bytes of " + what +
-                                                       " for " + std::to_string(samples) +
-                                                       " samples, got " + std::to_string(bytes));
+  if (fits && std::cmp_equal(bytes, expected)) return;
+  refuse(std::to_string(expected) + " bytes of " + what + " for " + std::to_string(samples) +
+         " samples, got " + std::to_string(bytes));
 }
 
 Status load(const Message& message, steelyard_model** model, const auto& graph) {
@@ -105,7 +108,7 @@ const char* steelyard_runtime_version(void) { return STEELYARD_VERSION; }
 
 Status steelyard_runtime_set_threads(std::int32_t threads) {
   return guarded({nullptr, 0}, [&] {
-    require(threads >= 0, "0 threads or more, got " + std::to_string(threads));
+    if (threads < 0) refuse("0 threads or more, got " + std::to_string(threads));
     steelyard::kernels::set_num_threads(threads > 0 ? threads : steelyard::usable_cpus());
   });
 }
@@ -157,18 +160,13 @@ Status steelyard_model_run(const steelyard_model* model, std::int64_t samples, c
   return guarded({message, message_bytes}, [&] {
     require(model != nullptr && input != nullptr && output != nullptr,
             "a model, inputs and outputs, got NULL");
-    require(samples >= 1, "at least one sample, got " + std::to_string(samples));
+    if (samples < 1) refuse("at least one sample, got " + std::to_string(samples));
     const Graph& graph = model->interpreter.graph();
     const auto& [in, out] =
         std::tie(graph.values[graph.input].shape, graph.values[graph.output].shape);
     const steelyard::DType dtype = graph.preprocessing.dtype;
     require_bytes(samples, in, dtype, input_bytes, "inputs");
     require_bytes(samples, out, steelyard::DType::kF32, output_bytes, "outputs");
-    steelyard::Shape shape = in;
-    shape.insert(shape.begin(), samples);
-    const steelyard::Tensor x = steelyard::Tensor::empty(shape, dtype);
-    std::memcpy(x.raw(), input, input_bytes);
-    const steelyard::Tensor y = model->interpreter.run_raw(x);
-    std::memcpy(output, y.raw(), output_bytes);
+    model->interpreter.run_raw(samples, input, output);
   });
 }

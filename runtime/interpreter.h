@@ -9,6 +9,8 @@
 namespace steelyard::deploy {
 
 struct PreparedWeights;
+class RawInput;
+class SpareWorkspaces;
 
 enum class Engine {
   kReference,  // plain loops over kernels/affine.h or fixed_point.h: the reference for everything
@@ -33,6 +35,12 @@ class Interpreter {
   Tensor run(const Tensor& inputs) const;
   // The output of run() for data as a dataset holds it: u8 or f32, before preprocessing.
   Tensor run_raw(const Tensor& inputs) const;
+  // The same in memory of the caller's: dense inputs of graph().preprocessing.dtype, and f32
+  // outputs. The second run of a batch takes no lock, and no memory for values.
+  void run_raw(std::int64_t samples, const void* inputs, float* outputs) const;
+  // Bytes in which a run of such a batch keeps all values, its input and output among them: parts
+  // of them serve again once nothing reads a value any more.
+  std::int64_t workspace_bytes(std::int64_t samples) const;
   // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32; NaN too.
   std::vector<Tensor> run_all(const Tensor& inputs) const;
   // The output of one node of the graph, from `values` for its inputs: as run_all() gives them, of
@@ -40,7 +48,10 @@ class Interpreter {
   Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
 
  private:
-  void execute(std::vector<Tensor>& values, bool keep, bool fault_errors) const;
+  // Throws std::invalid_argument.
+  void require_inputs(const Tensor& inputs, DType dtype) const;
+  void execute(const std::vector<Tensor>& values, bool fault_errors) const;
+  void compute(const Node& node, const std::vector<Tensor>& values, const Tensor& result) const;
   // Throws std::invalid_argument for a NaN.
   void require_numbers(std::size_t value, const std::vector<Tensor>& values) const;
   // Null for one that has nothing prepared, or is not the graph's own.
@@ -49,12 +60,15 @@ class Interpreter {
   Graph graph_;
   Engine engine_;
   bool fault_errors_ = true;
-  std::vector<std::size_t> last_reader_;  // per value: index of the node after which it is done
+  std::shared_ptr<const RawInput> raw_input_;
+  std::shared_ptr<SpareWorkspaces> spare_;  // of all copies
   // By node, for the fast engine; null where there is nothing to prepare.
   std::vector<std::shared_ptr<const PreparedWeights>> prepared_;
 };
 
-// The f32 form of a value's tensor.
+// The f32 form of a value's tensor: itself where it has no codes.
 Tensor dequantized(const Value& value, const Tensor& tensor);
+// The same in memory of the caller's.
+void dequantize(const Value& value, const Tensor& tensor, float* to);
 
 }  // namespace steelyard::deploy

@@ -34,10 +34,6 @@ void reference(const Operands& op) {
   run_linear_map(op, windows);
 }
 
-bool fast(const Operands& op) {
-  return run_linear_map(op, *conv_transpose2d_product(op.node.as<ConvTranspose2dGeometry>()));
-}
-
 }  // namespace
 
 OpInfo conv_transpose2d_op() {
@@ -51,7 +47,7 @@ OpInfo conv_transpose2d_op() {
           .shape = shape,
           .check = check,
           .reference = reference,
-          .fast = fast};
+          .fast = run_linear_map};
 }
 
 }  // namespace steelyard::deploy

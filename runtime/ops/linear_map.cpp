@@ -257,6 +257,12 @@ PreparedWeights training_codes(const Weights& weights) {
   return codes;
 }
 
+std::shared_ptr<const IntegerProduct> product_of(const Node& node) {
+  if (node.op == Op::kLinear) return linear_product();
+  if (node.op == Op::kConv2d) return conv2d_product(node.as<Conv2dGeometry>());
+  return conv_transpose2d_product(node.as<ConvTranspose2dGeometry>());
+}
+
 // The output of its sums in fixed point.
 void finish_fixed(const Operands& op, const kernels::Requantize& rule, const Tensor& acc,
                   const std::int32_t* bias, const Tensor& product_scale) {
@@ -326,6 +332,7 @@ std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, cons
     return floats;
   }
   auto codes = std::make_shared<PreparedWeights>(training_codes(weights));
+  codes->product = product_of(node);
   if (weights.has_groups()) return codes;
   const Quantization& input = *graph.values[node.inputs[0]].quantization;
   if (!input.wide()) codes->kept = std::make_shared<kernels::KeptWeights>();
@@ -355,13 +362,14 @@ bool run_float_rows(const Operands& op) {
   return true;
 }
 
-bool run_linear_map(const Operands& op, const IntegerProduct& product) {
+bool run_linear_map(const Operands& op) {
   if (!op.node.weights->integer()) return false;
   const Weights& weights = *op.node.weights;
   const ProductInput x = training_value(op);
   std::shared_ptr<const PreparedWeights> made;  // for a node that is not the interpreter's
   if (op.prepared == nullptr) made = prepared_weights(op.graph, op.node);
   const PreparedWeights& codes = op.prepared != nullptr ? *op.prepared : *made;
+  const IntegerProduct& product = *codes.product;
   if (weights.has_groups()) {
     product.grouped(x, codes, weights.bias, op.output());
     return true;

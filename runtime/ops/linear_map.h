@@ -24,7 +24,7 @@ std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, cons
 bool run_float_rows(const Operands& op);
 
 // The integer product on the exact kernels that training runs; false for a float one.
-bool run_linear_map(const Operands& op, const IntegerProduct& product);
+bool run_linear_map(const Operands& op);
 
 // The factors from sums of its products to codes in fixed point, one for each scale of its weights.
 std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const Node& node);

@@ -218,39 +218,30 @@ class ConvTranspose2dProduct : public IntegerProduct {
 };
 
 // The high and the low bytes of codes and of their zero point, as codes of 8 bits each.
-struct Bytes {
-  ProductInput high, low;
-};
-
-Bytes bytes_of(const ProductInput& x) {
-  const auto empty = [&] {
-    return ProductInput{.codes = Tensor::empty(x.codes.shape(), DType::kU8), .range = {0, 255}};
-  };
-  Bytes bytes{empty(), empty()};
+void split(const ProductInput& x, ProductInput& high, ProductInput& low) {
   constexpr std::int32_t kLowestOfSigned = -(1 << 15);
   const std::int32_t lowest = x.range.qmin < 0 ? kLowestOfSigned : 0;
   kernels::run(kernels::SplitCodes<std::uint8_t>{.n = x.codes.size(),
                                                  .lowest = lowest,
                                                  .codes = x.codes.data<std::int32_t>(),
-                                                 .high = bytes.high.codes.data<std::uint8_t>(),
-                                                 .low = bytes.low.codes.data<std::uint8_t>()});
+                                                 .high = high.codes.data<std::uint8_t>(),
+                                                 .low = low.codes.data<std::uint8_t>()});
   kernels::run(kernels::SplitCodes<std::int32_t>{.n = 1,
                                                  .lowest = lowest,
                                                  .codes = &x.zero_point,
-                                                 .high = &bytes.high.zero_point,
-                                                 .low = &bytes.low.zero_point});
-  return bytes;
+                                                 .high = &high.zero_point,
+                                                 .low = &low.zero_point});
 }
 
 }  // namespace
 
-std::unique_ptr<const IntegerProduct> linear_product() { return std::make_unique<LinearProduct>(); }
-std::unique_ptr<const IntegerProduct> conv2d_product(const Conv2dGeometry& geometry) {
-  return std::make_unique<Conv2dProduct>(geometry);
+std::shared_ptr<const IntegerProduct> linear_product() { return std::make_shared<LinearProduct>(); }
+std::shared_ptr<const IntegerProduct> conv2d_product(const Conv2dGeometry& geometry) {
+  return std::make_shared<Conv2dProduct>(geometry);
 }
-std::unique_ptr<const IntegerProduct> conv_transpose2d_product(
+std::shared_ptr<const IntegerProduct> conv_transpose2d_product(
     const ConvTranspose2dGeometry& geometry) {
-  return std::make_unique<ConvTranspose2dProduct>(geometry);
+  return std::make_shared<ConvTranspose2dProduct>(geometry);
 }
 
 // sum (x - z_x)(w - z_w) = sum (x - z_x) w - z_w sum (x - z_x): the second sum is the product with
@@ -291,9 +282,13 @@ Tensor multiply_wide(const IntegerProduct& product, const ProductInput& x,
                      const PreparedWeights& weight, kernels::CodeRange weight_range) {
   const Shape shape = product.output_shape(x.codes.shape(), weight.codes.shape());
   const Tensor high = Tensor::empty(shape, DType::kI32), low = Tensor::empty(shape, DType::kI32);
-  const Bytes bytes = bytes_of(x);
-  multiply_codes(product, bytes.high, weight, weight_range, high);
-  multiply_codes(product, bytes.low, weight, weight_range, low);
+  const Tensor high_codes = Tensor::empty(x.codes.shape(), DType::kU8);
+  const Tensor low_codes = Tensor::empty(x.codes.shape(), DType::kU8);
+  ProductInput of_high{.codes = high_codes, .range = {0, 255}};
+  ProductInput of_low{.codes = low_codes, .range = {0, 255}};
+  split(x, of_high, of_low);
+  multiply_codes(product, of_high, weight, weight_range, high);
+  multiply_codes(product, of_low, weight, weight_range, low);
   Tensor real = Tensor::empty(shape);
   const std::int64_t channels = weight.codes.dim(0);
   kernels::run(kernels::DequantizeWideSums{.rows = channels == 0 ? 0 : real.size() / channels,

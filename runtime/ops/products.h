@@ -13,13 +13,15 @@ namespace steelyard::deploy {
 
 // The codes of an input with their quantization.
 struct ProductInput {
-  Tensor codes;
+  const Tensor& codes;
   float scale = 1;
   std::int32_t zero_point = 0;
   kernels::CodeRange range;
 
   bool wide() const { return codes.dtype() == DType::kI32; }
 };
+
+class IntegerProduct;
 
 // Weights as products take them.
 struct PreparedWeights {
@@ -33,6 +35,7 @@ struct PreparedWeights {
   Tensor real;           // f32, of a product in float, for which all else is undefined
   // For products with inputs of one zero point; null for others.
   std::shared_ptr<kernels::KeptWeights> kept = {};
+  std::shared_ptr<const IntegerProduct> product = {};  // of the node; null of one in float
 };
 
 // From the int32 sums of a product to codes: their bias, requantization and a fused activation.
@@ -43,7 +46,7 @@ struct OutputRule {
   float scale;
   std::int32_t zero_point;
   kernels::CodeRange range;
-  Tensor codes;  // are written
+  const Tensor& codes;  // are written
 
   template <typename Code>
   kernels::RequantizeAccumulators<Code> kernel(const Tensor& acc) const {
@@ -79,10 +82,10 @@ class IntegerProduct {
 };
 
 // x [..., in] times weight [out, in].
-std::unique_ptr<const IntegerProduct> linear_product();
+std::shared_ptr<const IntegerProduct> linear_product();
 // x [N, H, W, C] with weight [O, C/groups, KH, KW].
-std::unique_ptr<const IntegerProduct> conv2d_product(const Conv2dGeometry& geometry);
-std::unique_ptr<const IntegerProduct> conv_transpose2d_product(
+std::shared_ptr<const IntegerProduct> conv2d_product(const Conv2dGeometry& geometry);
+std::shared_ptr<const IntegerProduct> conv_transpose2d_product(
     const ConvTranspose2dGeometry& geometry);
 
 // acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point), the

@@ -68,16 +68,24 @@ Tensor real_operand(const Operands& op, std::size_t place) {
 
 Tensor dequantized(const Value& value, const Tensor& tensor) {
   if (!value.quantization) return tensor;
+  Tensor real = Tensor::empty(tensor.shape());
+  dequantize(value, tensor, real.data<float>());
+  return real;
+}
+
+void dequantize(const Value& value, const Tensor& tensor, float* to) {
+  if (!value.quantization) {
+    std::copy_n(tensor.data<float>(), tensor.size(), to);
+    return;
+  }
   const Quantization& q = *value.quantization;
-  const Tensor real = Tensor::empty(tensor.shape());
   visit_all_codes(tensor.dtype(), [&](auto* tag) {
     const auto* const codes = tensor.data<CodeOf<decltype(tag)>>();
-    fill_floats(real, [codes, zero_point = static_cast<float>(q.zero_point),
-                       scale = q.scale](std::int64_t i) {
-      return kernels::dequantize_code(static_cast<float>(codes[i]), zero_point, scale);
-    });
+    fill(to, tensor.size(),
+         [codes, zero_point = static_cast<float>(q.zero_point), scale = q.scale](std::int64_t i) {
+           return kernels::dequantize_code(static_cast<float>(codes[i]), zero_point, scale);
+         });
   });
-  return real;
 }
 
 bool map_bytes(const Operands& op) {

@@ -57,10 +57,13 @@ inline constexpr std::int64_t kElementsForThreads = 1 << 14;  // that pay for wa
 
 // out[i] = f(i) for every element, floats or codes.
 template <typename F>
+void fill(float* out, std::int64_t size, const F& f) {
+#pragma omp parallel for if (size >= kElementsForThreads)
+  for (std::int64_t i = 0; i < size; ++i) out[i] = f(i);
+}
+template <typename F>
 void fill_floats(const Tensor& out, const F& f) {
-  float* y = out.data<float>();
-#pragma omp parallel for if (out.size() >= kElementsForThreads)
-  for (std::int64_t i = 0; i < out.size(); ++i) y[i] = f(i);
+  fill(out.data<float>(), out.size(), f);
 }
 template <typename F>
 void fill_codes(const Tensor& out, const F& f) {

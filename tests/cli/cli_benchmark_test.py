@@ -16,7 +16,8 @@ class Benchmark(Case):
     def test_times_the_export_of_a_run(self):
         self.exported("safetensors")
         printed = self.succeed("benchmark", "run", "--threads", "1", "--rounds", "3", "--layers")
-        self.assertRegex(printed, r": a batch of 1, 1 thread, 3 runs\nloaded in [\d.]+ ms, first run [\d.]+ ms, peak memory ")
+        self.assertRegex(printed, r": a batch of 1, 1 thread, 3 runs\nloaded in [\d.]+ ms, first run [\d.]+ ms, peak memory [\d.]+ MiB, "
+                                  r"values [\d.]+ MiB\n")
         self.assertRegex(printed, r"\nsteelyard +[\d.]+ +[\d.]+\n")
         self.assertNotIn("ONNX Runtime", printed)
         graph = self.succeed("inspect", "--graph", os.path.join("run", "export", "model.safetensors"))
@@ -30,6 +31,8 @@ class Benchmark(Case):
         self.assertEqual((times["batch"], times["threads"]), (5, 2))
         self.assertGreaterEqual(times["p95_ms"], times["median_ms"])
         self.assertGreater(times["median_ms"], 0)
+        self.assertGreater(times["peak_bytes"], times["workspace_bytes"])
+        self.assertGreater(times["workspace_bytes"], 0)
 
     @unittest.skipUnless(os.environ.get("STEELYARD_HAVE_ONNX"), "no ONNX files in this build")
     def test_beside_onnx_runtime(self):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes the seeds of the fuzzers' corpora: corpus/<target>/seed-*, from the formats' descriptions.
 
-Inputs that once failed lie beside them under other names and stay.
+Inputs that once failed lie beside them under other names and stay; so do models of `deployed` that the suite's networks
+gave (write_onnx_cases FOLDER 31 deployed).
 """
 import glob
 import gzip
@@ -299,8 +300,11 @@ def quantization(scale, zero_point=0, dtype="u8"):
     return {"scale": scale, "zero_point": zero_point, "qmin": low, "qmax": low + 255, "dtype": dtype}
 
 
-def graph_input(graph, tensors, data):
-    return b"\0".join([json.dumps(graph, separators=(",", ":")).encode(), header_of(tensors)[0].encode(), data])
+def write_graph(name, graph, tensors, data):
+    """For `graph` its parts, for `deployed` the file; each gives the checksums that it needs."""
+    text = json.dumps(graph, separators=(",", ":"))
+    write("graph", name, b"\0".join([text.encode(), header_of(tensors)[0].encode(), data]))
+    write("deployed", name, file_of(tensors, {"kind": "integer-model", "graph_version": "1", "graph": text}, data))
 
 
 def graphs():
@@ -359,7 +363,7 @@ def graphs():
             (".bias", "F32", [2], values_of("<2f", 0.5, -0.5)))
     graph = {"name": "all", "input": x, "output": o, "classifies": True, "values": values, "nodes": nodes,
              "preprocessing": {"dtype": "u8", "mean": [0.5], "stddev": [0.25]}}
-    write("graph", "all", graph_input(graph, tensors, data))
+    write_graph("all", graph, tensors, data)
 
     small = {"name": "small", "input": 0, "output": 2, "classifies": False,
              "preprocessing": {"dtype": "f32", "mean": [], "stddev": []},
@@ -371,8 +375,8 @@ def graphs():
     small["target"] = "labels"
     small["preprocessing"]["table"] = {"columns": [{"name": "colour", "categories": ["red", "blue"]}, {"name": "x", "missing": 0.5}],
                                        "target": ["a"], "missing": ["NA"], "delimiter": "tab"}
-    write("graph", "linear", graph_input(small, [("fc.weight", "I8", [2, 3]), ("fc.weight_scale", "F32", [2])],
-                                         bytes([1, 255, 128, 127, 5, 6]) + values_of("<2f", 0.5, 0.25)))
+    write_graph("linear", small, [("fc.weight", "I8", [2, 3]), ("fc.weight_scale", "F32", [2])],
+                bytes([1, 255, 128, 127, 5, 6]) + values_of("<2f", 0.5, 0.25))
 
 
 RECORDED = """version: 1

@@ -18,7 +18,7 @@ SOURCES = os.path.join(ROOT, "tests", "fuzz")
 # Whose words a reader knows beside its own.
 DICTIONARIES = {"safetensors": "safetensors_header", "checkpoint": "safetensors_header",
                 "safetensors_dataset": "safetensors_header", "yaml": "recipe", "overrides": "recipe",
-                "run_record": "recipe", "report": "metrics_log"}
+                "run_record": "recipe", "report": "metrics_log", "deployed": "graph"}
 
 
 def targets(arguments):
