@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any, Mapping, Union
 
 from ._error import INVALID_INPUT, Error
@@ -19,10 +20,10 @@ def recipe_text(recipe: Recipe) -> str:
         return FLOAT
     if isinstance(recipe, Mapping):
         try:
-            return json.dumps(recipe)  # which is YAML
+            return json.dumps(recipe, indent=1)  # which is YAML, a key in each line
         except (TypeError, ValueError) as error:
             raise Error(f"the recipe: expected texts, numbers, lists and dicts, got another value: {error}") from error
-    if isinstance(recipe, str) and ("\n" in recipe or ": " in recipe):
+    if isinstance(recipe, str) and ("\n" in recipe or ": " in recipe or recipe.startswith("{")):
         return recipe
     if not isinstance(recipe, (str, os.PathLike)):
         raise Error(f"the recipe: expected YAML, a dict or a file of YAML, got {recipe!r}", INVALID_INPUT)
@@ -32,6 +33,15 @@ def recipe_text(recipe: Recipe) -> str:
     except (OSError, UnicodeDecodeError, TypeError) as error:
         raise Error(f"the recipe: expected YAML, a dict or a file of YAML, got {recipe!r}: {error}",
                     INVALID_INPUT) from error
+
+
+def with_its_line(message: str, text: str) -> str:
+    """A message about a place in the recipe of a dict, whose text nobody has seen: with the line in place of its number."""
+    place = re.match(r"recipe:(\d+):\d+: ", message)
+    lines = text.splitlines()
+    if place is None or not text.startswith("{") or int(place[1]) > len(lines):
+        return message
+    return f"recipe, {lines[int(place[1]) - 1].strip().rstrip(',')}: {message[place.end():]}"
 
 
 def uses(text: str, key: str) -> bool:

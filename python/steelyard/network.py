@@ -11,7 +11,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from . import _library as c
 from ._error import INVALID_INPUT, NOT_FINITE, Error
-from ._recipe import Recipe, recipe_text
+from ._recipe import Recipe, recipe_text, with_its_line
 from ._tensor import Tensor, View, array, pointers, view
 
 _FORMATS = {".onnx": "onnx", ".safetensors": "safetensors", ".tflite": "tflite", ".h": "c"}
@@ -151,7 +151,10 @@ class Network:
         axes = {name.encode(): axis for name, axis in (batch_axes or {}).items()}
         d.batch_axes = (c.BatchAxis * max(len(axes), 1))(*(c.BatchAxis(*item) for item in axes.items()))
         d.batch_axis_count = len(axes)
-        self.context.call("steelyard_network_create", byref(d), byref(self._handle))
+        try:
+            self.context.call("steelyard_network_create", byref(d), byref(self._handle))
+        except Error as error:
+            raise Error(with_its_line(str(error), self.recipe), error.status) from None
         self._names = [self._listed(kind) for kind in (c.PARAMETERS, c.BUFFERS, c.INPUTS, c.OUTPUTS)]
 
     def __del__(self) -> None:

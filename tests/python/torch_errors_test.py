@@ -36,6 +36,10 @@ class Refusals(TorchCase):
         make = lambda recipe: steelyard.torch.Module(Layers(), torch.randn(2, 6), recipe)  # noqa: E731
         self.assert_refused("did you mean 'quantize'", make, {"version": 1, "name": "x", "quantise": {}})
         self.assert_refused("matches no module: the model has Linear (2)", make, quantized(["Conv2d"]))
+        wide = quantized(["Linear"])
+        wide["quantize"]["groups"][0]["weights"] = {"num_bits": 9}
+        self.assert_refused('recipe, "num_bits": 9: expected a whole number from 2 to 8', make, wide)
+        self.assert_refused("missing key 'version'", make, {})
         self.assert_refused("no-such-file.yaml", make, "no-such-file.yaml")
         self.assert_refused("expected texts, numbers, lists and dicts", make, {"version": object()})
 

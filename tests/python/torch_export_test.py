@@ -42,6 +42,26 @@ class Compressed(TorchCase):
         export(model, f"{folder.name}/out")
         return f"{folder.name}/out"
 
+    def test_a_compiled_models_names(self):
+        model = Words(tied=False)
+        quantize_(model, RECIPES["lsq"])
+        calibrate(model, tokens())  # one batch
+
+        class Compiled(nn.Module):  # as torch.compile() holds a model
+            def __init__(self, inner):
+                super().__init__()
+                self._orig_mod = inner
+
+        self.assertEqual(list(read(self.exported(Compiled(model)))[0]), list(read(self.exported(model))[0]))
+
+    def test_weights_that_are_not_finite(self):
+        model = Words(tied=False)
+        quantize_(model, recipe({"num_bits": 4}))
+        path, layer = next((n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear))
+        with torch.no_grad():
+            layer.weight[0, 0] = float("nan")
+        self.assert_refused(f"{path}: expected finite weights", self.exported, model)
+
     def test_codes_times_scales_are_the_trained_weights(self):
         cases = {f"w{bits}": recipe({"num_bits": bits, "symmetric": bits % 2 == 0}) for bits in range(2, 9)}
         for name, how in {**cases, **RECIPES}.items():

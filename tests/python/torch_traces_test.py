@@ -188,6 +188,12 @@ class Defaults(TorchCase):
         module.calibrate([x])
         begun = {n: p.detach().clone() for n, p in module.named_parameters() if n.startswith("quantizers.")}
         self.assertTrue(all(bool((p != 1).all()) for n, p in begun.items() if n.endswith("scale")), begun)
+        scales = list(module.scales())
+        plain, *groups = module.parameter_groups(0.001, 0.1, adaptive=True)
+        self.assertEqual(len(plain["params"]), 4)
+        self.assertEqual([g["params"][0] for g in groups], scales)
+        for group, scale in zip(groups, scales):
+            self.assertAlmostEqual(group["lr"], 0.01 * scale.mean().item(), delta=1e-6 * group["lr"])
         module.train()(10 * x)
         for name, parameter in module.named_parameters():
             if name in begun:

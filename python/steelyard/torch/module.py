@@ -15,6 +15,7 @@ from ..network import Network, Verification
 from ._arguments import batch_inputs, batches_of, call_inputs, examples_of
 from ._engine import Engine, Wrapped, addresses_of, wrap
 from ._function import Call, current_stream, torch_view
+from ._groups import optimizer_groups
 from ._nested import unflatten
 from ._parts import Part, Quantizers, Watched, plain_settings
 
@@ -371,15 +372,14 @@ class Module(nn.Module):
         prefix = f"{QUANTIZERS}."
         return (p for n, p in self.named_parameters() if n.startswith(prefix))
 
-    def parameter_groups(self, lr: float, weight_decay: float = 0.0, scale_lr: float = 0.01) -> list[dict[str, Any]]:
-        """Groups for an optimizer: the model's parameters, and learned scales with ``scale_lr * lr`` and no decay."""
-        scales = list(self.scales())
-        own = {id(p) for p in scales}
-        groups = [{"params": [p for p in self.parameters() if id(p) not in own], "lr": lr,
-                   "weight_decay": weight_decay}]
-        if scales:
-            groups.append({"params": scales, "lr": lr * scale_lr, "weight_decay": 0.0})
-        return groups
+    def parameter_groups(self, lr: float, weight_decay: float = 0.0, scale_lr: float = 0.01,
+                         adaptive: bool = False) -> list[dict[str, Any]]:
+        """Groups for an optimizer: the model's parameters, and learned scales without decay and with ``scale_lr * lr``.
+
+        ``adaptive``, for Adam and its kin, whose steps have the size of the rate whatever the gradient: each scale has a
+        group with the rate ``10 * lr * scale`` instead, as the command line's adamw. After calibrate(), which tells
+        where scales begin."""
+        return optimizer_groups(self.parameters(), self.scales(), lr, weight_decay, scale_lr, adaptive)
 
     # --- files
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from .._error import Error
 from .._recipe import Recipe
 from . import _blocks
+from ._groups import optimizer_groups
 from ._scheme import Group, groups_of, matches
 from .module import Module
 from .quantizers import ActivationQuantizer, Quantizer, WeightQuantizer
@@ -262,13 +263,9 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
     return model
 
 
-def parameter_groups(model: nn.Module, lr: float, weight_decay: float = 0.0,
-                     scale_lr: float = 0.01) -> list[dict[str, Any]]:
-    """Groups for an optimizer: the model's parameters, and learned scales and offsets with ``scale_lr * lr`` and no
-    decay, which would shrink ranges."""
-    learned = {id(p): p for _, q in quantizers(model) for p in q.parameters(recurse=False)}
-    groups: list[dict[str, Any]] = [{"params": [p for p in model.parameters() if id(p) not in learned], "lr": lr,
-                                     "weight_decay": weight_decay}]
-    if learned:
-        groups.append({"params": list(learned.values()), "lr": lr * scale_lr, "weight_decay": 0.0})
-    return groups
+def parameter_groups(model: nn.Module, lr: float, weight_decay: float = 0.0, scale_lr: float = 0.01,
+                     adaptive: bool = False) -> list[dict[str, Any]]:
+    """Groups for an optimizer: the model's parameters, and learned scales and offsets without decay, as
+    Module.parameter_groups() makes them."""
+    learned = (p for _, q in quantizers(model) for p in q.parameters(recurse=False))
+    return optimizer_groups(model.parameters(), learned, lr, weight_decay, scale_lr, adaptive)
