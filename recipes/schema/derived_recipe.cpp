@@ -158,9 +158,12 @@ std::string measuring_recipe(const Recipe& recipe, const std::optional<YamlNode>
     copy_entry(quantize, *given, "bn_fold");
   }
   set_entry(document, "quantize", std::move(quantize));
+  // Fixed point has no activations of fewer bits, whose cost its rounding does not tell either.
+  const qat::Profile profile =
+      qat::is_fixed_point(recipe.exports.profile) ? qat::Profile::kOrt : recipe.exports.profile;
   set_entry(
       document, "export",
-      yaml_table({{"profile", yaml_scalar(word_of(recipe.exports.profile))},
+      yaml_table({{"profile", yaml_scalar(word_of(profile))},
                   {"reduce_range", yaml_scalar(recipe.exports.reduce_range ? "true" : "false")}}));
   return to_yaml(document);
 }
