@@ -117,8 +117,8 @@ class FakeQuantize : public Module, public StateCheck {
   bool learns(const ForwardContext& context) const {
     return context.training && observing() && has_begun();
   }
-  // Learned scales begin at what was observed, as the first pass in training has them begin; nothing
-  // happens where nothing learns, was observed, or is quantized, or where they have begun.
+  // Learned scales begin at what was observed, as the first pass in training has them begin;
+  // nothing happens where nothing learns, was observed, or is quantized, or where they have begun.
   void start_learning() { begin_learning({.training = true}); }
   // Whether learning began, or began anew, since the last call.
   bool take_begun() { return std::exchange(begun_now_, false); }

@@ -38,6 +38,26 @@ std::optional<Tensor> calibrated_on(Module& model, const Shape& sample) {
   return std::nullopt;
 }
 
+// Grey where samples of images have one channel.
+std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
+  std::optional<ImageTransforms> transforms = experiment.recipe().data.transforms;
+  const Shape& sample = experiment.input().sample;
+  if (transforms && sample.size() == 3) transforms->grey = sample[2] == 1;
+  return transforms;
+}
+
+ExportedData data_to_export(const Experiment& experiment) {
+  const DatasetNames& names = experiment.input().names;
+  ExportedData data{{experiment.input().dtype, experiment.normalization()},
+                    experiment.target_kind(),
+                    names.classes};
+  data.preprocessing.transforms = transforms_of(experiment);
+  if (const auto& table = experiment.recipe().data.table; table && !names.columns.empty()) {
+    data.preprocessing.table = {*table, names.columns};
+  }
+  return data;
+}
+
 // What the graph of a model tells before it is trained.
 struct Trial {
   std::optional<std::string> refusal = {};  // why it cannot be exported
@@ -57,8 +77,9 @@ Trial tried(const Experiment& experiment, const Registries& registries) {
   if (!input) return {};  // the trained weights are checked when they are exported
   try {
     const std::shared_ptr<Module> deployed = experiment.as_deployed(model);
-    const deploy::Graph graph = deploy::trace(*deployed, *input, experiment.recipe().name).graph;
+    deploy::Graph graph = deploy::trace(*deployed, *input, experiment.recipe().name).graph;
     deploy::require_constants(graph, *deployed, *input);
+    graph.preprocessing = data_to_export(experiment).preprocessing;
     return {refusal_of(graph, formats), device_costs(graph)};
   } catch (const InputError& error) {
     return {error.what()};
@@ -84,14 +105,6 @@ void require_within_limits(const Experiment& experiment, const Trial& trial) {
                        (trial.refusal ? ": " + *trial.refusal : ""));
   }
   if (const auto exceeded = exceeded_limit(*trial.costs, *limits)) fail_at(place, *exceeded);
-}
-
-// Grey where samples of images have one channel.
-std::optional<ImageTransforms> transforms_of(const Experiment& experiment) {
-  std::optional<ImageTransforms> transforms = experiment.recipe().data.transforms;
-  const Shape& sample = experiment.input().sample;
-  if (transforms && sample.size() == 3) transforms->grey = sample[2] == 1;
-  return transforms;
 }
 
 // Empty where the model reads samples as one input.
@@ -142,18 +155,6 @@ bool normalizes_positions(const Experiment& experiment) {
   const imports::PortSpec& input = experiment.network()->input;
   const auto last = static_cast<std::int64_t>(experiment.network()->sample.size()) - 1;
   return experiment.normalization().mean.size() > 1 && input.free.contains(last);
-}
-
-ExportedData data_to_export(const Experiment& experiment) {
-  const DatasetNames& names = experiment.input().names;
-  ExportedData data{{experiment.input().dtype, experiment.normalization()},
-                    experiment.target_kind(),
-                    names.classes};
-  data.preprocessing.transforms = transforms_of(experiment);
-  if (const auto& table = experiment.recipe().data.table; table && !names.columns.empty()) {
-    data.preprocessing.table = {*table, names.columns};
-  }
-  return data;
 }
 
 // What the graph says besides its operations.
