@@ -113,14 +113,12 @@ std::unique_ptr<Workspace> SpareWorkspaces::take(const Graph& graph, std::int64_
 }
 
 void SpareWorkspaces::give_back(std::unique_ptr<Workspace> workspace) noexcept {
+  Workspace* const given = workspace.release();
   for (std::atomic<Workspace*>& place : places_) {
     Workspace* nothing = nullptr;
-    if (place.compare_exchange_strong(nothing, workspace.get())) {
-      static_cast<void>(workspace.release());
-      return;
-    }
+    if (place.compare_exchange_strong(nothing, given)) return;
   }
-  workspace.reset(places_[0].exchange(workspace.release()));
+  delete places_[0].exchange(given);
 }
 
 }  // namespace steelyard::deploy
