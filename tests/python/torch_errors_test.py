@@ -110,6 +110,12 @@ class Refusals(TorchCase):
         module = steelyard.torch.Module(model, torch.randn(2, 6))
         model.second = nn.Linear(16, 4)
         self.assert_refused("the model (Layers) was changed after it was wrapped", module, torch.randn(2, 6))
+        for change in (lambda m: m.register_forward_hook(lambda *a: None), lambda m: setattr(m, "forward", torch.relu),
+                       lambda m: setattr(m, "__class__", Layers)):
+            model = Layers()
+            module = steelyard.torch.Module(model, torch.randn(2, 6))
+            change(model.first)
+            self.assert_refused("first (", module, torch.randn(2, 6))
 
     def test_gradients_that_a_trace_has_not(self):
         class Frozen(nn.Module):

@@ -75,10 +75,13 @@ def plain_settings(module: nn.Module) -> dict[str, Any]:
 
 
 def _state_of(modules: list) -> list:
-    """What a pass compares: parts and parameters by identity, and probabilities of dropout."""
+    """What a pass compares: parts, parameters, class and own forward() by identity, probabilities of dropout, and how many
+    hooks there are."""
     state: list = []
     for module in modules:
         held = module.__dict__
+        hooks = len(held["_forward_hooks"]) + len(held["_forward_pre_hooks"]) + len(held["_backward_hooks"])
+        state += (id(type(module)), id(held.get("forward")), hooks)
         state += map(id, held["_modules"].values())
         state += map(id, held["_parameters"].values())
         state += (held.get("p"), held.get("drop_prob"))
