@@ -137,6 +137,19 @@ class Refused(TorchCase):
                 self.assert_refused("A trace has those of the examples", steelyard.torch.Module, Numbers(then),
                                     torch.rand(3, 6))
 
+    def test_a_batch_that_the_model_does_not_take_tells_nothing(self):
+        class Words(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words = nn.Embedding(5, 4)
+
+            def forward(self, x):  # numbers of words as float32: none is negative
+                return self.words(x.long()).mean(1)
+
+        x = torch.tensor([[1.0, 4], [2, 3], [4, 4]])
+        module = steelyard.torch.Module(Words(), x)
+        self.assertEqual(list(module(x).shape), [3, 4])
+
     def test_buffers_that_training_changes(self):
         class Centred(nn.Module):
             def __init__(self):

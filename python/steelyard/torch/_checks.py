@@ -99,13 +99,14 @@ class OtherBatch:
         return -0.7 * more if more.is_floating_point() else more
 
     def require_same(self, network: Network, tolerance: float) -> None:
-        """Raises Error where a trace has numbers of the example. Outputs that are not finite tell nothing."""
-        if not all(bool(torch.isfinite(y).all()) for y in self._expected):
+        """Raises Error where a trace has numbers of the example. A batch that the model did not take tells nothing, nor do
+        outputs that are not finite."""
+        if not self._expected or not all(bool(torch.isfinite(y).all()) for y in self._expected):
             return
         try:
             require_same(network, self._inputs, self._expected, tolerance)
         except Error as error:
-            raise Error(f"a batch of {len(self._inputs[0])} with other values than the examples: {error}") from None
+            raise Error(f"another batch than the examples, of one sample more: {error}") from None
 
 
 def require_still_buffers(model: nn.Module, buffers: Mapping[str, torch.Tensor]) -> None:
@@ -176,7 +177,8 @@ class Gradients:
             if source.indices is None:
                 ours[source.name].reshape(-1)[source.first:source.first + source.count] += part
                 continue
-            flat = torch.zeros(sum(ours[n].numel() for n in source.names), dtype=part.dtype, device="cpu").index_add_(0, source.indices.reshape(-1), part)
+            flat = torch.zeros(sum(ours[n].numel() for n in source.names), dtype=part.dtype, device="cpu")
+            flat.index_add_(0, source.indices.reshape(-1), part)
             for n, piece in zip(source.names, flat.split([ours[n].numel() for n in source.names])):
                 ours[n] += piece.reshape(ours[n].shape)
         for i in range(len(self._inputs)):

@@ -132,8 +132,8 @@ def _require_joined(model: nn.Module, names: Sequence[str]) -> None:
         if not isinstance(module, (nn.RNNBase, nn.RNNCellBase)) or not key.startswith("bias_"):
             raise Error(f"the parameter {name} is computed with before a layer uses it (a mask, a norm, a product or a sum "
                         "of weights), or is a single number: a trace has the result alone, which training would move in its "
-                        "place, or none: expected parameters that layers use as they are. Merge it first (remove_parametrizations, a merged "
-                        "adapter), or wrap the part of the model without it")
+                        "place, or none: expected parameters that layers use as they are. Merge it first "
+                        "(remove_parametrizations, a merged adapter), or wrap the part of the model without it")
         other = getattr(module, key.replace("_ih", "_hh") if "_ih" in key else key.replace("_hh", "_ih"))
         if other.requires_grad != getattr(module, key).requires_grad:
             raise Error(f"the parameter {name}: expected both biases of {type(module).__name__} to train, or none: their "

@@ -9,8 +9,8 @@ from torch import nn
 _PART = 10.0  # of a scale that a step of an adaptive optimizer moves it by, in units of the rate (docs/numerics.md)
 
 
-def optimizer_groups(parameters: Iterable[nn.Parameter], scales: Iterable[nn.Parameter], lr: float, weight_decay: float,
-              scale_lr: float, adaptive: bool) -> list[dict[str, Any]]:
+def optimizer_groups(parameters: Iterable[nn.Parameter], scales: Iterable[nn.Parameter], lr: float,
+                     weight_decay: float, scale_lr: float, adaptive: bool) -> list[dict[str, Any]]:
     """The parameters without the scales, and the scales, which have no decay, because it would shrink ranges: with the
     rate ``lr * scale_lr``; or, if ``adaptive``, each with one that fits its size."""
     learned = {id(p): p for p in scales}

@@ -216,7 +216,8 @@ class Module(nn.Module):
             constants = [(*place(n), v, n) for n, v in self._wrapped.constants.items()]
             for part, key, value, name in constants:
                 self._require_constant(part._buffers[key], value, name)
-            self._cached = (leaves, own, (states, views, addresses_of(views)), [(n, self._part(n)) for n in sorted(norms)], constants)
+            self._cached = (leaves, own, (states, views, addresses_of(views)),
+                            [(n, self._part(n)) for n in sorted(norms)], constants)
         return self._cached
 
     # --- before each call

@@ -220,8 +220,9 @@ def calibrate(model: Model, batches: Iterable[Any], count: int = 32,
               call: Optional[Callable[[Model, Any], Any]] = None) -> Model:
     """First ranges of activations, and where learned scales begin, from up to ``count`` batches, in evaluation and float.
 
-    ``batches``: what a loader gives, or one tensor or dict of inputs; ``call(model, batch)`` runs the model on one; without it, dicts go in by name, and
-    of tuples and lists the first element. Raises Error where no quantizer has a range afterwards.
+    ``batches``: what a loader gives, or one tensor or dict of inputs; ``call(model, batch)`` runs the model on one;
+    without it, dicts go in by name, and of tuples and lists the first element. Raises Error where no quantizer has a
+    range afterwards.
     """
     if not list(_layers(model)):
         raise Error("expected a model that quantize_() has changed; a steelyard.torch.Module has calibrate() itself")
