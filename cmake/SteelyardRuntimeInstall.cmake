@@ -1,5 +1,6 @@
 # Installs what STEELYARD_RUNTIME_ONLY builds: find_package(Steelyard COMPONENTS runtime) gives steelyard::runtime, static,
-# for C++ and C, and steelyard::runtime_shared, libsteelyard_runtime.so, for C and other languages.
+# for C++ and C, and steelyard::runtime_shared, libsteelyard_runtime.so, for C and other languages; COMPONENTS images, with
+# STEELYARD_IMAGES=ON, steelyard::images.
 include(CMakePackageConfigHelpers)
 
 get_property(steelyard_libraries GLOBAL PROPERTY STEELYARD_LIBRARIES)
@@ -13,7 +14,11 @@ install(TARGETS ${steelyard_exported} EXPORT SteelyardTargets
 install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_package_dir})
 
 # The runtime's headers, and those that they include.
-set(headers runtime/graph_file.h runtime/interpreter.h runtime/steelyard_runtime.h)
+set(headers runtime/graph_file.h runtime/interpreter.h runtime/preprocessing.h runtime/steelyard_runtime.h)
+if(STEELYARD_HAVE_IMAGES)
+  list(APPEND headers framework/data/images/image.h)
+  install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindWebP.cmake DESTINATION ${steelyard_package_dir})
+endif()
 set(installed)
 while(headers)
   list(POP_FRONT headers header)

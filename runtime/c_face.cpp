@@ -8,12 +8,14 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "steelyard/framework/tensor/cpus.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/runtime/graph_file.h"
 #include "steelyard/runtime/interpreter.h"
+#include "steelyard/runtime/preprocessing.h"
 
 using steelyard::deploy::Engine;
 using steelyard::deploy::Graph;
@@ -94,6 +96,55 @@ void require_bytes(std::int64_t samples, const steelyard::Shape& sample, steelya
          " samples, got " + std::to_string(bytes));
 }
 
+// f() on what a caller passed: what is wrong with that is no matter of the model.
+template <typename F>
+auto of_argument(const F& f) {
+  try {
+    return f();
+  } catch (const steelyard::InputError& error) {
+    throw std::invalid_argument(std::string("[runtime] ") + error.what());
+  }
+}
+
+// The image of rows that may have gaps between them, without transparency.
+steelyard::Image image_of(const std::uint8_t* pixels, std::int64_t height, std::int64_t width,
+                          std::int32_t channels, std::size_t row_bytes) {
+  require(channels == 1 || channels == 3 || channels == 4, "1, 3 or 4 channels");
+  steelyard::require_image_size(width, height);
+  const auto row = static_cast<std::size_t>(width * channels);
+  if (row_bytes < row) {
+    refuse(std::to_string(row) + " bytes in a row or more, got " + std::to_string(row_bytes));
+  }
+  const std::int64_t kept = std::min(channels, 3);
+  steelyard::Image image{height, width, kept, {}};
+  image.pixels.resize(static_cast<std::size_t>(height * width * kept));
+  std::uint8_t* to = image.pixels.data();
+  for (std::int64_t y = 0; y < height; ++y) {
+    const std::uint8_t* from = pixels + static_cast<std::size_t>(y) * row_bytes;
+    if (kept == channels) {
+      to = std::copy_n(from, row, to);
+    } else {
+      for (std::int64_t x = 0; x < width; ++x) to = std::copy_n(from + x * channels, kept, to);
+    }
+  }
+  return image;
+}
+
+// Throws unless the caller has room for exactly that sample.
+void copy_sample(const steelyard::Tensor& sample, void* to, std::size_t bytes) {
+  if (std::cmp_not_equal(bytes, sample.bytes())) {
+    refuse(std::to_string(sample.bytes()) + " bytes for the sample, got " + std::to_string(bytes));
+  }
+  std::memcpy(to, sample.raw(), bytes);
+}
+
+const std::vector<steelyard::TableColumn>& columns_of(const steelyard_model* model) {
+  static const std::vector<steelyard::TableColumn> none;
+  if (model == nullptr) return none;
+  const auto& table = model->interpreter.graph().preprocessing.table;
+  return table ? table->columns : none;
+}
+
 Status load(const Message& message, steelyard_model** model, const auto& graph) {
   if (model != nullptr) *model = nullptr;
   return guarded(message, [&] {
@@ -168,5 +219,44 @@ Status steelyard_model_run(const steelyard_model* model, std::int64_t samples, c
     require_bytes(samples, in, dtype, input_bytes, "inputs");
     require_bytes(samples, out, steelyard::DType::kF32, output_bytes, "outputs");
     model->interpreter.run_raw(samples, input, output);
+  });
+}
+
+Status steelyard_model_image(const steelyard_model* model, const uint8_t* pixels, int64_t height,
+                             int64_t width, int32_t channels, size_t row_bytes, uint8_t* sample,
+                             size_t sample_bytes, char* message, size_t message_bytes) {
+  return guarded({message, message_bytes}, [&] {
+    require(model != nullptr && pixels != nullptr && sample != nullptr,
+            "a model, pixels and a place for the sample, got NULL");
+    const steelyard::Tensor made = of_argument([&] {
+      const steelyard::Image image = image_of(pixels, height, width, channels, row_bytes);
+      return steelyard::deploy::image_samples(model->interpreter.graph(), {&image, 1});
+    });
+    copy_sample(made, sample, sample_bytes);
+  });
+}
+
+std::int64_t steelyard_model_column_count(const steelyard_model* model) {
+  return std::ssize(columns_of(model));
+}
+
+const char* steelyard_model_column_name(const steelyard_model* model, std::int64_t number) {
+  const auto& columns = columns_of(model);
+  const bool exists = number >= 0 && number < std::ssize(columns);
+  return exists ? columns[static_cast<std::size_t>(number)].name.c_str() : nullptr;
+}
+
+Status steelyard_model_row(const steelyard_model* model, const char* const* fields,
+                           size_t field_count, float* sample, size_t sample_bytes, char* message,
+                           size_t message_bytes) {
+  return guarded({message, message_bytes}, [&] {
+    require(model != nullptr && fields != nullptr && sample != nullptr,
+            "a model, fields and a place for the sample, got NULL");
+    for (std::size_t i = 0; i < field_count; ++i) require(fields[i] != nullptr, "texts, got NULL");
+    const std::vector<std::string_view> texts(fields, fields + field_count);
+    copy_sample(of_argument([&] {
+                  return steelyard::deploy::row_sample(model->interpreter.graph(), texts);
+                }),
+                sample, sample_bytes);
   });
 }

@@ -82,6 +82,30 @@ STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_run(
     const steelyard_model* model, int64_t samples, const void* input, size_t input_bytes,
     float* output, size_t output_bytes, char* message, size_t message_bytes);
 
+/* ---- Samples of what a program has, as training made them of its data ---- */
+
+/* The sample of an image of any size, u8 [height, width, channels] of steelyard_model_input(): in
+ * the model's colours, resized and cropped as the recipe's data.transforms did for evaluation.
+ * `pixels` are rows from the top, row_bytes apart, of `channels` bytes for a pixel: 1 grey; 3 red,
+ * green and blue; 4 with transparency, which is dropped. An error where the result has another size
+ * than the model takes. Reading files is the program's matter. */
+STEELYARD_RUNTIME_API steelyard_runtime_status
+steelyard_model_image(const steelyard_model* model, const uint8_t* pixels, int64_t height,
+                      int64_t width, int32_t channels, size_t row_bytes, uint8_t* sample,
+                      size_t sample_bytes, char* message, size_t message_bytes);
+
+/* Columns of the table that the model was trained on, without its targets; 0 where it was none.
+ * A name is valid as long as the model; NULL where there is no such column. */
+STEELYARD_RUNTIME_API int64_t steelyard_model_column_count(const steelyard_model* model);
+STEELYARD_RUNTIME_API const char* steelyard_model_column_name(const steelyard_model* model,
+                                                              int64_t number);
+/* The sample of a row, f32 [features] of steelyard_model_input(): a text for each column, as in a
+ * CSV file without quotes. An error that names the column for what is no finite number, and for a
+ * category that training did not see. */
+STEELYARD_RUNTIME_API steelyard_runtime_status
+steelyard_model_row(const steelyard_model* model, const char* const* fields, size_t field_count,
+                    float* sample, size_t sample_bytes, char* message, size_t message_bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -45,17 +45,6 @@ std::vector<std::string> sorted_classes(std::vector<std::string> names, const st
   return names;
 }
 
-std::string_view trimmed(std::string_view word) {
-  const std::size_t begin = word.find_first_not_of(' ');
-  if (begin == std::string_view::npos) return {};
-  return word.substr(begin, word.find_last_not_of(' ') - begin + 1);
-}
-
-std::int64_t label_of(const std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? -1 : found - names.begin();
-}
-
 Tensor class_labels(const std::vector<std::string>& samples, const std::vector<std::string>& names,
                     const TextSource& source, const std::string& names_source) {
   std::unordered_map<std::string, std::int64_t> labels;

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/tensor/tensor.h"
 
 namespace steelyard {
@@ -24,12 +24,6 @@ struct TextSource {
 // The different names in their order: by number where all are whole numbers, else by their bytes.
 // Throws InputError that starts with `source` for more than kMaxClasses.
 std::vector<std::string> sorted_classes(std::vector<std::string> names, const std::string& source);
-
-// A word without the spaces around it, which do not count in tables and lists of labels.
-std::string_view trimmed(std::string_view word);
-
-// The label of a class, or -1 where `names` do not have it.
-std::int64_t label_of(const std::vector<std::string>& names, const std::string& name);
 
 // i64 [samples]: the label of each sample's class. Throws InputError that starts with the sample's
 // place for a class that `names`, those of `names_source`, do not have.

@@ -2,9 +2,11 @@
 // them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "steelyard/framework/tensor/tensor.h"
@@ -36,6 +38,19 @@ struct NamedInput {
 
   bool operator==(const NamedInput& other) const = default;
 };
+
+// A word without the spaces around it, which do not count in tables and lists of labels.
+inline std::string_view trimmed(std::string_view word) {
+  const std::size_t begin = word.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  return word.substr(begin, word.find_last_not_of(' ') - begin + 1);
+}
+
+// The label of a class, or -1 where `names` do not have it.
+inline std::int64_t label_of(const std::vector<std::string>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? -1 : found - names.begin();
+}
 
 struct DatasetNames {
   std::vector<std::string> classes = {};  // of the labels 0, 1, ...; empty: the numbers themselves

@@ -14,9 +14,6 @@ struct DecodedImage {
   int orientation = 1;  // EXIF's
 };
 
-// Throws unless 1 x 1 to kMaxImagePixels; called before anything is allocated.
-void require_image_size(std::int64_t width, std::int64_t height);
-
 // In images_absent.cpp, where CMake found no libraries, the first three throw.
 DecodedImage decode_jpeg(std::string_view bytes);
 DecodedImage decode_png(std::string_view bytes);

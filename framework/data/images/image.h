@@ -1,4 +1,4 @@
-// Images of 8 bits per channel, and the files they are decoded from.
+// Files that images are decoded from.
 #pragma once
 
 #include <cstdint>
@@ -6,21 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/framework/data/images/pixels.h"  // IWYU pragma: export
+
 namespace steelyard {
 
-// Decoding more pixels than this is refused before anything is allocated.
-inline constexpr std::int64_t kMaxImagePixels = std::int64_t{1} << 27;
 // Longer files are not read.
 inline constexpr std::uint64_t kMaxImageFileBytes = std::uint64_t{1} << 29;
-
-struct Image {
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::int64_t channels = 3;         // 1: grey, 3: red, green, blue
-  std::vector<std::uint8_t> pixels;  // [height, width, channels]
-
-  bool operator==(const Image& other) const = default;
-};
 
 // What libraries decode in this build: "JPEG, PNG, WebP and BMP", for messages.
 std::string decoded_formats();
@@ -45,8 +36,5 @@ Image read_image(const std::string& path, std::int64_t channels, std::string* di
 
 // The image as a PNG file. Throws InputError in a build without libpng.
 std::string encode_png(const Image& image);
-
-// `orientation` is EXIF's, 1 to 8: how the stored image is turned and mirrored to be looked at.
-Image oriented(Image image, int orientation);
 
 }  // namespace steelyard

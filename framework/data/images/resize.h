@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "steelyard/framework/data/images/image.h"
+#include "steelyard/framework/data/images/pixels.h"
 #include "steelyard/framework/data/images/transform_options.h"  // IWYU pragma: export
 
 namespace steelyard {

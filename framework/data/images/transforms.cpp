@@ -4,38 +4,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "steelyard/framework/data/images/decoders.h"
+#include "steelyard/framework/data/images/resize.h"
 #include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
 namespace {
-
-std::string size_text(std::int64_t height, std::int64_t width) {
-  return std::to_string(height) + " x " + std::to_string(width);
-}
-
-Image centre_of(const Image& image, const std::array<std::int64_t, 2>& size) {
-  const auto [height, width] = size;
-  if (height > image.height || width > image.width) {
-    throw InputError("expected an image of at least the " + size_text(height, width) +
-                     " pixels of data.transforms.centre_crop, got " +
-                     size_text(image.height, image.width) + ": resize before");
-  }
-  // Half a pixel goes to the even side, as torchvision rounds.
-  const auto begin = [](std::int64_t room) {
-    return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(room) / 2));
-  };
-  return cropped(image, {begin(image.height - height), begin(image.width - width), height, width});
-}
-
-// The longer side is rounded down, as torchvision does.
-std::array<std::int64_t, 2> in_proportion(const Image& image, std::int64_t shorter) {
-  const auto longer = [&](std::int64_t side, std::int64_t other) {
-    return std::max(shorter, shorter * side / other);
-  };
-  if (image.height <= image.width) return {shorter, longer(image.width, image.height)};
-  return {longer(image.height, image.width), shorter};
-}
 
 std::int64_t rounded(double value) { return static_cast<std::int64_t>(std::nearbyint(value)); }
 
@@ -192,17 +165,6 @@ class SampleImages : public ImageSource {
 };
 
 }  // namespace
-
-Image transformed(const Image& image, const ImageTransforms& transforms) {
-  Image out = image;
-  if (transforms.resize || transforms.resize_shorter) {
-    const auto [height, width] =
-        transforms.resize ? *transforms.resize : in_proportion(image, *transforms.resize_shorter);
-    require_image_size(width, height);
-    out = resized(image, height, width, transforms.interpolation);
-  }
-  return transforms.centre_crop ? centre_of(out, *transforms.centre_crop) : out;
-}
 
 Image random_resized_crop(const Image& image, const ImageTransforms& transforms, Rng& random) {
   const auto [height, width] = transforms.size().value();

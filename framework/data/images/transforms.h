@@ -8,14 +8,10 @@
 #include <vector>
 
 #include "steelyard/framework/data/images/image.h"
-#include "steelyard/framework/data/images/resize.h"
-#include "steelyard/framework/data/images/transform_options.h"  // IWYU pragma: export
+#include "steelyard/framework/data/images/transformed.h"  // IWYU pragma: export
 #include "steelyard/framework/data/sample_source.h"
 
 namespace steelyard {
-
-// What evaluation sees. Throws InputError for a crop that is larger than the image.
-Image transformed(const Image& image, const ImageTransforms& transforms);
 
 // A random part of the image in the size that transforms give; draws at most 60 words. (Szegedy et
 // al., arXiv:1409.4842, section 6: up to ten tries, then the centre.)

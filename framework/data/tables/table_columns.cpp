@@ -1,51 +1,23 @@
 #include "steelyard/framework/data/tables/table_columns.h"
 
 #include <algorithm>
-#include <array>
-#include <cfloat>
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
-#include <limits>
 #include <set>
 
 #include "steelyard/framework/data/class_names.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/framework/tensor/float_range.h"
 #include "steelyard/framework/tensor/suggest.h"
 
 namespace steelyard {
 namespace {
 
-// Advice about fields that should be numbers.
-constexpr const char* kAdvice =
-    " (data.table.categories names columns of words, data.table.missing what stands for a missing "
-    "value)";
-constexpr const char* kBeyondFloat32 = " (float32 would round it: subtract an offset in the file)";
-
-// Spaces around them do not count.
-bool contains(const std::vector<std::string>& words, std::string_view word) {
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& w) { return trimmed(w) == trimmed(word); });
-}
-
-// The category of a field; "" is that of missing values. Throws InputError for an empty field that
-// nobody has named.
-std::string category_of(const CsvReader& reader, std::int64_t line, const std::string& column,
-                        const std::string& text, const std::vector<std::string>& missing) {
-  if (is_missing(missing, text)) return "";
-  const std::string_view category = trimmed(text);
-  if (!category.empty()) return std::string(category);
-  reader.fail(line, "column " + quoted_field(column) +
-                        ": the field is empty (with data.table.missing: [\"\"] that is a category "
-                        "of its own)");
-}
-
-float feature_of(const CsvReader& reader, std::int64_t line, const TableColumn& column,
-                 const std::string& text, bool is_missing) {
-  if (is_missing && column.missing) return *column.missing;
-  if (const auto value = number_in_field(text); value && !is_missing) return *value;
-  fail_no_number(reader, line, column.name, text, kAdvice);
+// f(), and what it says is wrong with the line's place.
+template <typename F>
+auto at_line(const CsvReader& reader, std::int64_t line, const F& f) {
+  try {
+    return f();
+  } catch (const InputError& error) {
+    reader.fail(line, error.what());
+  }
 }
 
 // What a column of the training set holds.
@@ -58,7 +30,7 @@ struct ColumnContent {
 TableColumn column_of(const CsvReader& reader, const std::string& name,
                       const ColumnContent& content, const TableOptions& options) {
   TableColumn column{name};
-  if (contains(options.categories, name)) {
+  if (is_among(options.categories, name)) {
     std::set<std::string> categories = content.categories;
     const bool has_missing = categories.erase("") > 0;  // a category of its own, the first
     column.categories = sorted_classes({categories.begin(), categories.end()},
@@ -73,66 +45,7 @@ TableColumn column_of(const CsvReader& reader, const std::string& name,
   return column;
 }
 
-// Every double from 2^53 on is whole, and may be another number than the digits say.
-bool is_whole_and_rounded(std::string_view number, double value) {
-  constexpr double kAllAreWhole = 0x1p53;
-  if (std::abs(value) < kAllAreWhole) return steelyard::is_whole_and_rounded(value);
-  if (number.find_first_of(".eE") != std::string_view::npos) return false;
-  number = number.substr(number.find_first_of("123456789"));
-  const std::string_view digits = number.substr(0, number.find_last_of("0123456789") + 1);
-  std::array<char, 64> held{};
-  const char* end = std::to_chars(held.begin(), held.end(), std::abs(static_cast<float>(value)),
-                                  std::chars_format::fixed, 0)
-                        .ptr;
-  return digits.find_last_not_of('0') >= FLT_DIG &&
-         digits != std::string_view(held.data(), static_cast<std::size_t>(end - held.data()));
-}
-
-// A field without spaces around it and without a plus sign.
-std::string_view bare_number(std::string_view text) {
-  text = trimmed(text);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  return text;
-}
-
-// Nothing unless the field is a number that float32 can come near to.
-std::optional<double> finite_in_field(std::string_view text) {
-  text = bare_number(text);
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const bool is_number = error == std::errc() || error == std::errc::result_out_of_range;
-  // Too small or too large for a double, which from_chars() does not tell apart.
-  if (error == std::errc::result_out_of_range)
-    value = std::strtod(std::string(text).c_str(), nullptr);
-  const bool holds = is_number && stop == end && !text.empty() &&
-                     std::abs(value) <= std::numeric_limits<float>::max();
-  return holds ? std::optional(value) : std::nullopt;
-}
-
 }  // namespace
-
-std::string quoted_field(const std::string& text) {
-  return std::string("'").append(printable(text, 60)).append("'");
-}
-
-bool is_missing(const std::vector<std::string>& words, std::string_view field) {
-  return contains(words, field);
-}
-
-std::optional<float> number_in_field(std::string_view text) {
-  const auto value = finite_in_field(text);
-  if (!value || is_whole_and_rounded(text, *value)) return std::nullopt;
-  return static_cast<float>(*value);
-}
-
-void fail_no_number(const CsvReader& reader, std::int64_t line, const std::string& column,
-                    const std::string& text, const std::string& advice) {
-  const auto value = finite_in_field(text);
-  const bool is_rounded = value && is_whole_and_rounded(text, *value);
-  reader.fail(line, "column " + quoted_field(column) + ": expected a finite number, got " +
-                        quoted_field(text) + (is_rounded ? kBeyondFloat32 : advice));
-}
 
 TableHeader::TableHeader(CsvReader& reader) {
   if (!reader.next(record_)) reader.fail(1, "expected a line with the names of the columns");
@@ -190,25 +103,9 @@ std::vector<std::size_t> TableEncoder::places(const CsvReader& reader,
 
 void TableEncoder::encode(const CsvReader& reader, const CsvRecord& row,
                           const std::vector<std::size_t>& places, float* to) const {
-  for (std::size_t i = 0; i < columns_.size(); ++i) {
-    const TableColumn& column = columns_[i];
-    const std::string& text = row.fields[places[i]];
-    const bool missing = is_missing(missing_, text);
-    if (column.categories.empty()) {
-      *to++ = feature_of(reader, row.line, column, text, missing);
-      continue;
-    }
-    const std::int64_t category =
-        label_of(column.categories, category_of(reader, row.line, column.name, text, missing_));
-    if (category < 0) {
-      reader.fail(row.line, "column " + quoted_field(column.name) +
-                                ": the training set has no category " +
-                                (missing ? "for missing values" : quoted_field(text)));
-    }
-    std::fill_n(to, column.categories.size(), 0.0F);
-    to[category] = 1;
-    to += column.categories.size();
-  }
+  std::vector<std::string_view> fields;
+  for (const std::size_t place : places) fields.push_back(row.fields[place]);
+  at_line(reader, row.line, [&] { encode_row(columns_, missing_, fields, to); });
 }
 
 void require_one_role_each(const TableOptions& options, std::optional<TargetKind> kind,
@@ -237,7 +134,7 @@ void require_one_role_each(const TableOptions& options, std::optional<TargetKind
 void require_known_columns(const CsvReader& reader, const TableHeader& header,
                            const std::vector<TableColumn>& columns, const TableOptions& options) {
   for (const std::string& name : header.names()) {
-    const bool known = contains(options.target, name) || contains(options.ignore, name) ||
+    const bool known = is_among(options.target, name) || is_among(options.ignore, name) ||
                        std::any_of(columns.begin(), columns.end(),
                                    [&](const TableColumn& c) { return trimmed(c.name) == name; });
     if (!known) {
@@ -258,7 +155,7 @@ std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
   std::vector<std::size_t> used;
   for (std::size_t i = 0; i < header.names().size(); ++i) {
     const std::string& name = header.names()[i];
-    if (!contains(options.target, name) && !contains(options.ignore, name)) used.push_back(i);
+    if (!is_among(options.target, name) && !is_among(options.ignore, name)) used.push_back(i);
   }
   if (used.empty()) {
     reader.fail(1, options.target.empty() ? "expected a column that is not ignored"
@@ -266,20 +163,19 @@ std::vector<TableColumn> learned_columns(const std::filesystem::path& path,
   }
   std::vector<ColumnContent> contents(header.names().size());
   std::vector<bool> words(header.names().size());
-  for (const std::size_t i : used) words[i] = contains(options.categories, header.names()[i]);
+  for (const std::size_t i : used) words[i] = is_among(options.categories, header.names()[i]);
   CsvRecord row;
   std::int64_t rows = 0;
   for (; next_row(reader, header, row); ++rows) {
     for (const std::size_t i : used) {
       const std::string& text = row.fields[i];
       if (words[i]) {
-        contents[i].categories.insert(
-            category_of(reader, row.line, header.names()[i], text, options.missing));
-      } else if (!is_missing(options.missing, text)) {
+        contents[i].categories.insert(at_line(reader, row.line, [&] {
+          return category_in_field(header.names()[i], text, options.missing);
+        }));
+      } else if (!is_among(options.missing, text)) {
         const auto value = number_in_field(text);
-        if (!value) {
-          fail_no_number(reader, row.line, header.names()[i], text, kAdvice);
-        }
+        if (!value) reader.fail(row.line, no_number_text(header.names()[i], text));
         contents[i].sum += static_cast<double>(*value);
         ++contents[i].numbers;
       }

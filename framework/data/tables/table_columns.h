@@ -12,25 +12,13 @@
 
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/data/tables/csv.h"
+#include "steelyard/framework/data/tables/table_fields.h"
 #include "steelyard/framework/data/tables/table_options.h"
 #include "steelyard/framework/data/target_kind.h"
 
 namespace steelyard {
 
 inline constexpr const char* kNoRows = "expected rows beneath the names of the columns";
-
-// 'text', printable and short, for messages.
-std::string quoted_field(const std::string& text);
-
-// Whether a field is one of the words for a missing value; spaces around either do not count.
-bool is_missing(const std::vector<std::string>& words, std::string_view field);
-
-// A finite number rounded to float, or nothing. A whole number of more than 6 digits is not
-// rounded.
-std::optional<float> number_in_field(std::string_view text);
-[[noreturn]] void fail_no_number(const CsvReader& reader, std::int64_t line,
-                                 const std::string& column, const std::string& text,
-                                 const std::string& advice);
 
 // The columns of a file by their names.
 class TableHeader {

@@ -114,11 +114,11 @@ Dataset numbers_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   samples->scan([&](const CsvRecord& row) {
     for (std::size_t i = 0; i < places.size(); ++i) {
       const std::string& text = row.fields[places[i]];
-      if (is_missing(options.missing, text)) {
+      if (is_among(options.missing, text)) {
         fail_missing(samples->reader(), row.line, options.target[i], "target");
       }
       const auto value = number_in_field(text);
-      if (!value) fail_no_number(samples->reader(), row.line, options.target[i], text, "");
+      if (!value) samples->reader().fail(row.line, no_number_text(options.target[i], text, ""));
       if (marks && (*value < 0 || *value > 1)) {
         samples->reader().fail(row.line, "column " + quoted_field(options.target[i]) +
                                              ": expected a mark from 0 to 1, got " +
@@ -139,7 +139,7 @@ Dataset classes_of(const std::shared_ptr<TableSamples>& samples, const TableOpti
   std::vector<std::int64_t> found;
   samples->scan([&](const CsvRecord& row) {
     const std::string name(trimmed(row.fields[place]));
-    if (name.empty() || is_missing(options.missing, name)) {
+    if (name.empty() || is_among(options.missing, name)) {
       fail_missing(reader, row.line, options.target[0], "class");
     }
     if (!known.empty() && label_of(known, name) < 0) {
@@ -173,7 +173,7 @@ Dataset texts_of(const std::shared_ptr<TableSamples>& samples, const TableOption
     const std::string& text = row.fields[place];
     // Spaces alone are a text, even if an empty field is a missing value.
     const bool has_characters = text.find_first_not_of(' ') != std::string::npos;
-    if (has_characters && is_missing(options.missing, text)) {
+    if (has_characters && is_among(options.missing, text)) {
       fail_missing(reader, row.line, options.target[0], "target");
     }
     texts.push_back(text);
