@@ -175,11 +175,11 @@ void Experiment::require_input_of(const RunRecord& record, const Dataset& datase
 }
 
 std::pair<Dataset, Dataset> Experiment::split_train(const Dataset& train) const {
-  const std::int64_t validation = recipe_.data.validation;
+  const std::int64_t validation = recipe_.data.validation_samples(train.size());
   if (validation >= train.size()) {
     fail_at(place("data", "validation"),
             "data.validation: expected fewer than the " + std::to_string(train.size()) +
-                " training samples, got " + std::to_string(validation) + " (the default is 5000)");
+                " training samples, got " + std::to_string(validation));
   }
   const bool stratified = recipe_.data.stratified;
   if (stratified) at_place(place("data", "stratified"), [&] { require_strata(train); });
@@ -228,13 +228,6 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   test_ = splits.test;
   std::tie(train_, validation_) = split_train(splits.train);
   normalize_all_targets();
-  const YamlNode* given = recipe_.given.find("data");
-  const bool by_default = given == nullptr || given->find("validation") == nullptr;
-  if (by_default && validation_.size() > train_.size()) {
-    notes_.push_back("data.validation: " + std::to_string(data.validation) +
-                     " (the default) takes " + std::to_string(validation_.size()) + " of " +
-                     std::to_string(splits.train.size()) + " training samples");
-  }
   at_place(place("data", "augment"), [&] { validate_options(train_, loader_options_); });
   weigh_classes();
   note_small_data();

@@ -275,9 +275,9 @@ Table<DataSpec> data_table(const Registries& registries) {
                                &LoaderOptions::augment),
               key("validation",
                   "training samples set aside for validation, which chooses the best epoch; must "
-                  "be fewer than the training samples; 0: none",
+                  "be fewer than the training samples; 0: none; absent: a tenth of them, at most "
+                  "5000",
                   &DataSpec::validation)
-                  .by_default("5000")
                   .within(0, kMaxCount),
               key("test", "samples set aside as the test set, for a dataset without one",
                   &DataSpec::test)

@@ -51,7 +51,8 @@ struct DataSpec {
   LoaderOptions loader = {};  // the run adds the normalization
   NormalizeSpec normalize = {};
   std::optional<bool> normalize_targets = {};  // absent: as Experiment chooses
-  std::int64_t validation = 0;                 // samples of the training set kept aside; 0: none
+  // Samples of the training set kept aside; 0: none; absent: validation_samples().
+  std::optional<std::int64_t> validation = {};
   std::optional<std::int64_t> test = {};       // the same as the test set
   bool stratified = false;                     // each class keeps its share in both
   std::optional<ImageTransforms> transforms = {};
@@ -62,6 +63,11 @@ struct DataSpec {
   std::optional<std::string> class_names = {};  // a file
   std::vector<std::string> inputs = {};         // of a sample; empty: it is one
   std::any dataset_options = {};                // of a program's own dataset
+
+  // Of so many training samples: by default a tenth of them, at most 5000.
+  std::int64_t validation_samples(std::int64_t training) const {
+    return validation.value_or(std::min<std::int64_t>(training / 10, 5000));
+  }
 };
 
 enum class OptimizerType { kSgd, kAdamW };

@@ -458,14 +458,15 @@ class OwnTables(OwnData):
         self.write(self.read("own.csv").replace("z", "w"), "own.csv")
         self.fail_with(2, "categories or missing values of its columns differ", arguments=["validate", recipe, *given["init.checkpoint"]])
 
-    def test_the_default_validation_set_may_be_most_of_the_data(self):
-        self.write("x,y\n" + "".join(f"{i % 50},{i % 25}\n" for i in range(5400)), "line.csv")
+    def test_the_default_validation_set_is_a_tenth(self):
+        self.write("x,y\n" + "".join(f"{i % 50},{i % 25}\n" for i in range(307)), "line.csv")
         recipe = self.own_recipe(
             "data: {dataset: table, path: line.csv, test: 100, table: {target: [y], regression: true}}\n"
             "model: {classes: 1, layers: [{type: Linear, out_features: 1}]}\n", SGD.replace("{epochs: 2", "{loss: mse, epochs: 2"))
-        self.assertIn("note: data.validation: 5000 (the default) takes 5000 of 5300 training samples\n",
-                      self.run_program("validate", recipe).stderr)
-        self.assertNotIn("data.validation", self.notes_of("validate", recipe, "--set", "data.validation=5000"))
+        self.assertIn("train: 207 samples f32 [1], 20 of them for validation\n", self.run_program("data", recipe).stdout)
+        trained = self.run_program("train", recipe)
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+        self.assertIn("207 samples, too few", self.run_program("data", recipe, "--set", "data.validation=207").stdout.replace(" f32 [1]", ""))
 
     def test_regression(self):
         self.write("x,y\n" + "".join(f"{i / 50},{i / 25}\n" for i in range(100)), "line.csv")

@@ -36,7 +36,8 @@ TEST(Recipe, SmallRecipeHasTheDocumentedDefaults) {
   EXPECT_EQ(r.train.trainer.seed, 1U);
   EXPECT_FALSE(r.data.loader.augment.random_crop || r.data.loader.augment.flip);
   EXPECT_EQ(r.data.loader.augment.crop_padding, 2);
-  EXPECT_EQ(r.data.validation, 5000);
+  EXPECT_EQ(r.data.validation_samples(60000), 5000);
+  EXPECT_EQ(r.data.validation_samples(607), 60);
   EXPECT_EQ(r.model.type, "mlp");
   EXPECT_FALSE(r.model.classes);
   EXPECT_FALSE(r.init_checkpoint);
