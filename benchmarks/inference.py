@@ -5,7 +5,8 @@ usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--batches 1 8]
 
 STEELYARD is the built command line. Networks of torchvision (fresh weights, 224 x 224), a small CNN (28 x 28) and an MLP
 (64 numbers) are wrapped by the Python package for W8A8, take two steps so that ranges are observed, and are exported; then
-`steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder
+`steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Memory is what a process
+takes for loading and a first run beyond what it had, with one thread. Set PYTHONPATH to the folder
 of the package and STEELYARD_LIBRARY to its library, unless they are installed. The table has medians of milliseconds, and what
 the file takes of ONNX Runtime's time with exact products and in its default session, whose products may saturate without
 VNNI; of loading, what it takes of making a session and of reading the file's bytes into new memory.
@@ -80,6 +81,23 @@ begin = time.perf_counter()
 onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 print((time.perf_counter() - begin) * 1e3)
 """
+# The most memory that a process takes for a session and its first run, in bytes.
+MEMORY = """
+import sys, numpy, onnxruntime
+def size(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith(key + ":"))
+batch, shape = int(sys.argv[2]), [int(side) for side in sys.argv[3:]]
+inputs = numpy.zeros([batch, *shape], numpy.float32)
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")  # the peak begins anew
+before = size("VmRSS")
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+session.run(None, {session.get_inputs()[0].name: inputs})
+print(size("VmHWM") - before)
+"""
 READ = """
 import mmap, sys, time
 begin = time.perf_counter()
@@ -90,19 +108,31 @@ print((time.perf_counter() - begin) * 1e3)
 """
 
 
+def number_of(script, *arguments):
+    """What a new Python prints."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return float(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
+
+
+def memory(program, file, batch):
+    """Medians of what both take for loading and a first run, in bytes."""
+    shape = network(file.parent.name)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        alone = shutil.copy(file, folder)
+        ours = [measure(program, alone, batch, 1, 1)["peak_bytes"] for _ in range(3)]
+    theirs = [number_of(MEMORY, file.with_suffix(".onnx"), batch, *shape) for _ in range(3)]
+    return {"batch": batch, "peak_bytes": statistics.median(ours), "session_peak_bytes": statistics.median(theirs)}
+
+
 def loading(program, file, threads, rounds):
     """Medians of loading the file, making a session of the ONNX file beside it, and reading the file; milliseconds."""
-    def timed(script, *arguments):
-        command = [sys.executable, "-c", script, *map(str, arguments)]
-        return float(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
-
     times = {"load_ms": [], "session_ms": [], "read_ms": []}
     with tempfile.TemporaryDirectory() as folder:
         alone = shutil.copy(file, folder)  # so that nothing else is timed
         for _ in range(rounds):
             times["load_ms"].append(measure(program, alone, 1, threads, 1)["load_ms"])
-            times["session_ms"].append(timed(SESSION, file.with_suffix(".onnx"), threads))
-            times["read_ms"].append(timed(READ, alone, file.stat().st_size))
+            times["session_ms"].append(number_of(SESSION, file.with_suffix(".onnx"), threads))
+            times["read_ms"].append(number_of(READ, alone, file.stat().st_size))
     return {key: statistics.median(values) for key, values in times.items()}
 
 
@@ -115,10 +145,16 @@ def main():
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--json")
     options = parser.parse_args()
-    rows, loads, ratios = [], [], {session: [] for session in SESSIONS}
+    rows, loads, memories, ratios = [], [], [], {session: [] for session in SESSIONS}
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
-            file = export(name, pathlib.Path(folder))
+            (folder := pathlib.Path(folder) / name).mkdir()
+            file = export(name, folder)
+            for batch in options.batches:
+                taken = {"model": name, **memory(options.program, file, batch)}
+                print(f"{name:20} batch {batch} memory: {taken['peak_bytes'] / 2**20:8.1f} MiB   "
+                      f"{taken['peak_bytes'] / taken['session_peak_bytes']:.2f} of a session's", flush=True)
+                memories.append(taken)
             for threads in options.threads:
                 load = loading(options.program, file, threads, LOADS)
                 print(f"{name:20} threads {threads} loaded: {load['load_ms']:8.2f} ms   "
@@ -138,7 +174,7 @@ def main():
     for session, mean in means.items():
         print(f"geometric mean: {mean:.2f} of {session}")
     if options.json:
-        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "loads": loads,
+        result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "rows": rows, "loads": loads, "memories": memories,
                   "geometric_means": means}
         pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
 

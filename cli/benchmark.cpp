@@ -1,10 +1,10 @@
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,8 +52,19 @@ double quantile(std::vector<double> times, double share) {
 
 double median(std::vector<double> times) { return quantile(std::move(times), 0.5); }
 
-// The integer model's file that the argument names: it, or the one that a run has exported.
+// The integer model's file that the argument names: it, the one that a run has exported, or the one
+// beside its ONNX file.
 std::filesystem::path model_file(const std::string& given) {
+  if (given.ends_with(".onnx")) {
+    std::filesystem::path file = given;
+    file.replace_extension(".safetensors");
+    if (path_exists(given) && !path_exists(file)) {
+      throw InputError(shown(given) + ": expected the integer model " + shown(file) +
+                       " beside it (`steelyard quantize` and `steelyard export` write both; an "
+                       "ONNX file alone is timed with --beside)");
+    }
+    return path_exists(given) ? file : std::filesystem::path(given);
+  }
   if (!is_folder(given)) return given;
   const std::filesystem::path file =
       export_path(std::filesystem::path(given) / "export", "safetensors");
@@ -106,11 +117,28 @@ void time_nodes(const deploy::Interpreter& model, const Tensor& inputs, int roun
   }
 }
 
-std::int64_t peak_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} << 10;
+// A size of this process that Linux tells in /proc/self/status: proc(5); 0 where it tells none.
+std::int64_t process_bytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == key + ":" && file >> kibibytes) return kibibytes << 10;
+  }
+  return 0;
 }
+
+// The most memory that the process takes from now on, beyond what it has.
+class PeakMemory {
+ public:
+  PeakMemory() {
+    std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew
+    before_ = process_bytes("VmRSS");
+  }
+  std::int64_t bytes() const { return std::max<std::int64_t>(process_bytes("VmHWM") - before_, 0); }
+
+ private:
+  std::int64_t before_ = 0;
+};
 
 // A file and a session of ONNX Runtime.
 struct Peer {
@@ -174,7 +202,7 @@ void print_table(const BenchmarkArguments& options, const deploy::Graph& graph,
              kernels::num_threads(), kernels::num_threads() == 1 ? "" : "s", timing.passes.size());
   const auto mebibytes = [](std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   fmt::print(
-      "loaded in {:.1f} ms, first run {:.2f} ms, peak memory {:.1f} MiB, values {:.2f} MiB\n\n",
+      "loaded in {:.1f} ms, first run {:.2f} ms, memory for both {:.1f} MiB, values {:.2f} MiB\n\n",
       timing.load, timing.first, mebibytes(timing.peak_bytes), mebibytes(timing.workspace_bytes));
   fmt::print("{:<40}  {:>9}  {:>9}\n", "", "ms", "p95");
   fmt::print("{:<40}  {:>9.3f}  {:>9.3f}\n", "steelyard", ours, quantile(timing.passes, 0.95));
@@ -197,6 +225,7 @@ ExitCode benchmark(const BenchmarkArguments& options) {
     peers.clear();
   }
   Timing timing;
+  const PeakMemory memory;
   Clock::time_point begin = Clock::now();
   const deploy::Interpreter model(deploy::load_graph(file), deploy::Engine::kFast);
   timing.load = milliseconds_since(begin);
@@ -205,6 +234,7 @@ ExitCode benchmark(const BenchmarkArguments& options) {
   begin = Clock::now();
   model.run(inputs);
   timing.first = milliseconds_since(begin);
+  timing.peak_bytes = memory.bytes();
   const deploy::OnnxPorts ports{graph.input_port, graph.output_port, graph.input_ports,
                                 graph.output_ports};
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -219,7 +249,6 @@ ExitCode benchmark(const BenchmarkArguments& options) {
                                                kernels::num_threads())[0]);
     }
   }
-  timing.peak_bytes = peak_bytes();
   timing.workspace_bytes = model.workspace_bytes(options.batch);
   if (options.layers) time_nodes(model, inputs, kTurns, timing);
   if (runtime) version = runtime->version;
@@ -243,7 +272,8 @@ Verb add_benchmark(CLI::App& app) {
       "beside it, in turn, with as many threads. Inputs are normal numbers; times do not depend on "
       "them.");
   verb->add_option("model", options->model,
-                   "A run's folder, whose export it takes, or a model.safetensors")
+                   "A run's folder, whose export it takes, a model.safetensors, or the model.onnx "
+                   "beside one")
       ->required();
   verb->add_option(
       "--beside", options->beside,
