@@ -173,6 +173,7 @@ nlohmann::ordered_json json_of(const BenchmarkArguments& options, const deploy::
                                const Timing& timing, const std::vector<Peer>& peers,
                                const std::string& version) {
   nlohmann::ordered_json json{{"model", graph.name},
+                              {"sample", graph.values[graph.input].shape},
                               {"batch", options.batch},
                               {"threads", kernels::num_threads()},
                               {"load_ms", timing.load},

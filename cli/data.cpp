@@ -32,8 +32,8 @@ ExitCode show_data(const DataArguments& options, const Registries& registries) {
   }
   print_notes(splits.notes);
   const DataReport described = describe_data(splits);
-  fmt::print("{}", to_string(described,
-                             recipe.data.validation_samples(described.splits.train.size())));
+  fmt::print("{}",
+             to_string(described, recipe.data.validation_samples(described.splits.train.size())));
   if (!options.sheet.empty()) {
     const Dataset& train = described.splits.train;
     validate_options(train, recipe.data.loader);

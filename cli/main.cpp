@@ -87,8 +87,8 @@ Verbs add_verbs(CLI::App& app) {
   Verbs verbs;
   for (Verb (*add)(CLI::App&) :
        {add_train, add_quantize, add_import, add_calibrate, add_eval, add_export, add_predict,
-        add_verify, add_report, add_sensitivity, add_tokenize, add_validate, add_data, add_profile,
-        add_benchmark, add_inspect, add_recipes, add_schema}) {
+        add_verify, add_report, add_sensitivity, add_tokenize, add_generate, add_validate, add_data,
+        add_profile, add_benchmark, add_inspect, add_recipes, add_schema}) {
     Verb verb = add(app);
     const auto known = app.get_subcommands([](CLI::App*) { return true; });
     verbs.push_back({known.back(), std::move(verb), std::make_shared<std::vector<std::string>>()});

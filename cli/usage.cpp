@@ -32,8 +32,8 @@ std::vector<std::string> option_names(const CLI::App& verb) {
 bool takes_path(const std::string& option) {
   constexpr std::string_view kOptions[] = {"--run-dir", "--out",    "--model", "--checkpoint",
                                            "--recipe",  "--python", "--plugin"};
-  return !option.starts_with("-") ||
-         std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
+  if (!option.starts_with("-")) return option != "prompt";  // of `generate`, the only other one
+  return std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
 }
 
 std::string unknown_option(const CLI::App& of, const std::string& word) {

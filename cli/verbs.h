@@ -55,6 +55,7 @@ Verb add_verify(CLI::App& app);
 Verb add_report(CLI::App& app);
 Verb add_sensitivity(CLI::App& app);
 Verb add_tokenize(CLI::App& app);
+Verb add_generate(CLI::App& app);
 Verb add_validate(CLI::App& app);
 Verb add_data(CLI::App& app);
 Verb add_profile(CLI::App& app);

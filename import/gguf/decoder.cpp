@@ -53,6 +53,8 @@ class DecoderImport {
   DecoderImport(const GgufReader& file, std::int64_t length)
       : file_(file), length_(length), architecture_(known_architecture()) {}
 
+  std::optional<std::int64_t> context_length() const { return size_if_given("context_length"); }
+
   Imported result() {
     read_sizes();
     imported_.graph.input = {.name = "tokens", .type = "int32"};
@@ -153,7 +155,7 @@ class DecoderImport {
         fail_key(key(experts), "expected 0: models of experts are not known here");
       }
     }
-    const auto context = size_if_given("context_length");
+    const auto context = context_length();
     if (context && length_ > *context) {
       fail_key(key("context_length"), "expected at least the " + std::to_string(length_) +
                                           " tokens of a sequence, got " + std::to_string(*context));
@@ -314,6 +316,10 @@ std::string tensor_of_parameter(const std::string& parameter) {
 
 Imported import_decoder(const GgufReader& file, std::int64_t length) {
   return DecoderImport(file, length).result();
+}
+
+std::optional<std::int64_t> context_length(const GgufReader& file) {
+  return DecoderImport(file, 1).context_length();
 }
 
 }  // namespace steelyard::imports

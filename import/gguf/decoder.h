@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,8 @@ std::string tensor_of_parameter(const std::string& parameter);
 // file, and the tensor or the key, for another architecture, what it has that is not known here,
 // and whatever does not fit.
 Imported import_decoder(const GgufReader& file, std::int64_t length);
+
+// Tokens of the longest sequence that the model was made for, where the file says it.
+std::optional<std::int64_t> context_length(const GgufReader& file);
 
 }  // namespace steelyard::imports

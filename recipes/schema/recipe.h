@@ -53,8 +53,8 @@ struct DataSpec {
   std::optional<bool> normalize_targets = {};  // absent: as Experiment chooses
   // Samples of the training set kept aside; 0: none; absent: validation_samples().
   std::optional<std::int64_t> validation = {};
-  std::optional<std::int64_t> test = {};       // the same as the test set
-  bool stratified = false;                     // each class keeps its share in both
+  std::optional<std::int64_t> test = {};  // the same as the test set
+  bool stratified = false;                // each class keeps its share in both
   std::optional<ImageTransforms> transforms = {};
   std::optional<TableOptions> table = {};
   std::optional<TokenOptions> tokens = {};

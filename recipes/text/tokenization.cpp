@@ -1,5 +1,7 @@
 #include "steelyard/recipes/text/tokenization.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -171,6 +173,21 @@ Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& 
     throw InputError(printable(options.tokenizer.string()) + ": " +
                      printable(text.substr(kOfTokenizer.size()), kMaxTextBytes));
   }
+}
+
+std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
+                                         const std::filesystem::path& gguf, const std::string& text,
+                                         bool special) {
+  if (!is_utf8(text)) throw InputError("expected a text in UTF-8, got '" + printable(text) + "'");
+  const deploy::ScratchFile file;
+  file.fill(text.data(), text.size());
+  const std::string path =
+      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.descriptor());
+  const Tokens made =
+      tokenize(python, {.tokenizer = gguf, .texts = {path}, .end = "", .special = special});
+  std::vector<std::uint32_t> numbers(static_cast<std::size_t>(made.count));
+  made.numbers.read(numbers.data(), numbers.size() * sizeof(std::uint32_t));
+  return {numbers.begin(), numbers.end()};
 }
 
 void write_tokens(const Tokens& tokens, std::int64_t first, std::int64_t count, TokenType type,

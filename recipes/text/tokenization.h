@@ -43,6 +43,12 @@ inline constexpr const char* kNoTokenizers =
 // UTF-8. Throws InputError that names the file, and the byte or the line.
 Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options);
 
+// The numbers of the tokens of one text, UTF-8, with the token that the GGUF file puts before a
+// document and none behind; `special` as above. Throws InputError for what is not UTF-8.
+std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
+                                         const std::filesystem::path& gguf, const std::string& text,
+                                         bool special);
+
 // Writes `count` of the tokens from `first` on as a file that `data: {dataset: tokens}` reads.
 // Throws as AtomicFile does.
 void write_tokens(const Tokens& tokens, std::int64_t first, std::int64_t count, TokenType type,

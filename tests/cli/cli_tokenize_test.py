@@ -4,9 +4,11 @@ import json
 import os
 import random
 import re
+import shutil
+import subprocess
 import unittest
 
-from cli_case import Case
+from cli_case import PROGRAM, Case
 from support.gguf_files import write_llama
 
 PYTHON = os.environ["STEELYARD_PYTHON"]
@@ -29,6 +31,7 @@ def letters_of_bytes():
 
 
 LETTERS = letters_of_bytes()
+ORIGINAL = {letter: byte for byte, letter in LETTERS.items()}
 
 
 def words_of(pre, text):
@@ -166,6 +169,53 @@ class Tokenize(Case):
                    "normalize: none, validation: 4}\nmodel: {gguf: model.gguf}\ntrain: {epochs: 2, loss: "
                    "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
         self.assertIn("perplexity", self.succeed("train", "recipe.yaml", "--run-dir", "run"))
+
+    def test_generates_what_it_has_learned(self):
+        made = self.vocabulary()
+        text = "The owl sat — quietly — in the tree.\n"
+        self.write("text.txt", text * 200)
+        self.succeed("tokenize", "model.gguf", "text.txt", "--out", "tokens")
+        recipe = ("version: 1\nname: tiny\ndata: {dataset: tokens, path: tokens, tokens: {length: 32}, "
+                  "normalize: none, validation: 4, batch_size: 4}\nmodel: {gguf: model.gguf}\ntrain: {epochs: 6, loss: "
+                  "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
+        for target in ("", "export: {target: gguf-q8_0}\n"):
+            self.write("recipe.yaml", recipe + target)
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            self.succeed("train", "recipe.yaml", "--run-dir", "run")
+            tokens = made.encode(text)
+            said = self.run_program("generate", "run", "The owl", "--tokens", str(len(tokens)))
+            self.assertEqual(said.returncode, 0, said.stderr)
+            known = len(made.encode("The owl"))
+            expected = b"".join(bytes(ORIGINAL[c] for c in made.tokens[t]) for t in (tokens * 2)[known:known + len(tokens)])
+            self.assertEqual(said.stdout, expected.decode() + "\n")
+            self.assertRegex(said.stderr, rf"note: {len(tokens)} tokens after {known}, [\d.]+ a second\n")
+
+        def run(model, *arguments):  # what is drawn, or cut off, need not be UTF-8
+            return subprocess.run([PROGRAM, "generate", model, *arguments], cwd=self.folder, input=b"The owl", capture_output=True,
+                                  timeout=300, check=True)
+
+        drawn = {run("run", "The", "--temperature", "2", "--seed", seed, "--top-k", "40").stdout for seed in "1123"}
+        self.assertEqual(len(drawn), 3, "a seed gives one text")
+        self.assertIn(b", the context of 64 is full", run("run", "-", "--tokens", "200").stderr)
+        self.succeed("export", "run")
+        self.assertTrue(run(os.path.join("run", "export", "model.gguf"), "The owl").stdout.startswith(b" sat"))
+
+    def test_generates_to_the_end_of_a_text(self):
+        self.vocabulary(add_bos_token=1)
+        self.write("texts.jsonl", '{"text": "one two"}\n' * 400)
+        self.succeed("tokenize", "model.gguf", "texts.jsonl", "--out", "tokens")
+        self.write("recipe.yaml", "version: 1\nname: tiny\ndata: {dataset: tokens, path: tokens, tokens: {length: 16}, "
+                   "normalize: none, validation: 4, batch_size: 4}\nmodel: {gguf: model.gguf}\ntrain: {epochs: 4, loss: "
+                   "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
+        self.succeed("train", "recipe.yaml", "--run-dir", "run")
+        for prompt, text in (("", "one two"), ("one", " two")):
+            said = self.run_program("generate", "run", prompt)
+            self.assertEqual((said.returncode, said.stdout), (0, text + "\n"), said.stderr)
+            self.assertIn(", the last one ends the text", said.stderr)
+        self.fail_with(2, "expected a prompt of fewer than the 64 tokens of the model's context, got", arguments=(
+            "generate", "run", "one two " * 30))
+        self.fail_with(2, "expected a text in UTF-8, got 'caf\\xe9'", arguments=("generate", "run", b"caf\xe9"))
+        self.fail_with(2, "--top-p", arguments=("generate", "run", "one", "--top-p", "2"))
 
     def test_inspect_lists_the_vocabulary(self):
         self.vocabulary()
