@@ -199,6 +199,16 @@ class Block {
   const float* given_ = nullptr;  // the gradient of the first line, if it is not packed
 };
 
+// Whether the rows of a tile are neighbours in x. All are looked at: where they jump, the first and
+// the last may lie as far apart as neighbours do.
+template <std::int64_t kRows>
+bool are_neighbours(const std::int64_t* offsets) {
+  for (std::int64_t row = 1; row < kRows; ++row) {
+    if (offsets[row] != offsets[0] + row) return false;
+  }
+  return true;
+}
+
 // Adds a block's products to tiles [first, last) of the sums [groups, tiles of columns, tiles of
 // rows, rows, columns].
 template <class O, std::int64_t kVectors>
@@ -212,7 +222,7 @@ void add_block(const Layout<O>& layout, const Block<O>& block, std::int64_t firs
     const std::int64_t group = of_columns / layout.column_tiles;
     const auto* const x = block.x() + group * layout.s.in_channels_per_group();
     float* const to = sums + tile * layout.tile_size();
-    if (offsets[kRows - 1] - offsets[0] == kRows - 1) {
+    if (are_neighbours<kRows>(offsets)) {
       add_outer_products<O, kVectors, true>(x, lines, offsets, block.grad(of_columns), to);
     } else {
       add_outer_products<O, kVectors, false>(x, lines, offsets, block.grad(of_columns), to);

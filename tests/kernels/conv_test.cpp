@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <thread>
 #include <tuple>
 #include <type_traits>
@@ -282,6 +283,63 @@ TEST_P(ConvBackend, SumsOfLargeWeightsAreOfEveryPixel) {
     expected[wi].add(test::operand(GetParam(), x[xi]) * test::operand(GetParam(), g[yi]));
   });
   test::expect_sums(grad_w, expected);
+}
+
+// Kernels, gaps between their elements, groups and numbers of channels as they may come together.
+Conv2dShape random_shape(std::mt19937& random) {
+  const auto between = [&](int low, int high) {
+    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  };
+  Conv2dShape s;
+  s.groups = between(0, 3) == 0 ? 2 : 1;
+  s.in_channels = s.groups * between(1, 6);
+  s.out_channels = s.groups * between(1, 40);
+  s.kernel_h = between(1, 3);
+  s.kernel_w = between(1, 5);
+  s.dilation_h = between(1, 2);
+  s.dilation_w = between(1, 4);
+  s.stride_h = between(1, 2);
+  s.stride_w = between(1, 3);
+  s.pad_h = between(0, 1);
+  s.pad_w = between(0, 2);
+  s.batch = between(1, 2);
+  s.in_h = (s.kernel_h - 1) * s.dilation_h + between(1, 3);
+  s.in_w = (s.kernel_w - 1) * s.dilation_w + between(1, 6);
+  return s;
+}
+
+TEST_P(ConvBackend, WeightGradientsOfManyShapes) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 400; ++round) {
+    const Conv2dShape s = random_shape(random);
+    SCOPED_TRACE(::testing::Message()
+                 << "channels " << s.in_channels << " to " << s.out_channels << ", groups "
+                 << s.groups << ", kernel " << s.kernel_h << " x " << s.kernel_w << ", dilation "
+                 << s.dilation_h << " x " << s.dilation_w << ", stride " << s.stride_h << " x "
+                 << s.stride_w << ", image " << s.in_h << " x " << s.in_w);
+    const auto x = random_values<float>(s.input_size(), 6),
+               g = random_values<float>(s.output_size(), 7);
+    std::vector<std::uint8_t> codes(x.size());
+    std::transform(x.begin(), x.end(), codes.begin(),
+                   [](float value) { return static_cast<std::uint8_t>(128 + 127 * value); });
+    constexpr float kScale = 1.0F / 127;
+    constexpr std::int32_t kZeroPoint = 128;
+    std::vector<float> of_floats(s.weight_size()), of_codes(s.weight_size());
+    run(Conv2dBackwardWeight<float>{s, x.data(), g.data(), of_floats.data(), GetParam()});
+    run(CodesBackwardWeight<std::uint8_t>{s, codes.data(), &kScale, &kZeroPoint, g.data(), nullptr,
+                                          of_codes.data(), GetParam()});
+    std::vector<ReferenceSum> floats(of_floats.size()), scaled(of_floats.size());
+    const auto operand = [&](float value) {
+      return s.is_depthwise() ? double(value) : test::operand(GetParam(), value);
+    };
+    for_each_product(s, [&](auto xi, auto wi, auto yi) {
+      floats[wi].add(operand(x[xi]) * operand(g[yi]));
+      scaled[wi].add(double(kScale) * (codes[xi] - kZeroPoint) * operand(g[yi]));
+    });
+    test::expect_sums(of_floats, floats);
+    test::expect_sums(of_codes, scaled);
+    if (HasFailure()) return;
+  }
 }
 
 TEST_P(ConvBackend, RunsOnSeveralThreadsAtOnce) {
