@@ -114,9 +114,12 @@ bool fast(const Operands& op) {
     const Tensor& x = op.input(part);
     const auto table = code_table(*op.input_value(part).quantization, q);
     const auto* codes = static_cast<const std::uint8_t*>(x.raw());
-    const std::int64_t columns = x.dim(-1);
-    for (std::int64_t i = 0; i < x.size(); ++i)
-      to[i / columns * width + i % columns] = table[codes[i]];
+    const std::int64_t columns = x.dim(-1), rows = columns == 0 ? 0 : x.size() / columns;
+#pragma omp parallel for if (x.size() >= kElementsForThreads)
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::uint8_t* const from = codes + row * columns;
+      for (std::int64_t i = 0; i < columns; ++i) to[row * width + i] = table[from[i]];
+    }
     to += columns;
   }
   return true;

@@ -5,6 +5,7 @@
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/transposed_conv/transposed_conv.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
+#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -144,6 +145,26 @@ class Conv2dProduct : public IntegerProduct {
   Conv2dGeometry geometry_;
 };
 
+// What the kernel PixelsOfPhases does, with the divisions of a pixel done once for its channels.
+void put_side_by_side(const kernels::TransposedConv& conv, const std::int32_t* phases,
+                      std::int32_t* pixels) {
+  const kernels::TransposedSide &height = conv.height, &width = conv.width;
+  const std::int64_t apart = conv.phases(), lines = conv.batch * height.out;
+#pragma omp parallel for if (lines * width.out * conv.out_channels >= kElementsForThreads)
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const std::int64_t row = line % height.out + height.first();
+    const std::int64_t of_line =
+        (line / height.out * height.positions() + row / height.stride) * width.positions();
+    std::int32_t* to = pixels + line * width.out * conv.out_channels;
+    for (std::int64_t at = width.first(); at < width.first() + width.out; ++at) {
+      const std::int32_t* from = phases +
+                                 (of_line + at / width.stride) * conv.out_channels * apart +
+                                 row % height.stride * width.stride + at % width.stride;
+      for (std::int64_t c = 0; c < conv.out_channels; ++c, from += apart) *to++ = *from;
+    }
+  }
+}
+
 class ConvTranspose2dProduct : public IntegerProduct {
  public:
   explicit ConvTranspose2dProduct(const ConvTranspose2dGeometry& geometry) : geometry_(geometry) {}
@@ -180,12 +201,7 @@ class ConvTranspose2dProduct : public IntegerProduct {
                                        .kept = kept});
     });
     const Tensor sums = to == nullptr ? acc : Tensor::empty(to->codes.shape(), DType::kI32);
-    kernels::run(kernels::PixelsOfPhases<std::int32_t>{.n = sums.size(),
-                                                       .channels = conv.out_channels,
-                                                       .height = conv.height,
-                                                       .width = conv.width,
-                                                       .phases = phases.data<std::int32_t>(),
-                                                       .pixels = sums.data<std::int32_t>()});
+    put_side_by_side(conv, phases.data<std::int32_t>(), sums.data<std::int32_t>());
     if (to != nullptr) requantize(sums, *to);
   }
 
