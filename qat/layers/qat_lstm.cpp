@@ -29,6 +29,29 @@ Variable columns(const Variable& x, std::int64_t first, std::int64_t count) {
   return part_of(x, {{0, x.dim(0), 1}, {first, count, 1}});
 }
 
+// In the first pass in training learned scales wait for its end: those of values that all steps
+// share would begin with what the first step has.
+class WholePassFirst {
+ public:
+  WholePassFirst(Module& layer, const ForwardContext& context) {
+    if (!context.training) return;
+    for (const NamedModule& part : layer.named_modules()) {
+      auto* quantizer = dynamic_cast<ActivationQuantizer*>(part.module);
+      if (quantizer == nullptr || quantizer->observed()) continue;
+      quantizer->postpone_learning(true);
+      waiting_.push_back(quantizer);
+    }
+  }
+  ~WholePassFirst() {
+    for (ActivationQuantizer* quantizer : waiting_) quantizer->postpone_learning(false);
+  }
+  WholePassFirst(const WholePassFirst&) = delete;
+  WholePassFirst& operator=(const WholePassFirst&) = delete;
+
+ private:
+  std::vector<ActivationQuantizer*> waiting_;
+};
+
 }  // namespace
 
 QatLstm::QatLstm(const LSTM& layer, const FormRequest& request)
@@ -96,6 +119,7 @@ Variable QatLstm::forward(const Variable& x, ForwardContext& context) {
                                 shape_string(x.shape()));
   }
   if (output_ == nullptr) return with_float_values(x, context);
+  const WholePassFirst learning(*this, context);
   const Variable sums = QuantizedLayer::forward(x, context);
   const std::int64_t samples = x.dim(0), length = x.dim(1), width = 4 * options_.units;
   std::vector<Variable> outputs(static_cast<std::size_t>(length));

@@ -252,7 +252,7 @@ void FakeQuantize::require_observed() const {
 }
 
 void FakeQuantize::begin_learning(const ForwardContext& context) {
-  const bool due = context.training && learned_ && observed() && quantizing();
+  const bool due = context.training && learned_ && observed() && quantizing() && !learning_waits_;
   if (!due || has_begun()) return;
   learned_->begin(code_range(), qparams_);
   set(kBegun, true);

@@ -120,6 +120,9 @@ class FakeQuantize : public Module, public StateCheck {
   // Learned scales begin at what was observed, as the first pass in training has them begin;
   // nothing happens where nothing learns, was observed, or is quantized, or where they have begun.
   void start_learning() { begin_learning({.training = true}); }
+  // While set, learned scales do not begin: where a pass quantizes several times, what it has first
+  // says little of the rest.
+  void postpone_learning(bool on) { learning_waits_ = on; }
   // Whether learning began, or began anew, since the last call.
   bool take_begun() { return std::exchange(begun_now_, false); }
 
@@ -203,6 +206,7 @@ class FakeQuantize : public Module, public StateCheck {
   Tensor zero_range_;
   FaultCounter faults_;
   bool begun_now_ = false;
+  bool learning_waits_ = false;
 };
 
 }  // namespace steelyard::qat

@@ -162,7 +162,7 @@ class Network {
     return metrics;
   }
 
-  // Multiplications of one sample in each layer, by its path.
+  // Multiplications of one sample in each product, with its layer's path.
   std::vector<std::pair<std::string, std::int64_t>> macs() {
     const TapeTrace trace;
     ForwardContext context;
@@ -340,7 +340,8 @@ class Measurement {
       const bool bias = part.weights_of->bias().defined() || part.weights_of->folds_norm();
       layer.biases = bias ? part.weights_of->deployed_weight().dim(0) : 0;
       for (const auto& [path, count] : macs) {
-        if (path == part.layer) layer.macs = count;
+        // Of each use, and of the steps of an LSTM, whose recurrent product is a part of it.
+        if (path == part.layer || path.starts_with(part.layer + ".")) layer.macs += count;
       }
     }
     if (options_.flash) {

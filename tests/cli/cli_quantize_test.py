@@ -9,7 +9,7 @@ import struct
 import subprocess
 import unittest
 
-from cli_case import PROGRAM, Case
+from cli_case import LAYERS, PROGRAM, SGD, Case
 from support.data_files import f32, png, write_npy, write_safetensors
 from support.onnx_files import squeeze_excite
 
@@ -134,6 +134,14 @@ class Quantize(Case):
         before = self.state(os.path.join("runs", "net-w8a8"))
         self.fail_with(2, "there is no tpyo.npy", arguments=("quantize", "net.onnx", "--data", "tpyo.npy", "--overwrite"))
         self.assertEqual(self.state(os.path.join("runs", "net-w8a8")), before)
+
+    def test_a_classifier_that_was_exported_here(self):
+        self.train(self.recipe(LAYERS + SGD.replace("epochs: 6", "epochs: 1")), "floats")
+        self.succeed("export", "floats", "--format", "onnx", "--out", "exported")
+        generator = random.Random(4)
+        write_npy(self.path("images.npy"), (40, 8, 8, 1), [generator.random() for _ in range(40 * 64)])
+        printed = self.succeed("quantize", os.path.join("exported", "model.onnx"), "--data", "images.npy", "--minutes", "0.2")
+        self.assertRegex(printed, r"\n0 of \d+ codes differ")
 
     def test_says_that_it_is_not_good_enough(self):
         self.assertIn("\nnot good enough yet, by --sqnr, --agreement and --boxes: ",

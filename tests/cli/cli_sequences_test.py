@@ -96,6 +96,10 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         effects = self.succeed("sensitivity", "run", "--bits", "8,4", "--samples", "12")
         self.assertRegex(effects, r"\nfirst +336 +[\d.]+ +\S+ +[\d.]+ +\S+\n", "both matrices, 24 x 8 and 24 x 6")
         self.assertRegex(effects, r"\nfirst\.recurrent +\d+ ")
+        macs = 12 * 8 * 6 + 6 * 24 * 8 + 5 * 24 * 6 + 3 * 20 * 6 + 2 * 20 * 5 + 15  # the first step has no state
+        self.succeed("train", recipe, "--run-dir", "floats", "--set", "data.augment=[]", "--set", "quantize=null", "--set", "train.epochs=1")
+        effects = self.succeed("sensitivity", "floats", "--bits", "8", "--samples", "12", "--budget-bits", "8", "--out", "mixed.yaml")
+        self.assertIn(f" {macs * 64} bit operations a sample", effects)
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
 

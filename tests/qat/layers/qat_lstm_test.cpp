@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/layers/containers/builders.h"
+#include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
 
@@ -217,6 +219,32 @@ TEST(QuantizedLstmForm, ThePlanListsItsTensors) {
   for (const char* row :
        {"weight ", "recurrent_weight ", "bias ", "output ", "sums ", "gates ", "cell "}) {
     EXPECT_THAT(plan, ::testing::ContainsRegex(std::string("lstm +") + row)) << plan;
+  }
+}
+
+// Those of the state are of all steps, not of the first ones, in which it is near 0.
+TEST(QuantizedLstmForm, LearnedScalesBeginWithAWholePass) {
+  QConfig learned = default_w8a8();
+  learned.weights->learning = learned.activations->learning = Learning::kScale;
+  const PreparedModel observing = quantized_layer(float_lstm()),
+                      learning = quantized_layer(float_lstm(), learned);
+  ForwardContext training{.training = true};
+  for (const PreparedModel* model : {&observing, &learning}) {
+    model->model->forward(Variable(sequences()), training);
+  }
+  const auto scales = [](const PreparedModel& model) {
+    std::map<std::string, float> all;
+    for (const NamedQuantizer& q : named_quantizers(*model.model)) {
+      if (dynamic_cast<ActivationQuantizer*>(q.quantizer) != nullptr) {
+        all[q.name] = q.quantizer->host_scale()[0];
+      }
+    }
+    return all;
+  };
+  EXPECT_EQ(scales(learning), scales(observing));
+  learning.model->forward(Variable(sequences(8)), training);
+  for (const NamedQuantizer& q : named_quantizers(*learning.model)) {
+    EXPECT_TRUE(q.quantizer->learns(training)) << q.name;
   }
 }
 
