@@ -131,6 +131,9 @@ void Interpreter::run_raw(std::int64_t samples, const void* inputs, float* outpu
     throw std::invalid_argument("[interpreter] expected 0 samples or more, got " +
                                 std::to_string(samples));
   }
+  if (samples > 0 && (inputs == nullptr || outputs == nullptr)) {
+    throw std::invalid_argument("[interpreter] expected inputs and outputs, got null");
+  }
   Borrowed workspace(*spare_, graph_, samples);
   std::vector<Tensor>& values = workspace.values();
   const Tensor& input = values[graph_.input];

@@ -151,8 +151,7 @@ Variable flatten_codes(const Variable& x) {
   const auto codes = quantized(x);
   const std::int64_t batch = x.dim(0);
   const std::int64_t channels = x.dim(-1);
-  const std::int64_t pixels =
-      batch == 0 || channels == 0 ? 0 : codes->codes.size() / batch / channels;
+  const std::int64_t pixels = x.dim(1) * x.dim(2);
   const bool same_order = pixels == 1 || channels == 1;
   Tensor flat = codes->codes.reshape({batch, pixels * channels});
   if (!same_order) {

@@ -10,6 +10,7 @@
 #include "steelyard/qat/layers/pass_through.h"
 #include "steelyard/qat/layers/qat_add.h"
 #include "steelyard/qat/layers/qat_pool.h"
+#include "steelyard/qat/quantizers/code_function.h"
 #include "tests/qat/activation_config.h"
 #include "tests/support/tensors.h"
 
@@ -81,6 +82,13 @@ TEST(CodeOps, FlattenCopiesNothingWhereTheOrderIsTheSame) {
     const Tensor grad = random_tensor(flat.shape(), 2, DType::kF32);
     EXPECT_EQ(gradient(flat, q.leaf, grad), gradient(expected, plain, grad));
   }
+}
+
+TEST(CodeOps, FlattenKnowsTheFeaturesOfNoSamples) {
+  const Quantized full({2, 3, 4, 5}, 1, false);
+  const Variable none =
+      make_variable(with_codes(*full.codes, Tensor::empty({0, 3, 4, 5}, DType::kU8)));
+  EXPECT_EQ(flatten_codes(none).shape(), (Shape{0, 60}));
 }
 
 // A sequence is an image of one row.

@@ -82,6 +82,13 @@ TEST(Workspaces, ASecondRunTakesNoMemoryForValues) {
   EXPECT_GT(model.workspace_bytes(3), 3 * 9 * 8 * 3 * 4);  // the input's floats at least
 }
 
+TEST(Workspaces, ARunOfNullIsAnError) {
+  const Interpreter model(testing::shipped_model(), Engine::kFast);
+  std::array<float, 5> outputs{};
+  EXPECT_THROW(model.run_raw(1, nullptr, outputs.data()), std::invalid_argument);
+  EXPECT_THROW(model.run_raw(1, testing::pixels(1).raw(), nullptr), std::invalid_argument);
+}
+
 TEST(Workspaces, SparesServeTheirBatchAlone) {
   const Graph graph = testing::shipped_model();
   SpareWorkspaces spare;
