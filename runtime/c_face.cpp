@@ -92,8 +92,8 @@ void require_bytes(std::int64_t samples, const steelyard::Shape& sample, steelya
       !__builtin_mul_overflow(samples, steelyard::shape_size(sample), &expected) &&
       !__builtin_mul_overflow(expected, dtype == steelyard::DType::kU8 ? 1 : 4, &expected);
   if (fits && std::cmp_equal(bytes, expected)) return;
-  refuse(std::to_string(expected) + " bytes of " + what + " for " + std::to_string(samples) +
-         " samples, got " + std::to_string(bytes));
+  refuse((fits ? std::to_string(expected) : "more than 2^63") + " bytes of " + what + " for " +
+         std::to_string(samples) + " samples, got " + std::to_string(bytes));
 }
 
 // f() on what a caller passed: what is wrong with that is no matter of the model.

@@ -238,9 +238,13 @@ void backward(const Variable& output, const Tensor& grad_output, const LeafReady
   }
   if (!grad_output.defined() || grad_output.shape() != output.shape() ||
       grad_output.dtype() != output.dtype()) {
+    const auto text = [](DType dtype, const Shape& shape) {
+      return std::string(dtype_name(dtype)) + " " + shape_string(shape);
+    };
     throw std::invalid_argument(
-        "[backward] expected a gradient of shape " + shape_string(output.shape()) + ", got " +
-        (grad_output.defined() ? shape_string(grad_output.shape()) : "an undefined tensor"));
+        "[backward] expected a gradient " + text(output.dtype(), output.shape()) + ", got " +
+        (grad_output.defined() ? text(grad_output.dtype(), grad_output.shape())
+                               : "an undefined tensor"));
   }
   // Gradients of intermediate values live here, each until its producer has consumed it. The first
   // one may alias what a function returned.

@@ -28,9 +28,10 @@ struct PreparedModel {
 // quantizes inputs that arrive without codes. Of values that are not finite the result throws
 // TrainingDiverged: in evaluation, backward() and Optimizer::step() (set_fault_errors(),
 // qat/model/faults.h). Throws InputError when a target or ignore entry matches nothing or only what
-// has no quantized form, when a group has no targets or groups before it take all of its layers, or
-// when a chosen layer is in two places; std::invalid_argument on a config that validate() refuses
-// and on a model that is prepared already. After an exception `model` is as it was.
+// has no quantized form, and when a group has no targets or groups before it take all of its
+// layers; std::invalid_argument on a config that validate() refuses and on a model that is prepared
+// already. A layer in two places has a form at each, which share the weights: the plan says so.
+// After an exception `model` is as it was.
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
                       const QuantizedForms& own_forms = {});
 

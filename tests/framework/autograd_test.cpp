@@ -142,7 +142,7 @@ TEST(Autograd, Errors) {
   Variable x(Tensor::zeros({2}), true);
   EXPECT_THROW(x.backward(), std::invalid_argument);
   EXPECT_EQ(message_of<std::invalid_argument>([&] { relu(x).backward(Tensor::zeros({3})); }),
-            "[backward] expected a gradient of shape [2], got [3]");
+            "[backward] expected a gradient f32 [2], got f32 [3]");
   EXPECT_THROW(Variable().value(), std::logic_error);
   EXPECT_THROW(Variable(Tensor::zeros({2}, DType::kI64), true), std::invalid_argument);
   Variable y = relu(x);

@@ -145,6 +145,8 @@ TEST_F(CFace, RefusesArgumentsThatDoNotFit) {
   EXPECT_EQ(run_with(model_, 2, x.raw(), 432, scores, 39), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_EQ(run_with(model_, INT64_MAX / 3, x.raw(), 432, scores, sizeof scores),
             STEELYARD_RUNTIME_INVALID_ARGUMENT);
+  EXPECT_EQ(std::string(message_).substr(0, 52),
+            "[runtime] expected more than 2^63 bytes of inputs fo");
   EXPECT_EQ(steelyard_model_load(nullptr, nullptr, nullptr, 0), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_EQ(steelyard_model_load(path_.c_str(), nullptr, nullptr, 0),
             STEELYARD_RUNTIME_INVALID_ARGUMENT);

@@ -1,7 +1,8 @@
 // The larger and smaller of two operands, and the largest and smallest element along axes. A NaN
 // wins.
 //
-// As PyTorch's maximum() and amax() do it, equal elements share the gradient evenly.
+// As PyTorch's maximum() and amax() do it, equal elements share the gradient evenly; a NaN gets 0,
+// where PyTorch gives it a part.
 #pragma once
 
 #include <cstdint>
