@@ -12,7 +12,6 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/framework/files/checkpoint.h"
-#include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/gguf/decoder.h"
 #include "steelyard/recipes/runs/loaded_run.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <set>
 
@@ -17,7 +16,6 @@
 #include "steelyard/qat/model/measure.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/model/old_checkpoint.h"
-#include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/qat/ptq/calibrate.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/device_costs.h"

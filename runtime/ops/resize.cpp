@@ -94,7 +94,7 @@ void reference(const Operands& op) {
 bool copy_pixels(const Operands& op) {
   const Tensor &x = op.input(0), &y = op.output();
   if (!op.node.constants.empty() || x.dtype() != y.dtype() || x.size() == 0) return false;
-  const auto [rows, columns] = repeats_of(op.node);
+  const std::int64_t rows = repeats_of(op.node)[0], columns = repeats_of(op.node)[1];
   const std::int64_t lines = x.dim(0) * x.dim(1), width = x.dim(2);
   const auto pixel = static_cast<std::size_t>(x.bytes() / (lines * width));
   const std::size_t row = pixel * static_cast<std::size_t>(width * columns);

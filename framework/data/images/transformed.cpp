@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <utility>
 
 #include "steelyard/framework/data/images/resize.h"
 #include "steelyard/framework/tensor/error.h"
