@@ -31,10 +31,7 @@ LossPart whole_batch(const Loss& loss, const Tensor& targets) {
   return {.total_weight = sum_of_label_weights(targets, loss.class_weights)};
 }
 
-double training_loss_of_zero_outputs(const Loss& loss,
-                                     const std::optional<Distillation>& distillation,
-                                     const Dataset& dataset) {
-  const double task = loss_of_zero_outputs(loss, dataset);
+double training_loss_of_constant(double task, const std::optional<Distillation>& distillation) {
   if (!distillation) return task;
   // KL(teacher, equal chances) is at most ln(classes), the loss of the task.
   const double teacher = task * distillation->temperature * distillation->temperature;

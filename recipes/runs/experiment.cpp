@@ -114,7 +114,7 @@ RunRecord Experiment::record() const {
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
   require_targets_of_network();
-  require_frames();
+  find_frames();
   require_vocabulary();
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {
