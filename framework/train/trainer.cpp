@@ -386,10 +386,9 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
       best_->metrics.top1 = number_in<double>(metadata, "best_top1", source);
     }
     for (const MetricInfo* metric : metrics_of(options_.loss)) {
-      const std::string key = "best_" + std::string(metric->name);
+      const std::string key = "best_" + metric->name;
       if (!metric->value || !metadata.contains(key)) continue;
-      best_->metrics.more.push_back(
-          {std::string(metric->name), number_in<double>(metadata, key, source)});
+      best_->metrics.more.push_back({metric->name, number_in<double>(metadata, key, source)});
     }
     if (best_->epoch < final_form_from()) best_.reset();
   }

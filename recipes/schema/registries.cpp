@@ -32,8 +32,7 @@ void rethrow_of_part(const std::string& part) {
 }
 
 void Registries::add_metric(MetricInfo metric) {
-  const std::string name(metric.name);
-  const std::string part = note_part(PartKind::kMetric, name);
+  const std::string part = note_part(PartKind::kMetric, metric.name);
   if (!metric.value) throw std::invalid_argument("[registries] " + part + " computes nothing");
   metric.value = [part, value = std::move(metric.value)](const Predictions& predictions,
                                                          const Dataset& dataset) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
@@ -202,6 +203,23 @@ TEST(OwnParts, WhatTheyThrowNamesThem) {
             "a.yaml:1:1: no");
   EXPECT_EQ(testing::message_of<std::runtime_error>([] { in_part("a part", [] { throw 7; }); }),
             "a part: threw something that is no std::exception");
+}
+
+TEST(OwnParts, AMetricOwnsItsWords) {
+  Registries registries;
+  {
+    std::string name = "a_rather_long_name_of_a_metric";
+    std::vector<Loss::Type> losses{Loss::Type::kHuber};
+    registries.add_metric({.name = name,
+                           .label = name,
+                           .value = [](const Predictions&, const Dataset&) { return 1.0; },
+                           .losses = losses});
+    std::fill(name.begin(), name.end(), 'Z');
+    losses[0] = Loss::Type::kCtc;
+  }
+  EXPECT_TRUE(registries.has(PartKind::kMetric, "a_rather_long_name_of_a_metric"));
+  EXPECT_EQ(registries.own_metrics[0].label, "a_rather_long_name_of_a_metric");
+  EXPECT_TRUE(has_metric({.type = Loss::Type::kHuber}, registries.own_metrics[0]));
 }
 
 TEST(OwnParts, TheSchemaHasTheirOptions) {
