@@ -18,7 +18,7 @@ Variable training_loss(Module& model, const Loss& loss,
                        ForwardContext& context, const LossPart& part) {
   Tensor teacher;
   if (distillation) teacher = teacher_logits(*distillation->teacher, batch.inputs);
-  const Variable outputs = model.forward(Variable(batch.inputs), context);
+  const Variable outputs = model(Variable(batch.inputs), context);
   const Variable task = compute_loss(loss, outputs, batch.targets, part);
   if (!distillation) return task;
   const Variable divergence = distillation_loss(
