@@ -272,8 +272,8 @@ std::string said_of_trained(const Loss& loss, const Tensor& targets, std::int64_
   options.stops_on_collapse = true;
   const Dataset data{Tensor::full({targets.dim(0), 1}, 1), targets, classes};
   Trainer trainer(model, optimizer, data, data,
-                  {.batch_size = targets.dim(0) / 200, .normalization = {}, .augment = {}},
-                  options, {});
+                  {.batch_size = targets.dim(0) / 200, .normalization = {}, .augment = {}}, options,
+                  {});
   return message_of<TrainingCollapsed>([&] { trainer.run(false); });
 }
 
