@@ -146,6 +146,8 @@ int with_errors_reported(const F& f) {
                   kFailed);
   } catch (const std::exception& error) {
     return report("failed", error.what(), kFailed);
+  } catch (...) {  // of a program's part: those of a plugin that have a name are named
+    return report("failed", "threw something that is no std::exception", kFailed);
   }
 }
 

@@ -148,7 +148,7 @@ OutputKind exported_outputs_of(const Experiment& experiment) {
 Tensor run_model(Module& model, const Tensor& inputs) {
   const NoGradGuard no_grad;
   ForwardContext context;
-  return model.forward(Variable(inputs), context).value();
+  return model(Variable(inputs), context).value();
 }
 
 // Whether a sample holds indices, of which only the model knows how many there are.

@@ -131,7 +131,6 @@ std::unique_ptr<observers::Observer> make_shrunk(const ShrunkOptions& options,
 
 // The names under which recipes know them, with their options.
 void add_own_parts(Registries& registries) {
-  static constexpr Loss::Type kOfClasses[] = {Loss::Type::kCrossEntropy};
   registries.add_dataset<BarsOptions>(
       "bars", "made-up images of bars in four directions",
       {key("samples", "training samples", &BarsOptions::samples).by_default().within(64, 1e6)},
@@ -146,7 +145,7 @@ void add_own_parts(Registries& registries) {
                          .label = "worst recall",
                          .percent = true,
                          .value = worst_recall,
-                         .losses = kOfClasses});
+                         .losses = {Loss::Type::kCrossEntropy}});
   registries.add_layer<FilterOptions>(
       "Filter", "a filter for each channel",
       {key("kernel_size", "height and width, odd", &FilterOptions::kernel_size)

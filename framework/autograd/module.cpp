@@ -39,6 +39,21 @@ template <typename Error>
   throw ErrorOfModule<Error>(path + ": " + error.what());
 }
 
+// What call() gives; an error has the module's part before its message.
+template <typename F>
+Variable in_part_of(const Module& module, const F& call) {
+  const auto& [text, rethrow] = module.part();
+  if (rethrow == nullptr) return call();
+  try {
+    return call();
+  } catch (const std::out_of_range& error) {  // callers look for those
+    throw ErrorOfModule<std::out_of_range>(text + ": " + error.what());
+  } catch (...) {
+    rethrow(text);
+    throw;
+  }
+}
+
 }  // namespace
 
 Slot::Slot(std::string name, std::shared_ptr<Module> module) : name_(std::move(name)) {
@@ -53,18 +68,20 @@ void Slot::replace(std::shared_ptr<Module> module) {
 Variable Slot::operator()(const Variable& x, ForwardContext& context) const {
   require_input(*module_, x);
   const TapeScope scope(name_);
-  try {
-    Variable y = required_output(*module_, name_, module_->forward(x, context));
-    watch_output(y);
-    return y;
-  } catch (const OfModule&) {
-    throw;
-  } catch (const std::out_of_range& error) {  // an index that no table has
-    throw_with_path(error);
-  } catch (const std::invalid_argument& error) {  // a shape that the module does not take
-    if (typeid(error) != typeid(std::invalid_argument)) throw;
-    throw_with_path(error);
-  }
+  return in_part_of(*module_, [&] {
+    try {
+      Variable y = required_output(*module_, name_, module_->forward(x, context));
+      watch_output(y);
+      return y;
+    } catch (const OfModule&) {
+      throw;
+    } catch (const std::out_of_range& error) {  // an index that no table has
+      throw_with_path(error);
+    } catch (const std::invalid_argument& error) {  // a shape that the module does not take
+      if (typeid(error) != typeid(std::invalid_argument)) throw;
+      throw_with_path(error);
+    }
+  });
 }
 
 std::vector<NamedParameter> distinct(std::vector<NamedParameter> parameters) {
@@ -82,7 +99,7 @@ std::string join_path(const std::string& prefix, const std::string& name) {
 
 Variable Module::operator()(const Variable& x, ForwardContext& context) {
   require_input(*this, x);
-  return required_output(*this, "", forward(x, context));
+  return in_part_of(*this, [&] { return required_output(*this, "", forward(x, context)); });
 }
 
 Slot& Module::slot(std::string_view path) {

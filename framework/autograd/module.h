@@ -22,6 +22,13 @@ struct ForwardContext {
 
 class Module;
 
+// What a program or a plugin calls the module that it made. Errors of its passes go, while they are
+// being caught, through `rethrow`, which throws them on with `text` before their message.
+struct ModulePart {
+  std::string text = {};
+  void (*rethrow)(const std::string& text) = nullptr;  // null: a module of the library
+};
+
 // A named place for a child module. Parents call the slot, so a replaced child leaves nothing
 // dangling. A slot with an empty name adds nothing to the paths of what lies below.
 class Slot {
@@ -72,6 +79,9 @@ class Module {
   // forward() gives an undefined variable.
   Variable operator()(const Variable& x, ForwardContext& context);
   Variable operator()(const Variable& x, ForwardContext&& context) { return (*this)(x, context); }
+  // Of modules that are made by name, which messages about their passes say.
+  const ModulePart& part() const { return part_; }
+  void set_part(ModulePart part) { part_ = std::move(part); }
   // The type's name in recipes and plans: "Conv2d".
   virtual std::string type_name() const = 0;
   // One line for people: "Conv2d(1, 32, kernel 3x3, stride 1x1, padding 1x1)".
@@ -106,6 +116,7 @@ class Module {
   };
   void require_free_name(const std::string& name) const;
 
+  ModulePart part_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<NamedBuffer> buffers_;
   std::vector<std::unique_ptr<Slot>> children_;

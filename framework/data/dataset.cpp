@@ -108,12 +108,6 @@ Normalization normalization_of_floats(const SampleSource& source) {
   return result;
 }
 
-// "inputs f32 [12], targets i64 []": of one sample.
-std::string sample_text(const Dataset& dataset) {
-  return "inputs " + sample_form_text(dataset.dtype(), dataset.sample_shape(), dataset.names) +
-         ", " + target_text(dataset);
-}
-
 using ByteCounts = std::array<std::int64_t, 256>;
 
 // How often each channel has each value: exact, whatever the order, so that threads share the
@@ -289,53 +283,6 @@ void require_finite_samples(const Dataset& dataset) {
     std::vector<float> sample(static_cast<std::size_t>(sample_values(source)));
     source.read(i, nullptr, sample.data());
   });
-}
-
-void require_target_for_each(const Dataset& dataset, const std::string& source) {
-  const Tensor& y = dataset.targets;
-  if (y.defined() && y.rank() >= 1 && y.dim(0) == dataset.size()) return;
-  throw InputError(source + ": expected targets for " + std::to_string(dataset.size()) +
-                   " samples, got shape " + (y.defined() ? shape_string(y.shape()) : "[]"));
-}
-
-void require_input_dtype(const Dataset& dataset, const std::string& source) {
-  const DType dtype = dataset.dtype();
-  if (dtype == DType::kU8 || dtype == DType::kF32) return;
-  throw InputError(source + ": expected inputs u8 or f32, got " + std::string(dtype_name(dtype)));
-}
-
-void validate_dataset(const Dataset& dataset, const std::string& source) {
-  const auto require = [&source](bool condition, const std::string& what) {
-    if (!condition) throw InputError(source + ": " + what);
-  };
-  const Tensor& y = dataset.targets;
-  require((dataset.source || dataset.inputs.defined()) && y.defined(),
-          "expected inputs and targets");
-  require_input_dtype(dataset, source);
-  Shape shape;
-  if (dataset.source) {
-    shape = dataset.sample_shape();
-    shape.insert(shape.begin(), dataset.size());
-  } else {
-    shape = dataset.inputs.shape();
-  }
-  require(shape.empty() || shape[0] > 0,
-          "expected 1 sample or more, got inputs " + shape_string(shape));
-  require(shape.size() >= 2 && std::find(shape.begin(), shape.end(), 0) == shape.end(),
-          "expected inputs [N, ...] with a value or more in a sample, got " + shape_string(shape));
-  require_target_for_each(dataset, source);
-  // What is read later is looked at then.
-  if (dataset.inputs.defined()) require_finite(dataset.inputs, source + ": inputs");
-  validate_targets(dataset, source);
-}
-
-void require_same_samples(const DatasetSplits& splits, const std::string& source,
-                          const std::string& train_name) {
-  const std::string expected = sample_text(splits.train);
-  const std::string got = sample_text(splits.test);
-  if (expected == got) return;
-  throw InputError(source + ": expected samples as in " + train_name + ", " + expected + "; got " +
-                   got);
 }
 
 Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> indices) {

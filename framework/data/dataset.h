@@ -69,6 +69,12 @@ void validate_dataset(const Dataset& dataset, const std::string& source);
 void require_same_samples(const DatasetSplits& splits, const std::string& source,
                           const std::string& train_name);
 
+// Throws InputError that starts with `source` unless names are as many as what they name.
+void require_names(const Dataset& dataset, const std::string& source);
+// Throws InputError that starts with `source` unless the test set is one for a model of the
+// training set: samples alike, no other classes, the same names.
+void require_test_of(const Dataset& train, const Dataset& test, const std::string& source);
+
 // Throws InputError that starts with `what` and names the first sample and the position in it where
 // an f32 value is not finite; other dtypes pass.
 void require_finite(const Tensor& samples, const std::string& what);

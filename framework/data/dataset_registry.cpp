@@ -1,5 +1,6 @@
 #include "steelyard/framework/data/dataset_registry.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -118,6 +119,18 @@ void name_numbers(const DatasetRequest& request, const std::vector<std::string>&
   dataset.classes = std::ssize(names);
 }
 
+// What reading leaves to whoever makes a dataset: names that fit, and two sets for one model.
+void require_alike(const std::string& dataset, DatasetSplits& splits) {
+  auto& [train, test, notes] = splits;
+  const bool both = train.size() > 0 && test.size() > 0;
+  if (both) {
+    require_test_of(train, test, dataset + ": the test set");
+    test.classes = std::max(test.classes, train.classes);  // it need not have all
+  }
+  if (train.size() > 0) require_names(train, dataset + ": the training set");
+  require_names(test, dataset + ": the test set");
+}
+
 }  // namespace
 
 void DatasetRegistry::add(std::string name, std::filesystem::path default_path, Loader loader,
@@ -154,6 +167,7 @@ DatasetSplits DatasetRegistry::load(DatasetRequest request) const {
     validate_dataset(splits.train, source + ": the training set");
   }
   validate_dataset(splits.test, source + ": the test set");
+  require_alike("dataset '" + name + "'", splits);
   return splits;
 }
 

@@ -53,7 +53,7 @@ struct Totals {
 
   void add(Module& model, const Loss& by, const Batch& batch, PredictionRecord& predictions) const {
     ForwardContext context;
-    const Variable outputs = rows_of(by, model.forward(Variable(batch.inputs), context));
+    const Variable outputs = rows_of(by, model(Variable(batch.inputs), context));
     add_weighted(compute_loss(by, outputs, batch.targets).value(),
                  static_cast<double>(batch.inputs.dim(0)), loss);
     if (loss_info(by).targets == TargetKind::kClass)
@@ -112,7 +112,7 @@ std::string first_seen(Module& model, const Dataset& dataset, const LoaderOption
 
 void run_forward(Module& model, const Tensor& inputs) {
   ForwardContext context;
-  model.forward(Variable(inputs), context);
+  model(Variable(inputs), context);
 }
 
 // What the model throws of an input that it has no value for; "" where it takes all.
@@ -160,7 +160,7 @@ Tensor outputs_of(Module& model, const Dataset& dataset, const Normalization& no
   Tensor all;
   while (const auto batch = batches.next()) {
     ForwardContext context;
-    const Tensor part = model.forward(Variable(batch->inputs), context).value().to(Device{});
+    const Tensor part = model(Variable(batch->inputs), context).value().to(Device{});
     if (!all.defined()) {
       Shape shape = part.shape();
       shape[0] = dataset.size();

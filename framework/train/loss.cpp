@@ -9,6 +9,7 @@
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/train/constant_outputs.h"
 #include "steelyard/framework/train/training_words.h"
 
 namespace steelyard {
@@ -51,6 +52,14 @@ double of_equal_chances(const Loss&, const Dataset& dataset) {
   return std::log(static_cast<double>(dataset.classes));
 }
 
+double of_equal_frames(const Loss& loss, const Dataset& dataset) {
+  if (loss.frames < 1 || loss.characters < 2) return 0;
+  const double found =
+      ctc_of_constant_frames(dataset.targets.to(Device{}), loss.frames, loss.characters,
+                             1 / static_cast<double>(loss.characters), loss.zero_infinity);
+  return std::isfinite(found) ? found : 0;
+}
+
 double computed_of_zeros(const Loss& loss, const Dataset& dataset) {
   const NoGradGuard no_grad;
   const Variable zeros(Tensor::zeros(dataset.targets.shape()));
@@ -83,7 +92,10 @@ const std::vector<LossInfo>& losses() {
        .compute = [](const Loss&, const Variable& outputs, const Tensor& targets,
                      const LossPart&) { return cosine_loss(outputs, targets); },
        .type = Type::kCosine},
-      {.targets = TargetKind::kText, .compute = text_loss, .type = Type::kCtc},
+      {.targets = TargetKind::kText,
+       .compute = text_loss,
+       .of_zero_outputs = of_equal_frames,
+       .type = Type::kCtc},
       {.targets = TargetKind::kValues,
        .compute = fidelity_loss,
        .of_zero_outputs = [](const Loss&, const Dataset&) { return 1.0; },

@@ -46,6 +46,7 @@ struct Loss {
   Tensor class_weights = {};     // cross-entropy only: f64 [classes]; undefined: all are 1
   Tensor positive_weights = {};  // binary cross-entropy only: f64 [1] or [classes]; the same
   std::int64_t characters = 0;   // texts only: classes of outputs [N, characters * frames]
+  std::int64_t frames = 0;       // texts only: of those outputs; 0: not known
   OutputUnits units = {};        // fidelity only
   std::shared_ptr<const LossInfo> own = {};  // kOwn only
   // A program's, which are measured beside the library's; null: none.

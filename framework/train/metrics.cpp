@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -132,15 +131,15 @@ double sqnr(const Predictions& predictions, const Dataset& dataset) {
 }
 
 using Type = Loss::Type;
-constexpr std::array kOfClasses{Type::kCrossEntropy};
-constexpr std::array kOfMarks{Type::kBinaryCrossEntropy};
-constexpr std::array kOfEither{Type::kCrossEntropy, Type::kBinaryCrossEntropy};
-constexpr std::array kOfValues{Type::kMeanSquaredError, Type::kHuber};
-constexpr std::array kOfTexts{Type::kCtc};
-constexpr std::array kOfFidelity{Type::kFidelity};
-constexpr std::array kOfTokens{Type::kTokenCrossEntropy};
 
 const std::vector<MetricInfo>& metrics() {
+  static const std::vector<Type> kOfClasses{Type::kCrossEntropy};
+  static const std::vector<Type> kOfMarks{Type::kBinaryCrossEntropy};
+  static const std::vector<Type> kOfEither{Type::kCrossEntropy, Type::kBinaryCrossEntropy};
+  static const std::vector<Type> kOfValues{Type::kMeanSquaredError, Type::kHuber};
+  static const std::vector<Type> kOfTexts{Type::kCtc};
+  static const std::vector<Type> kOfFidelity{Type::kFidelity};
+  static const std::vector<Type> kOfTokens{Type::kTokenCrossEntropy};
   static const std::vector<MetricInfo> kMetrics{
       {"loss", "loss", false, false},
       {"top1", "top-1", true, true, nullptr, kOfClasses},
@@ -169,7 +168,7 @@ std::span<const MetricInfo> own_metrics(const Loss& loss) {
 }
 
 Metric measured(const MetricInfo& info, double value) {
-  return {std::string(info.name), value, std::string(info.label), info.percent, info.in_units};
+  return {info.name, value, info.label, info.percent, info.in_units};
 }
 
 std::vector<ClassScores> scores_of_classes(const Predictions& predictions, const Dataset& dataset) {

@@ -32,15 +32,15 @@ struct Metrics {
 };
 
 struct MetricInfo {
-  std::string_view name = {};
-  std::string_view label = {};  // for people
+  std::string name = {};
+  std::string label = {};  // for people
   bool percent = false;
   bool larger_is_better = true;
   // Computes the metric from predictions of the kind that the loss has; null for `loss` and `top1`,
   // which are computed on the device.
   std::function<double(const Predictions& predictions, const Dataset& dataset)> value = {};
   // Losses that have it, as programs' own with targets of the same kind do; empty: all.
-  std::span<const Loss::Type> losses = {};
+  std::vector<Loss::Type> losses = {};
   bool in_units = false;  // of the data: may have any magnitude
 };
 

@@ -170,7 +170,7 @@ void StepRunner::diverged(std::int64_t step, const std::string& what, const Batc
                  [&] {
                    Rng rng(options_.seed, kForwardStream, step - 1, device_step_);
                    ForwardContext context{.training = true, .rng = &rng};
-                   model_.forward(Variable(batch.inputs), context);
+                   model_(Variable(batch.inputs), context);
                  });
 }
 

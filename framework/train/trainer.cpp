@@ -73,6 +73,13 @@ void require_own_parameters(const std::vector<NamedParameter>& model, const Opti
       "make it after prepare() and whatever else replaces modules");
 }
 
+// The training loss of a model that says nothing.
+ConstantOutputs training_constant(const TrainerOptions& options, const Dataset& train) {
+  ConstantOutputs constant = constant_outputs(options.loss, train, train);
+  constant.loss = training_loss_of_constant(constant.loss, options.distillation);
+  return constant;
+}
+
 }  // namespace
 
 Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
@@ -91,8 +98,10 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, const Dataset& train,
       callbacks_(std::move(callbacks)),
       steps_(model, optimizer, options, step_work_of(callbacks_)),
       clock_(ranks_, device_.kind == Device::Kind::kCpu ? &loader_ : nullptr),
-      zeros_loss_(training_loss_of_zero_outputs(options.loss, options.distillation, train)),
-      collapse_(zeros_loss_, validation) {
+      zeros_loss_(training_loss_of_constant(loss_of_zero_outputs(options.loss, train),
+                                            options.distillation)),
+      collapse_(training_constant(options, train),
+                constant_outputs(plain_loss(options.loss), train, validation), validation) {
   require_own_parameters(parameters_, optimizer);
   if (validation.size() > 0) require_input_dtype(validation, "validation");
   if (options.average) average_.emplace(model, *options.average);
@@ -377,10 +386,9 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& source) {
       best_->metrics.top1 = number_in<double>(metadata, "best_top1", source);
     }
     for (const MetricInfo* metric : metrics_of(options_.loss)) {
-      const std::string key = "best_" + std::string(metric->name);
+      const std::string key = "best_" + metric->name;
       if (!metric->value || !metadata.contains(key)) continue;
-      best_->metrics.more.push_back(
-          {std::string(metric->name), number_in<double>(metadata, key, source)});
+      best_->metrics.more.push_back({metric->name, number_in<double>(metadata, key, source)});
     }
     if (best_->epoch < final_form_from()) best_.reset();
   }

@@ -18,7 +18,7 @@ Variable training_loss(Module& model, const Loss& loss,
                        ForwardContext& context, const LossPart& part) {
   Tensor teacher;
   if (distillation) teacher = teacher_logits(*distillation->teacher, batch.inputs);
-  const Variable outputs = model.forward(Variable(batch.inputs), context);
+  const Variable outputs = model(Variable(batch.inputs), context);
   const Variable task = compute_loss(loss, outputs, batch.targets, part);
   if (!distillation) return task;
   const Variable divergence = distillation_loss(
@@ -31,10 +31,7 @@ LossPart whole_batch(const Loss& loss, const Tensor& targets) {
   return {.total_weight = sum_of_label_weights(targets, loss.class_weights)};
 }
 
-double training_loss_of_zero_outputs(const Loss& loss,
-                                     const std::optional<Distillation>& distillation,
-                                     const Dataset& dataset) {
-  const double task = loss_of_zero_outputs(loss, dataset);
+double training_loss_of_constant(double task, const std::optional<Distillation>& distillation) {
   if (!distillation) return task;
   // KL(teacher, equal chances) is at most ln(classes), the loss of the task.
   const double teacher = task * distillation->temperature * distillation->temperature;

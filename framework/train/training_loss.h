@@ -29,10 +29,8 @@ Variable training_loss(Module& model, const Loss& loss,
 // The part that contains all rows of a batch; the weights of its labels are added up once.
 LossPart whole_batch(const Loss& loss, const Tensor& targets);
 
-// The training loss, over a dataset, of a model whose outputs are all zero; an upper bound for the
-// teacher's part.
-double training_loss_of_zero_outputs(const Loss& loss,
-                                     const std::optional<Distillation>& distillation,
-                                     const Dataset& dataset);
+// The training loss of outputs that are the same for every sample, of which `task` is the task's;
+// an upper bound for the teacher's part.
+double training_loss_of_constant(double task, const std::optional<Distillation>& distillation);
 
 }  // namespace steelyard

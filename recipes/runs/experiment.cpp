@@ -114,7 +114,7 @@ RunRecord Experiment::record() const {
 void Experiment::build(const Registries& registries, InitialWeights weights) {
   require_outputs_for_targets();
   require_targets_of_network();
-  require_frames();
+  find_frames();
   require_vocabulary();
   const TrainSpec& train = recipe_.train;
   if (!train.only.empty()) {
@@ -307,7 +307,7 @@ void Experiment::require_trainable_last_batch(const Registries& registries) {
   Rng rng(0);
   ForwardContext context{.training = true, .rng = &rng};
   try {
-    model->forward(Variable(Tensor::zeros(one)), context);
+    (*model)(Variable(Tensor::zeros(one)), context);
   } catch (const std::invalid_argument& error) {
     const std::string where = shards > 1       ? "a shard of a batch"
                               : has_one(batch) ? "each batch"

@@ -244,7 +244,7 @@ class Experiment {
   void load_imported_weights(Module& model);
   void require_outputs_for_targets() const;
   void require_targets_of_network() const;
-  void require_frames() const;
+  void find_frames();  // of texts, for the loss
   void require_vocabulary() const;
   void require_norm_left(std::string_view key) const;
   void require_logits() const;

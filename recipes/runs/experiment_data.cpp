@@ -383,13 +383,14 @@ void Experiment::require_vocabulary() const {
 
 // Texts: the model gives [N, characters * frames], or [N, frames, characters] where it was
 // imported.
-void Experiment::require_frames() const {
+void Experiment::find_frames() {
   if (target_kind() != TargetKind::kText) return;
   const std::int64_t characters = input_.classes;
   if (network_) {
     const Shape& output = network_->output_sample;
     const bool fits = output.size() == 2 ? output[1] == characters
                                          : output.size() == 1 && output[0] % characters == 0;
+    loss_.frames = output.empty() ? 0 : output.size() == 2 ? output[0] : output[0] / characters;
     if (fits) return;
     fail_at(place_of_file(),
             file_key() + ": the loss " + loss_name(loss()) + " needs outputs of the " +
@@ -399,6 +400,7 @@ void Experiment::require_frames() const {
                 shape_string(output) + ": data.class_names can list all characters");
   }
   const std::int64_t outputs = recipe_.model.classes.value_or(0);
+  loss_.frames = outputs / characters;
   if (outputs > 0 && outputs % characters == 0) return;
   fail_at(place("model", "classes"),
           "the loss " + loss_name(loss()) + " needs model.classes, a multiple of the " +

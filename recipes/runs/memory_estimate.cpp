@@ -100,7 +100,7 @@ StepMemory measure(Experiment& experiment, Device device, std::int64_t samples,
     const NoGradGuard no_grad;
     context.training = false;
     const Batch batch = first_batch(experiment, options, device);
-    experiment.model().forward(Variable(batch.inputs), context);
+    experiment.model()(Variable(batch.inputs), context);
   }
   memory.forward = held_bytes(device) - before;
   return memory;

@@ -15,7 +15,7 @@ Metrics metrics_in(const nlohmann::json& json) {
   Metrics metrics{.loss = json.at("loss").get<double>()};
   if (json.contains("top1")) metrics.top1 = json.at("top1").get<double>();
   for (const MetricInfo& metric : metric_table()) {
-    const std::string name(metric.name);
+    const std::string& name = metric.name;
     if (metric.value == nullptr || !json.contains(name)) continue;
     metrics.more.push_back({name, json.at(name).get<double>()});
   }

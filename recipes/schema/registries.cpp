@@ -32,8 +32,7 @@ void rethrow_of_part(const std::string& part) {
 }
 
 void Registries::add_metric(MetricInfo metric) {
-  const std::string name(metric.name);
-  const std::string part = note_part(PartKind::kMetric, name);
+  const std::string part = note_part(PartKind::kMetric, metric.name);
   if (!metric.value) throw std::invalid_argument("[registries] " + part + " computes nothing");
   metric.value = [part, value = std::move(metric.value)](const Predictions& predictions,
                                                          const Dataset& dataset) {
@@ -49,6 +48,14 @@ void Registries::add_form(qat::QuantizedForm form) {
   if (taken(qat::builtin_forms()) || taken(own_forms)) {
     throw std::invalid_argument("[registries] " + form.type + " has a quantized form already");
   }
+  const std::string part =
+      "the quantized form of " + form.type + (adding.empty() ? "" : " of the plugin " + adding);
+  form.make = [part, make = std::move(form.make)](const Module& module,
+                                                  const qat::FormRequest& request) {
+    std::shared_ptr<Module> made = in_part(part, [&] { return make(module, request); });
+    if (made) made->set_part({part, rethrow_of_part});
+    return made;
+  };
   own_forms.push_back(std::move(form));
 }
 
@@ -138,6 +145,12 @@ LossInfo Registries::named_loss(const std::string& part, const std::string& name
                                                            const LossPart& rows) {
     return in_part(part, [&] { return compute(of, outputs, targets, rows); });
   };
+  if (loss.of_zero_outputs) {
+    loss.of_zero_outputs = [part, of_zeros = std::move(loss.of_zero_outputs)](
+                               const Loss& of, const Dataset& dataset) {
+      return in_part(part, [&] { return of_zeros(of, dataset); });
+    };
+  }
   return loss;
 }
 

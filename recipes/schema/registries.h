@@ -63,9 +63,16 @@ struct LoadedPlugin {
   std::string sha256 = {};
 };
 
+// Rethrows what is being caught, for in_part().
+[[noreturn]] void rethrow_of_part(const std::string& part);
+
 // Calls f; what it throws, but for InputError, is thrown on with `part` before its message.
 template <typename F>
 auto in_part(const std::string& part, const F& f);
+
+// Calls the observer so too; null where it is.
+std::unique_ptr<observers::Observer> observer_of_part(
+    const std::string& part, std::unique_ptr<observers::Observer> observer);
 
 // The functions throw std::invalid_argument for a name that is taken, by the library or before.
 struct Registries {
@@ -117,7 +124,8 @@ struct Registries {
               .make =
                   [=](const observers::ObserverOptions&, const observers::QScheme& scheme,
                       std::int64_t channels) {
-                    return in_part(part, [&] { return make(options, scheme, channels); });
+                    return observer_of_part(
+                        part, in_part(part, [&] { return make(options, scheme, channels); }));
                   },
               .over_shards = over_shards};
         }));
@@ -172,7 +180,10 @@ struct Registries {
     const std::string part = note_part(kind, type);
     const Table<T> table("", std::move(rows));
     const ModuleFactory factory = [=](const LayerSpec& spec, Rng& rng) {
-      return in_part(part, [&] { return make(table.read(spec.node()), spec, rng); });
+      std::shared_ptr<Module> made =
+          in_part(part, [&] { return make(table.read(spec.node()), spec, rng); });
+      if (made) made->set_part({part, rethrow_of_part});
+      return made;
     };
     if (kind == PartKind::kLayer) {
       models.add_layer(type, help, table.option().members, factory);
@@ -201,9 +212,6 @@ OptionCases cases_of(const std::vector<OwnRow<Made>>& rows) {
   for (const OwnRow<Made>& row : rows) cases.cases.push_back(row.described);
   return cases;
 }
-
-// Rethrows what is being caught, for in_part().
-[[noreturn]] void rethrow_of_part(const std::string& part);
 
 template <typename F>
 auto in_part(const std::string& part, const F& f) {

@@ -115,6 +115,9 @@ class Plugins(Case):
                                   "train.epochs=1", THROWS="later")
         self.assertEqual(result.returncode, 1)
         self.assertTrue(result.stderr.endswith("failed: the metric 'ruler' of the plugin throwing: no ruler\n"))
+        self.fail_with(1, "failed: the layer 'Stumbles' of the plugin throwing: threw something that is no std::exception",
+                       arguments=("train", recipe, "--run-dir", self.path("layer"), "--plugin", THROWING, "--set",
+                                  "model={layers: [{type: Stumbles}, {type: Flatten}, {type: Linear, out_features: 10}]}"))
 
     def test_what_is_no_plugin_is_not_loaded(self):
         no_plugin = os.environ["NO_PLUGIN"]

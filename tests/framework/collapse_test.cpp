@@ -38,10 +38,14 @@ EpochReport epoch_of(std::int64_t epoch, double train_loss, std::optional<double
   return report;
 }
 
+CollapseWatch watch_of(double constant, const Dataset& validation) {
+  return {{.loss = constant}, {.loss = constant}, validation};
+}
+
 // What is said of the last of these epochs (training loss, top-1); nothing of those before.
 std::string said(const Dataset& validation, double zeros,
                  const std::vector<std::pair<double, double>>& epochs, bool trained = false) {
-  CollapseWatch watch(zeros, validation);
+  CollapseWatch watch = watch_of(zeros, validation);
   std::string text;
   for (std::size_t i = 0; i < epochs.size(); ++i) {
     EXPECT_EQ(text, "");
@@ -76,7 +80,7 @@ TEST(CollapseWatch, TellsOfTop1ThatFallsToTheMostFrequentClass) {
 
 TEST(CollapseWatch, TellsOfATrainingLossThatRisesMostOfTheWayBack) {
   const auto of_losses = [](const std::vector<double>& losses) {
-    CollapseWatch watch(2.0, {});
+    CollapseWatch watch = watch_of(2.0, {});
     std::string text;
     for (std::size_t i = 0; i < losses.size(); ++i) {
       EXPECT_EQ(text, "");
@@ -102,22 +106,60 @@ TEST(CollapseWatch, TellsOfTrainedWeightsThatKnowNothing) {
   EXPECT_EQ(said(data, kLn10, {{2.31, 10}}, /*trained=*/false), "");
   EXPECT_EQ(said(data, kLn10, {{2.31, 12}}, /*trained=*/true), "");  // it begins to recover
   EXPECT_EQ(said(data, kLn10, {{2.1, 10}}, /*trained=*/true), "");
-  CollapseWatch watch(kLn10, data);
+  CollapseWatch watch = watch_of(kLn10, data);
   EpochReport early = epoch_of(0, 2.31, 10, 2.31);
   early.step = 199;
   EXPECT_EQ(watch.after(early, true), "");
   // Without a validation split, the first steps are part of the only loss there is.
-  CollapseWatch alone(kLn10, {});
+  CollapseWatch alone = watch_of(kLn10, {});
   EXPECT_EQ(alone.after(epoch_of(0, 2.31), true), "");
   EXPECT_NE(alone.after(epoch_of(1, 2.31), true), "");
 }
 
+TEST(CollapseWatch, ComparesEachLossWithThatOfItsOwnConstantOutputs) {
+  // Weights of a loss count in training only: the losses of zeros are 0.99 and 0.693.
+  const auto said_of = [](double train_loss, double validation_loss) {
+    CollapseWatch watch({.loss = 0.99, .outputs = "some outputs"}, {.loss = 0.693}, {});
+    EpochReport report = epoch_of(0, train_loss);
+    report.validation = Metrics{.loss = validation_loss};
+    return watch.after(report, /*trained=*/true);
+  };
+  EXPECT_EQ(said_of(0.99, 0.693),
+            "epoch 1: the training loss is 0.99, no better than the 0.99 of some outputs: what the "
+            "trained weights knew is lost");
+  EXPECT_EQ(said_of(0.99, 0.65), "");
+  EXPECT_EQ(said_of(0.9, 0.693), "");
+}
+
+TEST(CollapseWatch, TellsOfTextsThatAreNoLongerRead) {
+  CollapseWatch watch({.loss = 10}, {.loss = 10}, {});
+  const auto after = [&](std::int64_t epoch, double loss, double cer, bool trained = false) {
+    EpochReport report = epoch_of(epoch, loss);
+    report.validation = Metrics{.loss = loss, .more = {{"cer", cer}}};
+    return watch.after(report, trained);
+  };
+  EXPECT_EQ(after(0, 9.9, 100), "");  // it has read nothing yet
+  EXPECT_EQ(after(1, 8.5, 80), "");
+  EXPECT_EQ(after(2, 8.5, 98.9), "");
+  TensorFileMetadata metadata;
+  watch.save(metadata);
+  watch.forget();
+  EXPECT_EQ(after(3, 9.3, 99), "");
+  watch.restore(metadata, "last");
+  EXPECT_EQ(after(4, 8.5, 99),
+            "epoch 5: the validation character error rate has risen from 80.00 to 99.00 %");
+  watch.forget();
+  EXPECT_EQ(after(5, 9.9, 98, /*trained=*/true), "");
+  EXPECT_THAT(after(6, 9.9, 99, /*trained=*/true),
+              HasSubstr("no better than the 10 of outputs that are all zero"));
+}
+
 TEST(CollapseWatch, ForgetsAndIsSavedWithACheckpoint) {
-  CollapseWatch watch(kLn10, ten_classes());
+  CollapseWatch watch = watch_of(kLn10, ten_classes());
   watch.after(epoch_of(0, 0.7, 80), false);
   TensorFileMetadata metadata;
   watch.save(metadata);
-  CollapseWatch resumed(kLn10, ten_classes());
+  CollapseWatch resumed = watch_of(kLn10, ten_classes());
   resumed.restore(metadata, "last");
   EXPECT_EQ(resumed.after(epoch_of(1, 2.3, 10), false), watch.after(epoch_of(1, 2.3, 10), false));
   EXPECT_NE(resumed.after(epoch_of(2, 2.3, 10), false), "");
@@ -213,6 +255,42 @@ TEST(Trainer, ARunThatCollapsesSavesTheEpochAndFails) {
   const Checkpoint resumed = load_checkpoint(folder / "last.safetensors");
   const Checkpoint whole = load_checkpoint(warned / "last.safetensors");
   EXPECT_EQ(resumed.metadata, whole.metadata);
+}
+
+// An epoch of 200 steps at a learning rate of 0 with outputs `weight` times 1, which trained
+// weights are said to give.
+std::string said_of_trained(const Loss& loss, const Tensor& targets, std::int64_t classes,
+                            float weight) {
+  Outputs model;
+  model.named_parameters()[0].variable.value().fill(weight);
+  Sgd optimizer(model.named_parameters(), {});
+  TrainerOptions options;
+  options.loss = loss;
+  options.epochs = 1;
+  options.lr_schedule.base_lr = 0;
+  options.starts_trained = true;
+  options.stops_on_collapse = true;
+  const Dataset data{Tensor::full({targets.dim(0), 1}, 1), targets, classes};
+  Trainer trainer(model, optimizer, data, data,
+                  {.batch_size = targets.dim(0) / 200, .normalization = {}, .augment = {}}, options,
+                  {});
+  return message_of<TrainingCollapsed>([&] { trainer.run(false); });
+}
+
+TEST(Trainer, WeightedMarksAreComparedWithTheirOwnLossOfZeros) {
+  const Tensor marks = Tensor::zeros({400, 2});
+  for (std::size_t i = 0; i < 800; i += 4) marks.span<float>()[i] = 1;
+  Loss loss{.type = Loss::Type::kBinaryCrossEntropy};
+  loss.positive_weights = Tensor::from<double>({3}, {1});
+  EXPECT_THAT(said_of_trained(loss, marks, 2, 0), HasSubstr("no better than the 1.04 of outputs"));
+}
+
+TEST(Trainer, RawTargetsAreComparedWithTheirMean) {
+  const Tensor prices = Tensor::empty({400, 2});
+  for (std::size_t i = 0; i < 800; ++i) prices.span<float>()[i] = i % 4 < 2 ? 90 : 110;
+  EXPECT_EQ(said_of_trained({.type = Loss::Type::kMeanSquaredError}, prices, 0, 100),
+            "epoch 1: the training loss is 100, no better than the 100 of outputs that are the "
+            "mean of the targets: what the trained weights knew is lost (on_collapse: stop)");
 }
 
 // Epochs after a scheduled change are not compared with those before it.

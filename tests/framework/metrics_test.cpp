@@ -160,15 +160,15 @@ TEST(Metrics, TheTopFiveOfFiveClassesSayNothing) {
 TEST(Metrics, OfAProgramsLossAreThoseOfItsTargetsAndItsOwn) {
   const Dataset dataset{Tensor::from<float>({2, 0, 0, 2, 2, 0}, {3, 2}),
                         Tensor::from<std::int64_t>({0, 1, 1}, {3}), 2};
-  static constexpr Loss::Type kOfClasses[] = {Loss::Type::kCrossEntropy};
-  static constexpr Loss::Type kOfValues[] = {Loss::Type::kHuber};
+  const std::vector<Loss::Type> of_classes{Loss::Type::kCrossEntropy};
+  const std::vector<Loss::Type> of_values{Loss::Type::kHuber};
   const auto samples = [](const Predictions&, const Dataset& of) {
     return static_cast<double>(of.size());
   };
   Loss loss = half_square();
   loss.own_metrics = std::make_shared<const std::vector<MetricInfo>>(
-      std::vector<MetricInfo>{{"samples", "number of samples", false, false, samples, kOfClasses},
-                              {"other", "of other losses", false, false, samples, kOfValues}});
+      std::vector<MetricInfo>{{"samples", "number of samples", false, false, samples, of_classes},
+                              {"other", "of other losses", false, false, samples, of_values}});
   const Metrics metrics = evaluation_of(dataset, loss).metrics;
   EXPECT_DOUBLE_EQ(metrics.loss, 1);
   EXPECT_NEAR(metrics.top1.value_or(0), 200.0 / 3, 1e-9);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <stdexcept>
+#include <utility>
 
 #include "steelyard/framework/autograd/tape_trace.h"
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
@@ -211,6 +213,50 @@ TEST(Module, AnUndefinedOutputIsToldWhereItIsGiven) {
             "[GivesNothing] forward gave an undefined variable");
   EXPECT_EQ(testing::message_of<std::logic_error>([&] { Slot("fc", module)(x, {}); }),
             "[GivesNothing] fc: forward gave an undefined variable");
+}
+
+// Throws what it is told.
+class Stumbles : public Module {
+ public:
+  explicit Stumbles(std::function<void()> by) : by_(std::move(by)) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    by_();
+    return x;
+  }
+  std::string type_name() const override { return "Stumbles"; }
+
+ private:
+  std::function<void()> by_;
+};
+
+[[noreturn]] void name_part(const std::string& part) {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    throw std::runtime_error(part + ": " + error.what());
+  } catch (...) {
+    throw std::runtime_error(part + ": a number");
+  }
+}
+
+TEST(Module, ErrorsOfAPartBeginWithItsName) {
+  const Variable x(Tensor::zeros({1}));
+  // net.block.fc, of which the part is net.block.
+  const auto net_of = [&](const std::function<void()>& by) {
+    const auto block = make_module<Chain>(Children{{"fc", make_module<Stumbles>(by)}});
+    block->set_part({"the layer 'mine'", name_part});
+    return std::pair(Slot("net", make_module<Chain>(Children{{"block", block}})), block);
+  };
+  const auto [number, block] = net_of([] { throw 7; });
+  EXPECT_EQ(message_of<std::runtime_error>([&] { number(x, {}); }), "the layer 'mine': a number");
+  EXPECT_EQ(message_of<std::runtime_error>([&] { block(x, {}); }), "the layer 'mine': a number");
+  const auto shape = net_of([] { throw std::invalid_argument("no such shape"); }).first;
+  EXPECT_EQ(message_of<std::runtime_error>([&] { shape(x, {}); }),
+            "the layer 'mine': net.block.fc: no such shape");
+  // Of the kind that it was, and named once.
+  const auto index = net_of([] { throw std::out_of_range("no such index"); }).first;
+  EXPECT_EQ(message_of<std::out_of_range>([&] { index(x, {}); }),
+            "the layer 'mine': net.block.fc: no such index");
 }
 
 TEST(Module, JoinPath) {

@@ -408,5 +408,75 @@ TEST(DatasetRegistry, TakesLoadersOfTheUser) {
   EXPECT_THROW(registry.add("mine", "", loader), std::invalid_argument);
 }
 
+// Eight samples of three features, of three classes.
+Dataset made_up() {
+  return {Tensor::zeros({8, 3}), Tensor::from<std::int64_t>({0, 1, 2, 0, 1, 2, 0, 1}, {8}), 3};
+}
+
+template <typename Change>
+std::string refusal_of(const Change& change) {
+  DatasetRegistry registry;
+  registry.add("mine", "made-up", [&](const DatasetRequest&) {
+    DatasetSplits splits{made_up(), made_up()};
+    change(splits);
+    return splits;
+  });
+  return message_of<InputError>([&] { registry.load("mine"); });
+}
+
+TEST(DatasetRegistry, NamesOfADatasetAreAsManyAsWhatTheyName) {
+  const auto refusal = [](const DatasetNames& names) {
+    return refusal_of([&](DatasetSplits& s) { s.train.names = s.test.names = names; });
+  };
+  EXPECT_EQ(refusal({.classes = {"a"}}),
+            "dataset 'mine': the training set: expected names of the 3 classes, got 1: 'a'");
+  EXPECT_EQ(refusal({.columns = {{.name = "x"}, {.name = "y"}}}),
+            "dataset 'mine': the training set: expected samples of the 2 features of its columns, "
+            "got [3]");
+  EXPECT_EQ(refusal({.inputs = {{"x", {2}}, {"y", {2}}}}),
+            "dataset 'mine': the training set: expected samples of the 4 values of its inputs, got "
+            "[3]");
+}
+
+TEST(DatasetRegistry, TheTestSetIsOneForAModelOfTheTrainingSet) {
+  const std::string begin = "dataset 'mine': the test set: expected ";
+  EXPECT_EQ(refusal_of([](DatasetSplits& s) {
+              s.test.inputs = Tensor::zeros({8, 4});
+            }),
+            begin +
+                "samples of inputs f32 [3], targets i64 [], as in the training set, got inputs "
+                "f32 [4], targets i64 []");
+  EXPECT_EQ(refusal_of([](DatasetSplits& s) {
+              s.test.inputs = Tensor::zeros({8, 3}, DType::kU8);
+            }),
+            begin +
+                "samples of inputs f32 [3], targets i64 [], as in the training set, got inputs "
+                "u8 [3], targets i64 []");
+  EXPECT_EQ(refusal_of([](DatasetSplits& s) {
+              s.test.targets.span<std::int64_t>()[5] = 3;
+              s.test.classes = 4;
+            }),
+            begin + "3 classes as in the training set, got 4: the label 3 in sample 5");
+  EXPECT_EQ(refusal_of([](DatasetSplits& s) {
+              s.train.names.classes = {"a", "b", "c"};
+              s.test.names.classes = {"c", "b", "a"};
+            }),
+            begin + "the classes 'a', 'b', 'c' as in the training set, got 'c', 'b', 'a'");
+  EXPECT_EQ(
+      refusal_of([](DatasetSplits& s) { s.test.names.columns = std::vector<TableColumn>(3); }),
+      begin + "the columns as in the training set, got others");
+}
+
+TEST(DatasetRegistry, ATestSetNeedNotHaveAllClasses) {
+  DatasetRegistry registry;
+  registry.add("mine", "made-up", [](const DatasetRequest&) {
+    DatasetSplits splits{made_up(), made_up()};
+    splits.test.targets.fill(1);
+    splits.test.classes = 2;
+    return splits;
+  });
+  EXPECT_EQ(registry.load("mine").test.classes, 3);
+}
+
 }  // namespace
 }  // namespace steelyard

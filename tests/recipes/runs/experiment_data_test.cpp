@@ -72,6 +72,10 @@ class ExperimentData : public ::testing::Test {
     registries_.datasets.add("prices", "here", [](const DatasetRequest&) {
       return DatasetSplits{priced(24), priced(5)};
     });
+    registries_.datasets.add("texts", "here", [](const DatasetRequest&) {
+      const Dataset texts{Tensor::zeros({4, 3}), Tensor::full({4, 2}, 1, DType::kI64), 4};
+      return DatasetSplits{texts, texts};
+    });
   }
   // A regression of prices, by the loss mse.
   Recipe regression(std::vector<std::string> overrides = {}) const {
@@ -121,6 +125,15 @@ TEST_F(ExperimentData, SetsAsideOfEachClassItsShare) {
   EXPECT_EQ(class_counts(tested.train()), (Counts{0, 1, 3}));
   EXPECT_THAT(with_keys({}).notes(),
               Contains("data.stratified has no effect: no samples are set aside"));
+}
+
+TEST_F(ExperimentData, TheLossOfTextsKnowsTheFramesOfTheModel) {
+  const Recipe texts =
+      recipe({"data.dataset=texts", "data.validation=1", "train.loss=ctc", "model.classes=20"});
+  const Experiment made = experiment(texts);
+  EXPECT_EQ(made.loss().characters, 4);
+  EXPECT_EQ(made.loss().frames, 5);
+  EXPECT_GT(loss_of_zero_outputs(made.loss(), made.train()), 0);
 }
 
 TEST_F(ExperimentData, TargetsOfARegressionAreNormalized) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
@@ -202,6 +203,126 @@ TEST(OwnParts, WhatTheyThrowNamesThem) {
             "a.yaml:1:1: no");
   EXPECT_EQ(testing::message_of<std::runtime_error>([] { in_part("a part", [] { throw 7; }); }),
             "a part: threw something that is no std::exception");
+}
+
+// Throws what its factor says in every pass.
+class Throws : public Module {
+ public:
+  explicit Throws(double factor) : factor_(factor) {}
+  Variable forward(const Variable& x, ForwardContext&) override {
+    if (factor_ == 7) throw 7;
+    if (factor_ == 8) throw std::out_of_range("no eights");
+    if (factor_ == 9) throw std::invalid_argument("no nines");
+    return x;
+  }
+  std::string type_name() const override { return "Throws"; }
+
+ private:
+  double factor_;
+};
+
+Registries with_throwing_layer() {
+  Registries registries;
+  registries.adding = "my_plugin";
+  registries.add_layer<Factor>("Throws", "", factor_rows(),
+                               [](const Factor& options, const LayerSpec&, Rng&) {
+                                 return std::make_shared<Throws>(options.factor);
+                               });
+  registries.add_form(qat::form_of<Throws>(
+      "Throws", qat::FormKind::kPassesThrough,
+      +[](const Throws&, const qat::FormRequest&) -> std::shared_ptr<Module> {
+        return std::make_shared<Throws>(9);
+      }));
+  registries.adding.clear();
+  return registries;
+}
+
+// A model of one such layer.
+std::shared_ptr<Module> throwing_model(const Registries& registries, int factor) {
+  const Recipe recipe = own_recipe(
+      registries,
+      with(kSmallRecipe, "{type: mlp, hidden: [8]}",
+           "{layers: [{type: Throws, name: mine, factor: " + std::to_string(factor) + "}]}"));
+  Rng rng(0);
+  return build_model(recipe.model, Shape{2}, 2, rng, registries.models);
+}
+
+TEST(OwnParts, WhatALayerThrowsNamesIt) {
+  const Registries registries = with_throwing_layer();
+  const Variable x(Tensor::zeros({1, 2}));
+  const auto pass = [&](int factor) {
+    return [&, factor] {
+      ForwardContext context;
+      (*throwing_model(registries, factor))(x, context);
+    };
+  };
+  pass(1)();
+  const std::string begin = "the layer 'Throws' of the plugin my_plugin: ";
+  EXPECT_EQ(testing::message_of<std::runtime_error>(pass(7)),
+            begin + "threw something that is no std::exception");
+  // As an index that no table has, which callers look for.
+  EXPECT_EQ(testing::message_of<std::out_of_range>(pass(8)), begin + "mine: no eights");
+  EXPECT_EQ(testing::message_of<std::runtime_error>(pass(9)), begin + "mine: no nines");
+  const auto form = registries.own_forms[0].make(Throws(1), {});
+  EXPECT_EQ(testing::message_of<std::runtime_error>([&] { (*form)(x, ForwardContext{}); }),
+            "the quantized form of Throws of the plugin my_plugin: no nines");
+}
+
+// Measures as min_max does, and throws what its factor says.
+class ThrowingObserver : public observers::MinMaxObserver {
+ public:
+  ThrowingObserver(std::int64_t channels, double factor)
+      : MinMaxObserver(channels), factor_(factor) {}
+  void set_bits(int) override {
+    if (factor_ == 7) throw 7;
+    throw std::runtime_error("no bits");
+  }
+
+ private:
+  double factor_;
+};
+
+TEST(OwnParts, WhatAnObserverThrowsNamesIt) {
+  Registries registries;
+  registries.add_observer<Factor>(
+      "mine", "", factor_rows(), true,
+      [](const Factor& options, const observers::QScheme&, std::int64_t channels) {
+        return std::make_unique<ThrowingObserver>(channels, options.factor);
+      });
+  registries.add_loss<Factor>("scaled", "", factor_rows(), scaled_mean);
+  registries.add_dataset<Count>("zeros", "", {key("count", "", &Count::count)}, "none", load_zeros);
+  const auto made = [&](const std::string& factor) {
+    const Recipe recipe = own_recipe(
+        registries, with(with(kOwn, "factor: 3", "factor: " + factor), "best: one, ", ""));
+    const auto& observer = recipe.quantize->config.groups[0].config.weights->observer;
+    return observers::make_observer(observer, {}, 1);
+  };
+  EXPECT_EQ(testing::message_of<std::runtime_error>([&] { made("7")->set_bits(8); }),
+            "the observer 'mine': threw something that is no std::exception");
+  EXPECT_EQ(testing::message_of<std::runtime_error>([&] { made("3")->set_bits(8); }),
+            "the observer 'mine': no bits");
+  // All else is the observer's own.
+  const auto observer = made("3");
+  EXPECT_EQ(observer->name(), "min_max");
+  EXPECT_EQ(observer->state().size(), observers::MinMaxObserver(1).state().size());
+  EXPECT_TRUE(observer->running_range().has_value());
+}
+
+TEST(OwnParts, AMetricOwnsItsWords) {
+  Registries registries;
+  {
+    std::string name = "a_rather_long_name_of_a_metric";
+    std::vector<Loss::Type> losses{Loss::Type::kHuber};
+    registries.add_metric({.name = name,
+                           .label = name,
+                           .value = [](const Predictions&, const Dataset&) { return 1.0; },
+                           .losses = losses});
+    std::fill(name.begin(), name.end(), 'Z');
+    losses[0] = Loss::Type::kCtc;
+  }
+  EXPECT_TRUE(registries.has(PartKind::kMetric, "a_rather_long_name_of_a_metric"));
+  EXPECT_EQ(registries.own_metrics[0].label, "a_rather_long_name_of_a_metric");
+  EXPECT_TRUE(has_metric({.type = Loss::Type::kHuber}, registries.own_metrics[0]));
 }
 
 TEST(OwnParts, TheSchemaHasTheirOptions) {
