@@ -58,7 +58,7 @@ Shape shape_after(Module& module, const LayerInput& input) {
   if (auto* join = dynamic_cast<JoinModule*>(&module)) {
     output = joined(*join, input, context);
   } else if (input.others.empty()) {
-    output = module.forward(samples_of(input.shape, 1), context);
+    output = module(samples_of(input.shape, 1), context);
   } else {
     throw std::invalid_argument("it takes one input, got " +
                                 std::to_string(input.others.size() + 1));

@@ -117,7 +117,7 @@ class Plugins(Case):
         self.assertTrue(result.stderr.endswith("failed: the metric 'ruler' of the plugin throwing: no ruler\n"))
         self.fail_with(1, "failed: the layer 'Stumbles' of the plugin throwing: threw something that is no std::exception",
                        arguments=("train", recipe, "--run-dir", self.path("layer"), "--plugin", THROWING, "--set",
-                                  "model={layers: [{type: Stumbles}, {type: Flatten}, {type: Linear, out_features: 10}]}"))
+                                  "model={layers: [{type: Stumbles}, {type: Flatten}, {type: Linear, out_features: 4}]}"))
 
     def test_what_is_no_plugin_is_not_loaded(self):
         no_plugin = os.environ["NO_PLUGIN"]

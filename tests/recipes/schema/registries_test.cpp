@@ -205,11 +205,13 @@ TEST(OwnParts, WhatTheyThrowNamesThem) {
             "a part: threw something that is no std::exception");
 }
 
-// Throws what its factor says in every pass.
+// Throws what its factor says: 6 in every pass, else in training.
 class Throws : public Module {
  public:
   explicit Throws(double factor) : factor_(factor) {}
-  Variable forward(const Variable& x, ForwardContext&) override {
+  Variable forward(const Variable& x, ForwardContext& context) override {
+    if (factor_ == 6) throw 6;
+    if (!context.training) return x;
     if (factor_ == 7) throw 7;
     if (factor_ == 8) throw std::out_of_range("no eights");
     if (factor_ == 9) throw std::invalid_argument("no nines");
@@ -251,20 +253,20 @@ TEST(OwnParts, WhatALayerThrowsNamesIt) {
   const Registries registries = with_throwing_layer();
   const Variable x(Tensor::zeros({1, 2}));
   const auto pass = [&](int factor) {
-    return [&, factor] {
-      ForwardContext context;
-      (*throwing_model(registries, factor))(x, context);
-    };
+    return
+        [&, factor] { (*throwing_model(registries, factor))(x, ForwardContext{.training = true}); };
   };
   pass(1)();
   const std::string begin = "the layer 'Throws' of the plugin my_plugin: ";
   EXPECT_EQ(testing::message_of<std::runtime_error>(pass(7)),
             begin + "threw something that is no std::exception");
+  EXPECT_THAT(rejection(pass(6)), HasSubstr("Throws on an input of [2]: " + begin + "threw some"));
   // As an index that no table has, which callers look for.
   EXPECT_EQ(testing::message_of<std::out_of_range>(pass(8)), begin + "mine: no eights");
   EXPECT_EQ(testing::message_of<std::runtime_error>(pass(9)), begin + "mine: no nines");
   const auto form = registries.own_forms[0].make(Throws(1), {});
-  EXPECT_EQ(testing::message_of<std::runtime_error>([&] { (*form)(x, ForwardContext{}); }),
+  EXPECT_EQ(testing::message_of<std::runtime_error>(
+                [&] { (*form)(x, ForwardContext{.training = true}); }),
             "the quantized form of Throws of the plugin my_plugin: no nines");
 }
 
