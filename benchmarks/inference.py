@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
 """The exported integer model beside ONNX Runtime, over several networks, batches and threads.
 
-usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--files NAME=FILE ...] [--batches 1 8] [--threads 1 2] [--rounds 30] [--json FILE]
+usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--files NAME=FILE ...] [--batches 1 8] [--threads 1 2]
+                               [--rounds 30] [--json FILE]
 
 STEELYARD is the built command line. Networks of torchvision (fresh weights, 224 x 224), an encoder of MiniLM-L6's sizes (64
-tokens), a small CNN (28 x 28) and an MLP (64 numbers) are wrapped by the Python package for W8A8, take two steps so that ranges are observed, and are exported; FILE is
-another model.safetensors with its model.onnx beside it, such as `steelyard quantize` writes. Then `steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Memory is what a process
-takes for loading and a first run beyond what it had, with one thread. Set PYTHONPATH to the folder
-of the package and STEELYARD_LIBRARY to its library, unless they are installed. The table has medians of milliseconds, and what
-the file takes of ONNX Runtime's time with exact products and in its default session, whose products may saturate without
-VNNI, and of OpenVINO's on the ONNX file where this Python has it, one run between two of those; of loading, what it takes of making a session and of reading the file's bytes into new memory.
+tokens), a small CNN (28 x 28) and an MLP (64 numbers) are wrapped by the Python package for W8A8, take two steps so that
+ranges are observed, and are exported; FILE is another model.safetensors with its model.onnx beside it, such as the folder of a
+`steelyard quantize` has. Then `steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in
+turn. Set PYTHONPATH to the folder of the package and STEELYARD_LIBRARY to its library, unless they are installed.
+
+The table has medians of milliseconds, and what the file takes of ONNX Runtime's time with exact products and in its default
+session, whose products may saturate without VNNI. Where this Python has OpenVINO, it runs the ONNX file between two runs of
+ours, whose mean is compared. Of loading it has what the file takes of making a session and of reading its bytes into new
+memory; of memory, what a process takes for loading and a first run beyond what it had, with one thread.
 """
 import argparse
 import datetime
@@ -95,8 +99,7 @@ def measure(program, file, batch, threads, rounds):
     done = json.loads(subprocess.run(command, check=True, text=True, capture_output=True).stdout)
     for peer in done.get("onnxruntime", []):
         del peer["file"]
-    done.pop("model")
-    return {key: value for key, value in done.items() if key != "nodes"}
+    return {key: value for key, value in done.items() if key not in ("model", "nodes")}
 
 
 # What a new process takes for a session of a file, and for reading one, in milliseconds.
@@ -237,8 +240,9 @@ def main():
     for given in options.files:
         name, file = given.split("=", 1)
         measure_file(name, pathlib.Path(file), options, result)
-    means = {session: geometric_mean([row["median_ms"] / peer["median_ms"] for row in result["rows"]
-                                      for peer in row["onnxruntime"] if peer["name"] == session]) for session in SESSIONS}
+    ratios = {session: [row["median_ms"] / peer["median_ms"] for row in result["rows"] for peer in row.get("onnxruntime", [])
+                        if peer["name"] == session] for session in SESSIONS}
+    means = {session: geometric_mean(of) for session, of in ratios.items() if of}
     if OPENVINO_VERSION:
         means["OpenVINO"] = geometric_mean([row["around_openvino_ms"] / row["openvino_ms"] for row in result["rows"]])
     for session, mean in means.items():

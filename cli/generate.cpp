@@ -122,7 +122,7 @@ ExitCode generate_text(const GenerateArguments& options, const Registries& regis
   const auto python = find_tokenizers(options.python);
   if (!python) throw InputError(kNoTokenizers);
   std::vector<std::int64_t> tokens =
-      tokens_of_text(*python, model.file, prompt_of(options), options.special);
+      tokens_of_text(*python, tokenizer, model.file, prompt_of(options), options.special);
   if (tokens.empty() && tokenizer.begin_number) tokens = {*tokenizer.begin_number};
   if (tokens.empty()) throw InputError("generate: expected a prompt of at least one token");
   const auto context = imports::context_length(file);

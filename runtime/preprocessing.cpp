@@ -70,6 +70,7 @@ Tensor image_samples(const Graph& graph, std::span<const Image> images) {
       std::memcpy(samples.data<std::uint8_t>() + i * sample.pixels.size(), sample.pixels.data(),
                   sample.pixels.size());
     } catch (const InputError& error) {
+      if (images.size() == 1) throw;
       throw InputError("image " + std::to_string(i) + ": " + error.what());
     }
   }

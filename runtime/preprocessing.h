@@ -11,9 +11,9 @@
 namespace steelyard::deploy {
 
 // u8 [N, H, W, C] for Interpreter::run_raw(): each image in the model's colours, resized and
-// cropped as evaluation in training does (the recipe's data.transforms). Throws InputError, with
-// the number of the image, where the result has another size than the model takes, and
-// std::invalid_argument for a model of something else than images.
+// cropped as evaluation in training does (the recipe's data.transforms). Throws InputError where
+// the result has another size than the model takes, with the number of the image where there are
+// several, and std::invalid_argument for a model of something else than images.
 Tensor image_samples(const Graph& graph, std::span<const Image> images);
 
 // f32 [1, features] for Interpreter::run_raw(): the row of a table whose fields are those of

@@ -10,9 +10,9 @@ namespace steelyard {
 namespace {
 
 // "inputs f32 [12], targets i64 []": of one sample.
-std::string sample_text(const Dataset& dataset) {
+std::string sample_text(const Dataset& dataset, const std::string& target) {
   return "inputs " + sample_form_text(dataset.dtype(), dataset.sample_shape(), dataset.names) +
-         ", " + target_text(dataset);
+         ", " + target;
 }
 
 std::string names_text(const std::vector<std::string>& names) {
@@ -77,8 +77,8 @@ void validate_dataset(const Dataset& dataset, const std::string& source) {
 
 void require_same_samples(const DatasetSplits& splits, const std::string& source,
                           const std::string& train_name) {
-  const std::string expected = sample_text(splits.train);
-  const std::string got = sample_text(splits.test);
+  const std::string expected = sample_text(splits.train, target_text(splits.train));
+  const std::string got = sample_text(splits.test, target_text(splits.test));
   if (expected == got) return;
   throw InputError(source + ": expected samples as in " + train_name + ", " + expected + "; got " +
                    got);
@@ -110,11 +110,9 @@ void require_test_of(const Dataset& train, const Dataset& test, const std::strin
     throw InputError(source + ": expected " + expected + " as in the training set, got " + got);
   };
   const auto text_of = [](const Dataset& dataset) {
-    const std::string inputs =
-        "inputs " + sample_form_text(dataset.dtype(), dataset.sample_shape(), dataset.names);
     // Texts are as long as the longest.
-    const bool text = target_kind(dataset.targets, dataset.classes) == TargetKind::kText;
-    return text ? inputs + ", texts" : inputs + ", " + target_text(dataset);
+    const bool texts = target_kind(dataset.targets, dataset.classes) == TargetKind::kText;
+    return sample_text(dataset, texts ? "texts" : target_text(dataset));
   };
   const std::string expected = text_of(train), got = text_of(test);
   if (expected != got) fail("samples of " + expected + ",", got);

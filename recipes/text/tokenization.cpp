@@ -10,7 +10,6 @@
 #include "steelyard/framework/files/gguf.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
-#include "steelyard/recipes/text/gguf_tokenizer.h"
 
 namespace steelyard {
 namespace {
@@ -131,23 +130,12 @@ array.array("Q", [documents, tokenizer.get_vocab_size()]).tofile(outputs)
 outputs.close()
 )py";
 
-}  // namespace
-
-std::optional<deploy::PythonProgram> find_tokenizers(const std::string& python) {
-  return deploy::find_python(python, "tokenizers");
-}
-
-Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options) {
-  const bool gguf = kind_of(InputFile(options.tokenizer)) == kGgufKind;
-  GgufTokenizer tokenizer;
-  if (gguf) {
-    tokenizer = gguf_tokenizer(GgufReader(options.tokenizer));
-  } else {
-    tokenizer.json = read_file(options.tokenizer, kMaxTokenizerBytes);
-  }
+// `cuts`: whether texts may be cut at the beginnings of lines.
+Tokens tokens_by(const deploy::PythonProgram& python, const GgufTokenizer& tokenizer, bool cuts,
+                 const TokenizationOptions& options) {
   const std::string begin = options.begin.value_or(tokenizer.begin);
   const std::string end = options.end.value_or(tokenizer.end);
-  std::vector<std::string> arguments{gguf ? "1" : "0", options.special ? "1" : "0", begin, end,
+  std::vector<std::string> arguments{cuts ? "1" : "0", options.special ? "1" : "0", begin, end,
                                      options.field};
   for (const std::filesystem::path& text : options.texts) {
     const InputFile regular(text);  // Python would wait for the writer of a named pipe
@@ -175,7 +163,23 @@ Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& 
   }
 }
 
+}  // namespace
+
+std::optional<deploy::PythonProgram> find_tokenizers(const std::string& python) {
+  return deploy::find_python(python, "tokenizers");
+}
+
+Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options) {
+  if (kind_of(InputFile(options.tokenizer)) == kGgufKind) {
+    return tokens_by(python, gguf_tokenizer(GgufReader(options.tokenizer)), /*cuts=*/true, options);
+  }
+  GgufTokenizer own;
+  own.json = read_file(options.tokenizer, kMaxTokenizerBytes);
+  return tokens_by(python, own, /*cuts=*/false, options);
+}
+
 std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
+                                         const GgufTokenizer& tokenizer,
                                          const std::filesystem::path& gguf, const std::string& text,
                                          bool special) {
   if (!is_utf8(text)) throw InputError("expected a text in UTF-8, got '" + printable(text) + "'");
@@ -184,7 +188,8 @@ std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
   const std::string path =
       "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.descriptor());
   const Tokens made =
-      tokenize(python, {.tokenizer = gguf, .texts = {path}, .end = "", .special = special});
+      tokens_by(python, tokenizer, /*cuts=*/true,
+                {.tokenizer = gguf, .texts = {path}, .end = "", .special = special});
   std::vector<std::uint32_t> numbers(static_cast<std::size_t>(made.count));
   made.numbers.read(numbers.data(), numbers.size() * sizeof(std::uint32_t));
   return {numbers.begin(), numbers.end()};

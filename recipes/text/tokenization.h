@@ -9,6 +9,7 @@
 
 #include "steelyard/export/python_program.h"
 #include "steelyard/framework/data/tokens/token_options.h"
+#include "steelyard/recipes/text/gguf_tokenizer.h"
 
 namespace steelyard {
 
@@ -43,9 +44,11 @@ inline constexpr const char* kNoTokenizers =
 // UTF-8. Throws InputError that names the file, and the byte or the line.
 Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options);
 
-// The numbers of the tokens of one text, UTF-8, with the token that the GGUF file puts before a
-// document and none behind; `special` as above. Throws InputError for what is not UTF-8.
+// The numbers of the tokens of one text, UTF-8, by the tokenizer of a GGUF file, with the token
+// that this puts before a document and none behind; `special` as above. Throws InputError for what
+// is not UTF-8.
 std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
+                                         const GgufTokenizer& tokenizer,
                                          const std::filesystem::path& gguf, const std::string& text,
                                          bool special);
 

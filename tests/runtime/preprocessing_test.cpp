@@ -96,13 +96,17 @@ TEST(Preprocessing, ImagesOfOtherSizesAreErrors) {
   };
   graph.preprocessing.transforms = {.resize_shorter = 9};
   EXPECT_EQ(message(photo()),
-            "image 0: expected an image of 9 x 8 pixels as the model takes, got 9 x 12 "
+            "expected an image of 9 x 8 pixels as the model takes, got 9 x 12 "
             "after its transforms");
   graph.preprocessing.transforms.reset();
   EXPECT_EQ(message(photo()),
-            "image 0: expected an image of 9 x 8 pixels as the model takes, got 21 x 30; "
+            "expected an image of 9 x 8 pixels as the model takes, got 21 x 30; "
             "it has no transforms");
   const Image fitting = photo(9, 8);
+  EXPECT_THAT(message_of<InputError>([&] {
+                deploy::image_samples(graph, std::vector<Image>{fitting, photo()});
+              }),
+              HasSubstr("image 1: expected an image of 9 x 8"));
   EXPECT_EQ(bytes_of(deploy::image_samples(graph, {&fitting, 1})), fitting.pixels);
   EXPECT_THAT(message({0, 8, 3, {}}), HasSubstr("expected an image of 1 to"));
   const deploy::Graph table = model_of_rows(kColumns);
