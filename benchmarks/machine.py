@@ -6,8 +6,10 @@ import subprocess
 
 
 def cpu_name():
+    """The processor, and whether programs take it for an older one (older_processor.c)."""
+    masked = " as one with AVX2 alone" if "older_processor" in os.environ.get("LD_PRELOAD", "") else ""
     with open("/proc/cpuinfo") as file:
-        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine()) + masked
 
 
 def gpu_name():

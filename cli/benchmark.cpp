@@ -228,7 +228,7 @@ ExitCode benchmark(const BenchmarkArguments& options) {
   Timing timing;
   const PeakMemory memory;
   Clock::time_point begin = Clock::now();
-  const deploy::Interpreter model(deploy::load_graph(file), deploy::Engine::kFast);
+  const deploy::Interpreter model(deploy::load_graph(file), deploy::Engine::kLean);
   timing.load = milliseconds_since(begin);
   const deploy::Graph& graph = model.graph();
   const Tensor inputs = random_inputs(graph, options.batch);

@@ -100,7 +100,7 @@ std::vector<std::string> names_of_values(const std::vector<deploy::PartPort>& ou
 
 Predictor integer_predictor(deploy::Graph exported) {
   auto interpreter =
-      std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kFast);
+      std::make_shared<deploy::Interpreter>(std::move(exported), deploy::Engine::kLean);
   const deploy::Graph& graph = interpreter->graph();
   const deploy::Preprocessing& preprocessing = graph.preprocessing;
   DatasetNames names{.classes = graph.class_names};

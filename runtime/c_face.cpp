@@ -22,7 +22,7 @@ using steelyard::deploy::Graph;
 using steelyard::deploy::Interpreter;
 
 struct steelyard_model {
-  explicit steelyard_model(Graph graph) : interpreter(std::move(graph), Engine::kFast) {}
+  explicit steelyard_model(Graph graph) : interpreter(std::move(graph), Engine::kLean) {}
   const Interpreter interpreter;
 };
 

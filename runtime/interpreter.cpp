@@ -103,7 +103,10 @@ Interpreter::Interpreter(Graph graph, Engine engine)
   validate(graph_);
   raw_input_ = std::make_shared<RawInput>(graph_.preprocessing);
   if (engine_ == Engine::kReference) return;
-  for (const Node& node : graph_.nodes) prepared_.push_back(prepared_weights(graph_, node));
+  for (Node& node : graph_.nodes) {
+    prepared_.push_back(engine_ == Engine::kLean ? lean_weights(graph_, node)
+                                                 : prepared_weights(graph_, node));
+  }
 }
 
 Tensor Interpreter::run(const Tensor& inputs) const {
@@ -197,7 +200,7 @@ void Interpreter::compute(const Node& node, const std::vector<Tensor>& values,
   if (result.size() == 0) return;
   const Operands operands{graph_, node, values, result, prepared(node)};
   const OpInfo& info = op_info(node.op);
-  const bool fast = engine_ == Engine::kFast && info.fast != nullptr && info.fast(operands);
+  const bool fast = engine_ != Engine::kReference && info.fast != nullptr && info.fast(operands);
   if (!fast) info.reference(operands);
 }
 

@@ -15,7 +15,8 @@ class SpareWorkspaces;
 enum class Engine {
   kReference,  // plain loops over kernels/affine.h or fixed_point.h: the reference for everything
                // else
-  kFast        // the exact integer kernels
+  kFast,       // the exact integer kernels
+  kLean        // the same in less memory: of weights that it packs, graph() has the shapes alone
 };
 
 // A graph ready to run. Both engines give the same codes; float parts agree up to rounding.
@@ -44,7 +45,8 @@ class Interpreter {
   // Every value, as graph().values: codes i8 or u8 where it is quantized, else f32; NaN too.
   std::vector<Tensor> run_all(const Tensor& inputs) const;
   // The output of one node of the graph, from `values` for its inputs: as run_all() gives them, of
-  // one batch. Throws std::invalid_argument where the node's inputs have no values among them.
+  // one batch. Throws std::invalid_argument where the node's inputs have no values among them, and
+  // for a copy of a node whose weights kLean packs.
   Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
 
  private:
@@ -62,7 +64,7 @@ class Interpreter {
   bool fault_errors_ = true;
   std::shared_ptr<const RawInput> raw_input_;
   std::shared_ptr<SpareWorkspaces> spare_;  // of all copies
-  // By node, for the fast engine; null where there is nothing to prepare.
+  // By node, for fast engines; null where there is nothing to prepare.
   std::vector<std::shared_ptr<const PreparedWeights>> prepared_;
 };
 

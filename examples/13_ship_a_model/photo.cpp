@@ -13,7 +13,7 @@
 int main(int argc, char** argv) try {
   if (argc != 3) return std::fprintf(stderr, "usage: %s MODEL.safetensors PHOTO\n", argv[0]), 2;
   using namespace steelyard;
-  const deploy::Interpreter model(deploy::load_graph(argv[1]), deploy::Engine::kFast);
+  const deploy::Interpreter model(deploy::load_graph(argv[1]), deploy::Engine::kLean);
   const Image photo = read_image(argv[2], 3);
   const Tensor scores = model.run_raw(deploy::image_samples(model.graph(), {&photo, 1}));
   const auto values = scores.span<float>();

@@ -23,6 +23,13 @@ std::string names_text(const std::vector<std::string>& names) {
   return text;
 }
 
+// A name that stands among others again; empty where there is none.
+std::string first_twice(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  return twice == names.end() ? "" : *twice;
+}
+
 // Which of the test set's labels the training set does not have.
 std::string where_beyond(const Dataset& test, std::int64_t classes) {
   if (test.targets.dtype() != DType::kI64) return "";
@@ -90,6 +97,10 @@ void require_names(const Dataset& dataset, const std::string& source) {
     throw InputError(source + ": expected names of the " + std::to_string(dataset.classes) +
                      " classes, got " + std::to_string(classes.size()) + ": " +
                      names_text(classes));
+  }
+  if (const std::string twice = first_twice(classes); !twice.empty()) {
+    throw InputError(source + ": expected different names of classes, got '" + printable(twice) +
+                     "' twice");
   }
   const Shape sample = dataset.sample_shape();
   if (!columns.empty() && sample != Shape{feature_count(columns)}) {

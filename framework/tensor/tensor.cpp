@@ -141,6 +141,13 @@ Tensor Tensor::empty(Shape shape, DType dtype, Device device) {
   return t;
 }
 
+Tensor Tensor::without_elements(Shape shape, DType dtype) {
+  Tensor t;
+  t.take_form(std::move(shape), dtype);
+  t.storage_ = std::make_shared<Storage>(0, Device{});
+  return t;
+}
+
 Tensor Tensor::borrow(void* memory, Shape shape, DType dtype, Device device,
                       std::shared_ptr<const void> owner) {
   constexpr std::uintptr_t kVectorBytes = 64;  // kernels read whole vectors

@@ -30,6 +30,8 @@ class Tensor {
 
   // Uninitialized memory.
   static Tensor empty(Shape shape, DType dtype = DType::kF32, Device device = {});
+  // A shape without elements: raw() and data() are null, though size() is the shape's.
+  static Tensor without_elements(Shape shape, DType dtype);
   static Tensor zeros(Shape shape, DType dtype = DType::kF32, Device device = {});
   // Elements that lie in memory of somebody else's, which lives as long as `owner`; both are never
   // null. Throws std::invalid_argument where it is not aligned as allocated memory is, to 64 bytes.

@@ -28,7 +28,8 @@ void multiply(const Product& k) {
   check(k);
   const auto& conv = as_conv(k);
   const Conv2dShape& shape = conv.shape;
-  if (shape.output_size() == 0) return;
+  const bool fills = conv.kept != nullptr && conv.kept->form == KeptWeights::Form::kNone;
+  if (shape.output_size() == 0 && (!fills || shape.weight_size() == 0)) return;
   if (shape.weight_size() == 0) {
     std::fill_n(k.acc, shape.output_size(), 0);
   } else {

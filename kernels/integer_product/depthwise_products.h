@@ -11,6 +11,7 @@
 #include "steelyard/kernels/cpu/taps.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
+#include "steelyard/kernels/integer_product/packed_memory.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 
 namespace steelyard::kernels::depthwise_products {
@@ -66,10 +67,16 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
   const std::int64_t taps = shape.kernel_h * shape.kernel_w;
   const auto zero_point = static_cast<Code>(*k.zero_point);
   // The weights by tap; one tap more, of weights 0, fills up the last taps of a pixel.
-  std::vector<Factor> by_tap(static_cast<std::size_t>((taps + 1) * channels));
-  for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t tap = 0; tap < taps; ++tap) by_tap[tap * channels + c] = k.w[c * taps + tap];
-  }
+  const auto fill = [&](const PackedMemory<Factor>& memory) {
+    for (std::int64_t c = 0; c < channels; ++c) {
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        memory.weights[tap * channels + c] = k.w[c * taps + tap];
+      }
+      memory.weights[taps * channels + c] = 0;
+    }
+  };
+  const Factor* const by_tap =
+      packed_memory<Factor>(k.kept, 0, (taps + 1) * channels, fill).weights;
   const std::int64_t reach = (shape.kernel_w - 1) * shape.dilation_w;
   const std::int64_t step = shape.stride_w * channels;
   for_each_block(shape, [&](std::int64_t begin, std::int64_t pixels) {
@@ -86,10 +93,10 @@ void multiply(const IntegerConv2d<Code>& k, const Use& use) {
           inside.clear();
           for_each_tap(shape, pixel, [&](std::int64_t tap, std::int64_t input) {
             if (input < 0) return;
-            inside.push_back({k.x + input * channels, by_tap.data() + tap * channels});
+            inside.push_back({k.x + input * channels, by_tap + tap * channels});
           });
           while (inside.empty() || std::ssize(inside) % kTapsAtOnce != 0) {
-            inside.push_back({k.x, by_tap.data() + taps * channels});
+            inside.push_back({k.x, by_tap + taps * channels});
           }
         }
         was_whole = is_whole;

@@ -9,13 +9,11 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 #include "steelyard/kernels/cpu/each_index.h"
-#include "steelyard/kernels/cpu/taps.h"
+#include "steelyard/kernels/integer_product/depthwise_taps.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/integer_product/packed_memory.h"
-#include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 
 namespace steelyard::kernels::depthwise_products {
@@ -31,10 +29,7 @@ constexpr std::int64_t channel_of(std::int64_t vector, std::int64_t lane) {
 class QuadWeights {
  public:
   QuadWeights(const Conv2dShape& s, const std::int8_t* w, std::int32_t zero, KeptWeights* kept)
-      : quads_((s.kernel_h * s.kernel_w + 3) / 4),
-        pixels_(s.stride_w == 1 && kQuadChannels % s.in_channels == 0
-                    ? kQuadChannels / s.in_channels
-                    : 1) {
+      : quads_((s.kernel_h * s.kernel_w + 3) / 4), pixels_(pixels_of_vector(s, kQuadChannels)) {
     const std::int64_t vectors = (s.in_channels * pixels_ + kQuadChannels - 1) / kQuadChannels;
     memory_ = packed_memory<std::int8_t>(
         kept, vectors * kQuadChannels, vectors * quads_ * 4 * kQuadChannels,
@@ -130,43 +125,11 @@ void sum_quads(const QuadWeights& weights, const Code* const* taps, std::int64_t
 // As multiply() (depthwise_products.h), only where has_vnni() (kernels/instructions.h).
 template <typename Code, typename Use>
 void multiply_quads(const IntegerConv2d<Code>& k, const Use& use) {
-  const Conv2dShape& s = k.shape;
-  const std::int64_t channels = s.in_channels;
-  const QuadWeights weights(s, k.w, *k.zero_point - std::numeric_limits<Code>::min(), k.kept);
-  // What taps in the padding read.
-  const std::vector<Code> zeros(static_cast<std::size_t>(channels * weights.pixels()),
-                                static_cast<Code>(*k.zero_point));
-  const std::int64_t reach = (s.kernel_w - 1) * s.dilation_w, step = s.stride_w * channels;
-  // The columns whose windows lie in the image.
-  const std::int64_t first_whole = (s.pad_w + s.stride_w - 1) / s.stride_w;
-  const std::int64_t last_whole =
-      s.in_w + s.pad_w < reach + 1 ? -1 : (s.in_w - 1 - reach + s.pad_w) / s.stride_w;
-  for_each_block(s, [&](std::int64_t begin, std::int64_t pixels) {
-    std::vector<const Code*> taps(static_cast<std::size_t>(4 * weights.quads()), zeros.data());
-    std::vector<std::int64_t> steps(taps.size(), 0);
-    use(begin, pixels, [&](std::int32_t* acc) {
-      const std::int64_t end = begin + pixels;
-      for (std::int64_t pixel = begin; pixel < end;) {
-        for_each_tap(s, pixel, [&](std::int64_t tap, std::int64_t input) {
-          taps[tap] = input < 0 ? zeros.data() : k.x + input * channels;
-          steps[tap] = input < 0 ? 0 : step;
-        });
-        // This pixel and those whose taps lie some steps on.
-        const std::int64_t column = pixel % s.out_w();
-        std::int64_t alike = 1;
-        if (column >= first_whole) {
-          alike = std::clamp<std::int64_t>(last_whole + 1 - column, 1, end - pixel);
-        }
-        for (pixel += alike; alike > 0;) {
-          const std::int64_t count = std::min(alike, weights.pixels());
-          sum_quads(weights, taps.data(), count * channels, acc);
-          for (std::size_t i = 0; i < taps.size(); ++i) taps[i] += count * steps[i];
-          acc += count * channels;
-          alike -= count;
-        }
-      }
-    });
-  });
+  const QuadWeights weights(k.shape, k.w, *k.zero_point - std::numeric_limits<Code>::min(), k.kept);
+  multiply_taps(k, 4 * weights.quads(), weights.pixels(), use,
+                [&](const Code* const* taps, std::int64_t n, std::int32_t* acc) {
+                  sum_quads(weights, taps, n, acc);
+                });
 }
 
 }  // namespace steelyard::kernels::depthwise_products

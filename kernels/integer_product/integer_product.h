@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <mutex>
+#include <memory>
 #include <vector>
 
 #include "steelyard/kernels/affine.h"
@@ -36,12 +36,29 @@ constexpr std::int64_t most_terms(std::int64_t largest) {
   return std::numeric_limits<std::int32_t>::max() / largest;
 }
 
-// Weights in the order in which the CPU's products read them, for products whose weights and zero
-// point stay: the first one that is given the memory fills it, later ones read it. Several threads
-// may give it to products at once.
+// Weights as the CPU's products read them, for products that differ in their inputs and batch
+// alone: the first one, which may have no inputs, fills it. Later ones do not read `w`, and several
+// threads may run them at once.
 struct KeptWeights {
-  std::once_flag once;
-  std::vector<std::byte> memory;
+  // By which instructions, each a header of the family.
+  enum class Form : std::uint8_t {
+    kNone,
+    kTaps,
+    kTapPairs,
+    kTapQuads,
+    kPairs,
+    kBytes,
+    kQuads,
+    kLong,
+    kDot,
+    kMatrix
+  };
+  Form form = Form::kNone;
+  std::unique_ptr<std::byte[]> memory;
+  // What kBytes leaves to a second product: where it begins in a window, the weights, and where the
+  // parts of each vector of columns end.
+  std::vector<std::int64_t> begins, ends;
+  std::vector<std::int8_t> weights;
 };
 
 // acc[m, n] = sum_k (x[m, k] - zero_point) * w[n, k]. No product is larger than `largest`: small

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+#include <memory>
 
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
@@ -17,8 +17,8 @@ struct PackedMemory {
   Weight* weights = nullptr;
 };
 
-// So many of each, filled by fill(memory): of `kept`, by the first product that asks for it, or,
-// where that is null, the thread's own, valid until it asks again.
+// So many of each, filled by fill(memory): those of `kept`, unless it has them, or, where that is
+// null, the thread's own, valid until it asks again.
 template <typename Weight, typename Fill>
 PackedMemory<Weight> packed_memory(KeptWeights* kept, std::int64_t sums, std::int64_t weights,
                                    const Fill& fill) {
@@ -31,15 +31,16 @@ PackedMemory<Weight> packed_memory(KeptWeights* kept, std::int64_t sums, std::in
     return memory;
   }
   const auto place = [&] {
-    auto* const first = reinterpret_cast<std::int32_t*>(kept->memory.data() +
-                                                        elements_before_line(kept->memory.data()));
+    auto* const first = reinterpret_cast<std::int32_t*>(kept->memory.get() +
+                                                        elements_before_line(kept->memory.get()));
     return PackedMemory<Weight>{first, reinterpret_cast<Weight*>(first + whole)};
   };
-  std::call_once(kept->once, [&] {
-    kept->memory.resize(static_cast<std::size_t>(whole) * sizeof(std::int32_t) +
-                        static_cast<std::size_t>(weights) * sizeof(Weight) + kCacheLine);
+  if (kept->memory == nullptr) {
+    kept->memory = std::make_unique_for_overwrite<std::byte[]>(
+        static_cast<std::size_t>(whole) * sizeof(std::int32_t) +
+        static_cast<std::size_t>(weights) * sizeof(Weight) + kCacheLine);
     fill(place());
-  });
+  }
   return place();
 }
 

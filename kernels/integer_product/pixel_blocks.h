@@ -71,6 +71,7 @@ template <typename Body>
 void for_each_block(const Conv2dShape& s, const Columns& columns, const Body& each) {
   static_assert(kPixelBlock % 8 == 0);
   const std::int64_t pixels = s.batch * s.out_h() * s.out_w();
+  if (pixels == 0) return;
   const ThreadsPart part = threads_part(pixels, columns, threads_of(s));
   const std::int64_t parts = (pixels + part.pixels - 1) / part.pixels;
   const std::int64_t shares = (columns.tiles + part.tiles - 1) / part.tiles;

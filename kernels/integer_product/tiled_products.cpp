@@ -15,30 +15,22 @@
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/instructions.h"
+#include "steelyard/kernels/integer_product/byte_sums.h"
+#include "steelyard/kernels/integer_product/depthwise_pairs.h"
 #include "steelyard/kernels/integer_product/depthwise_products.h"
 #include "steelyard/kernels/integer_product/depthwise_quads.h"
-#include "steelyard/kernels/integer_product/packed_memory.h"
+#include "steelyard/kernels/integer_product/packed_weights.h"
 #include "steelyard/kernels/integer_product/pair_sums.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 #include "steelyard/kernels/integer_product/tile_sums.h"
+#include "steelyard/kernels/integer_product/tile_windows.h"
 #if defined(__aarch64__)
 #include "steelyard/kernels/integer_product/arm_sums.h"
 #endif
 
 namespace steelyard::kernels::tiled_products {
 namespace {
-
-template <class Sums>
-constexpr std::int64_t kColumns = 2 * Sums::kLanes;
-
-// Images as [N, H + 2 pad, W + 2 pad, C].
-struct Bordered {
-  explicit Bordered(const Conv2dShape& s)
-      : row((s.in_w + 2 * s.pad_w) * s.in_channels), image((s.in_h + 2 * s.pad_h) * row) {}
-
-  std::int64_t row, image;  // elements
-};
 
 // Operands are codes less `subtracted`: the zero point, or what makes signed codes unsigned or
 // unsigned ones signed. So an operand of the value 0 is `zero`, and sums are too large by that of
@@ -89,222 +81,64 @@ void fill_bordered(const Conv2dShape& s, const Bordered& to, const Code* x,
   });
 }
 
-// Taps of a row of the kernel whose operands lie side by side in an image.
-std::int64_t taps_of_run(const Conv2dShape& s) {
-  return s.groups == 1 && s.dilation_w == 1 ? s.kernel_w : 1;
-}
-
-// The operands of an output pixel: runs that lie side by side in a bordered image, those of a row
-// of the kernel where its columns touch each other, otherwise those of a tap. Long ones are cut.
-// All runs have one length, a multiple of kTogether; operands beyond the last that has a weight are
-// multiplied by 0.
-template <class Sums>
-class Windows {
- public:
-  Windows(const Conv2dShape& s, const Bordered& images)
-      : shape_(s), images_(images), taps_of_run_(taps_of_run(s)) {
-    constexpr std::int64_t kTogether = Sums::kTogether;
-    const std::int64_t taps = s.kernel_h * s.kernel_w;
-    const std::int64_t whole = taps_of_run_ * s.in_channels_per_group();
-    const std::int64_t cuts = (whole + kChunk - 1) / kChunk;
-    length_ = (whole + kTogether * cuts - 1) / (kTogether * cuts) * kTogether;
-    beyond_ = cuts * length_ - whole;
-    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run_) {
-      const std::int64_t begin = tap / s.kernel_w * s.dilation_h * images.row +
-                                 tap % s.kernel_w * s.dilation_w * s.in_channels;
-      for (std::int64_t cut = 0; cut < cuts; ++cut) begins_.push_back(begin + cut * length_);
-    }
-  }
-
-  // The operands of a chunk, whose weights for a tile of columns stay in the first-level cache.
-  static constexpr std::int64_t kChunk =
-      24576 / kColumns<Sums> / static_cast<std::int64_t>(sizeof(typename Sums::Weight));
-
-  const Conv2dShape& shape() const { return shape_; }
-  // Where the runs begin, counted from the first operand of a window.
-  std::span<const std::int64_t> begins() const { return begins_; }
-  std::int64_t length() const { return length_; }
-  std::int64_t runs_of_chunk() const { return std::max<std::int64_t>(1, kChunk / length_); }
-  // How many operands the last run of an image's last window may read beyond the image.
-  std::int64_t beyond() const { return beyond_; }
-  // Operands of all runs.
-  std::int64_t operands() const { return std::ssize(begins_) * length_; }
-  // Where, in an output's weights [C/groups, KH, KW], that of each operand of the runs is; behind
-  // the last one where it has none.
-  std::vector<std::int64_t> order() const {
-    const std::int64_t channels = shape_.in_channels_per_group();
-    const std::int64_t taps = shape_.kernel_h * shape_.kernel_w;
-    const std::int64_t whole = taps_of_run_ * channels;
-    std::vector<std::int64_t> order;
-    order.reserve(static_cast<std::size_t>(operands()));
-    for (std::int64_t tap = 0; tap < taps; tap += taps_of_run_) {
-      for (std::int64_t i = 0; i < whole + beyond_; ++i) {
-        order.push_back(i < whole ? i % channels * taps + tap + i / channels : channels * taps);
-      }
-    }
-    return order;
-  }
-
-  // The first operands of `count` windows of x, from that of output pixel `first` on.
-  void find(const typename Sums::Operand* x, std::int64_t first, std::int64_t count,
-            const typename Sums::Operand** starts) const {
-    const std::int64_t line = first / shape_.out_w();
-    std::int64_t image = line / shape_.out_h(), h = line % shape_.out_h();
-    std::int64_t w = first % shape_.out_w();
-    const std::int64_t step = shape_.stride_w * shape_.in_channels;
-    for (std::int64_t done = 0; done < count; w = 0) {
-      const auto* at = x + image * images_.image + h * shape_.stride_h * images_.row + w * step;
-      for (; w < shape_.out_w() && done < count; ++w, at += step) starts[done++] = at;
-      if (++h == shape_.out_h()) {
-        h = 0;
-        ++image;
-      }
-    }
-  }
-
- private:
-  const Conv2dShape& shape_;
-  const Bordered& images_;
-  std::int64_t taps_of_run_, length_ = 0, beyond_ = 0;
-  std::vector<std::int64_t> begins_;
-};
-
-// Weights as [groups, tiles of columns, operands / kTogether, columns, kTogether], where the last
-// tile of a group has one vector of columns if that is enough, and what the sums of each column
-// begin with.
-template <class Sums>
-class PackedWeights {
- public:
-  using Memory = PackedMemory<typename Sums::Weight>;
-
-  // `zero` is the operand of the value 0.
-  PackedWeights(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
-                KeptWeights* kept)
-      : outputs_(windows.shape().out_channels_per_group()),
-        tiles_((outputs_ + kColumns<Sums> - 1) / kColumns<Sums>),
-        size_(windows.operands() * kColumns<Sums>) {
-    const std::int64_t tiles = windows.shape().groups * tiles_;
-    memory_ = packed_memory<typename Sums::Weight>(
-        kept, tiles * kColumns<Sums>, tiles * size_,
-        [&](const Memory& memory) { fill(windows, w, zero, memory); });
-  }
-
-  std::int64_t outputs() const { return outputs_; }  // of a group
-  std::int64_t tiles() const { return tiles_; }
-  std::int64_t columns(std::int64_t tile) const {
-    return std::min(kColumns<Sums>, outputs_ - tile * kColumns<Sums>);
-  }
-  std::int64_t vectors(std::int64_t tile) const { return columns(tile) <= Sums::kLanes ? 1 : 2; }
-  const typename Sums::Weight* weights(std::int64_t group, std::int64_t tile) const {
-    return memory_.weights + (group * tiles_ + tile) * size_;
-  }
-  const std::int32_t* first(std::int64_t group, std::int64_t tile) const {
-    return memory_.first + (group * tiles_ + tile) * kColumns<Sums>;
-  }
-
- private:
-  void fill(const Windows<Sums>& windows, const std::int8_t* w, std::int32_t zero,
-            const Memory& memory) {
-    const Conv2dShape& s = windows.shape();
-    const std::vector<std::int64_t> order = windows.order();
-    parallel_for(s.groups * tiles_, 16384 / size_ + 1, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<std::int8_t> line;
-      for (std::int64_t i = begin; i < end; ++i) {
-        fill_tile(windows, order, w, zero, memory, i, line);
-      }
-    });
-  }
-
-  void fill_tile(const Windows<Sums>& windows, const std::vector<std::int64_t>& order,
-                 const std::int8_t* w, std::int32_t zero, const Memory& memory,
-                 std::int64_t tile_of_all, std::vector<std::int8_t>& line) {
-    const std::int64_t group = tile_of_all / tiles_, tile = tile_of_all % tiles_;
-    constexpr std::int64_t kTogether = Sums::kTogether;
-    const std::int64_t terms = windows.shape().weight_size() / windows.shape().out_channels;
-    const std::int64_t stride = vectors(tile) * Sums::kLanes * kTogether;
-    auto* const to = memory.weights + tile_of_all * size_;
-    std::int32_t* const first = memory.first + tile_of_all * kColumns<Sums>;
-    const std::int64_t operands = std::ssize(order);
-    const bool in_order = terms == windows.shape().in_channels_per_group();
-    line.assign(static_cast<std::size_t>(in_order ? operands : terms + 1), 0);
-    for (std::int64_t column = 0; column < vectors(tile) * Sums::kLanes; ++column) {
-      std::uint32_t sum = 0;  // wraps as the sums do
-      if (column < columns(tile)) {
-        const std::int64_t output = group * outputs_ + tile * kColumns<Sums> + column;
-        std::copy_n(w + output * terms, terms, line.begin());
-        for (std::int64_t k = 0; k < terms; ++k) sum += static_cast<std::uint32_t>(line[k]);
-      } else {
-        std::fill(line.begin(), line.end(), std::int8_t{0});
-      }
-      first[column] = static_cast<std::int32_t>(0U - sum * static_cast<std::uint32_t>(zero));
-      if (in_order) {
-        put(operands, line.data(), stride, to + column * kTogether);
-      } else {
-        put_by_order(order, line.data(), stride, to + column * kTogether);
-      }
-    }
-  }
-
-  // The weights of a column: of each operand `order` says where in `line` it is.
-  static void put_by_order(std::span<const std::int64_t> order, const std::int8_t* line,
-                           std::int64_t stride, typename Sums::Weight* to) {
-    for (std::size_t i = 0; i < order.size(); i += Sums::kTogether, to += stride) {
-      for (std::size_t j = 0; j < Sums::kTogether; ++j) to[j] = line[order[i + j]];
-    }
-  }
-  // The weights of a column where they are in order in `line`.
-  static void put(std::int64_t count, const std::int8_t* line, std::int64_t stride,
-                  typename Sums::Weight* to) {
-    for (std::int64_t i = 0; i < count; i += Sums::kTogether, to += stride) {
-      if constexpr (std::is_same_v<typename Sums::Weight, std::int8_t>) {
-        std::memcpy(to, line + i, Sums::kTogether);
-      } else {
-        std::copy_n(line + i, Sums::kTogether, to);
-      }
-    }
-  }
-
-  std::int64_t outputs_, tiles_, size_;
-  Memory memory_;
-};
-
-// Some columns of one tile for some pixels, whose windows begin at `starts`.
+// Adds the products of some runs of the windows that begin at `starts`, as sum_tile() does, for any
+// number of pixels, and stores the sums of the first `columns` columns.
 template <class Sums, std::int64_t kVectors>
-void multiply_tile(const Windows<Sums>& windows, std::int64_t pixels,
-                   const typename Sums::Operand* const* starts,
-                   const typename Sums::Weight* weights, const std::int32_t* first,
-                   std::int64_t columns, std::int32_t* acc) {
+void multiply_runs(std::span<const std::int64_t> begins, std::int64_t length,
+                   const typename Sums::Weight* weights, const std::int32_t* first, bool add,
+                   std::int64_t pixels, const typename Sums::Operand* const* starts,
+                   std::int64_t columns, std::int64_t stride, std::int32_t* acc) {
   constexpr std::int64_t kRows = kTileRows<Sums, kVectors>, kStep = kRowStep<Sums, kVectors>;
   constexpr std::int64_t kWidth = kVectors * Sums::kLanes;
+  // Rows are shared out among as few tiles as they need.
+  std::int64_t tiles = (pixels + kRows - 1) / kRows;
+  for (std::int64_t row = 0, rows = 0; row < pixels; row += rows, --tiles) {
+    const std::int64_t left = pixels - row;
+    const std::int64_t tile = ((left + tiles - 1) / tiles + kStep - 1) / kStep * kStep;
+    rows = std::min(tile, left);
+    const auto sum = sum_tile_of<Sums, kVectors>(tile);
+    const auto* const of_rows = starts + row;
+    std::int32_t* const to = acc + row * stride;
+    if (rows == tile && columns == kWidth) {
+      sum(of_rows, begins, length, weights, first, add, to, stride);
+      continue;
+    }
+    std::int32_t sums[kRows * kWidth];
+    if (add) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        std::copy_n(to + r * stride, columns, sums + r * kWidth);
+      }
+    }
+    sum(of_rows, begins, length, weights, first, add, sums, kWidth);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::copy_n(sums + r * kWidth, columns, to + r * stride);
+    }
+  }
+}
+
+// The columns of one tile for some pixels, whose windows begin at `starts`.
+template <class Sums, std::int64_t kVectors>
+void multiply_tile(const Windows<Sums>& windows, const PackedWeights<Sums>& weights,
+                   std::int64_t group, std::int64_t tile, std::int64_t pixels,
+                   const typename Sums::Operand* const* starts, std::int32_t* acc) {
   const std::span<const std::int64_t> begins = windows.begins();
   const std::int64_t runs = std::ssize(begins), length = windows.length();
-  const std::int64_t stride = windows.shape().out_channels;
   for (std::int64_t run = 0; run < runs; run += windows.runs_of_chunk()) {
     const auto chunk = begins.subspan(run, std::min(windows.runs_of_chunk(), runs - run));
-    const auto* const of_chunk = weights + run * length * kWidth;
-    // Rows are shared out among as few tiles as they need.
-    std::int64_t tiles = (pixels + kRows - 1) / kRows;
-    for (std::int64_t row = 0, rows = 0; row < pixels; row += rows, --tiles) {
-      const std::int64_t left = pixels - row;
-      const std::int64_t tile = ((left + tiles - 1) / tiles + kStep - 1) / kStep * kStep;
-      rows = std::min(tile, left);
-      const auto sum = sum_tile_of<Sums, kVectors>(tile);
-      const auto* const of_rows = starts + row;
-      std::int32_t* const to = acc + row * stride;
-      if (rows == tile && columns == kWidth) {
-        sum(of_rows, chunk, length, of_chunk, first, run > 0, to, stride);
-        continue;
-      }
-      std::int32_t sums[kRows * kWidth];
-      if (run > 0) {
-        for (std::int64_t r = 0; r < rows; ++r) {
-          std::copy_n(to + r * stride, columns, sums + r * kWidth);
-        }
-      }
-      sum(of_rows, chunk, length, of_chunk, first, run > 0, sums, kWidth);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        std::copy_n(sums + r * kWidth, columns, to + r * stride);
-      }
+    const auto* const of_chunk =
+        weights.weights(group, tile) + run * length * kVectors * Sums::kLanes;
+    multiply_runs<Sums, kVectors>(chunk, length, of_chunk, weights.first(group, tile), run > 0,
+                                  pixels, starts, weights.columns(tile),
+                                  windows.shape().out_channels, acc);
+  }
+  if constexpr (kLeavesRest<Sums>) {
+    for (std::int64_t v = 0; v < kVectors; ++v) {
+      const auto rest = weights.rest_begins(group, tile, v);
+      if (rest.empty()) continue;
+      const std::int64_t lanes = std::min(Sums::kLanes, weights.columns(tile) - v * Sums::kLanes);
+      multiply_runs<Sums, 1>(rest, Sums::kTogether, weights.rest_weights(group, tile, v), nullptr,
+                             true, pixels, starts, lanes, windows.shape().out_channels,
+                             acc + v * Sums::kLanes);
     }
   }
 }
@@ -361,8 +195,7 @@ void multiply(const IntegerConv2d<Code>& k, UseOfBlock use) {
         for (std::int64_t tile = block.first_tile; tile < last_tile; ++tile) {
           const auto by =
               weights.vectors(tile) == 1 ? multiply_tile<Sums, 1> : multiply_tile<Sums, 2>;
-          by(windows, block.pixels, starts.data(), weights.weights(group, tile),
-             weights.first(group, tile), weights.columns(tile),
+          by(windows, weights, group, tile, block.pixels, starts.data(),
              acc + group * weights.outputs() + tile * kColumns<Sums>);
         }
         for (const Operand*& start : starts) start += s.in_channels_per_group();
@@ -393,29 +226,92 @@ bool takes_vnni(Backend backend) {
 }
 #endif
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+// Keeps the weights for ByteSums, or nothing where a second product of what does not fit would cost
+// more than ByteSums saves.
 template <typename Code>
-void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
-  const auto use_whole = [&](std::int64_t first, std::int64_t pixels, SumsOfBlock sums) {
-    use(Block{first, pixels, 0, k.shape.out_channels}, sums);
-  };
-#if defined(__AVX512BW__)
-  if (takes_vnni(k.backend)) {
-    return k.shape.is_depthwise() ? depthwise_products::multiply_quads(k, use_whole)
-                                  : multiply<QuadSums>(k, use);
+bool keeps_bytes(const IntegerConv2d<Code>& k) {
+  if (k.kept == nullptr) return false;
+  const Bordered images(k.shape);
+  const Windows<ByteSums> windows(k.shape, images);
+  const Shift<ByteSums, Code> shift(*k.zero_point);
+  PackedWeights<ByteSums> weights(windows, k.w, shift.zero, k.kept);
+  constexpr double kMostOfAll = 0.2;
+  const bool pays = weights.part_of_rest() <= kMostOfAll;
+  if (pays) {
+    weights.leave_rest(windows);
+  } else {
+    *k.kept = {};
   }
+  return pays;
+}
 #endif
-  if (k.shape.is_depthwise()) return depthwise_products::multiply(k, use_whole);
+
+// How the weights are read: as they are kept, or by the best instructions that there are.
+template <typename Code>
+KeptWeights::Form form_of(const IntegerConv2d<Code>& k) {
+  using enum KeptWeights::Form;
+  if (k.kept != nullptr && k.kept->form != kNone) return k.kept->form;
+#if defined(__AVX512BW__)
+  if (takes_vnni(k.backend)) return k.shape.is_depthwise() ? kTapQuads : kQuads;
+#endif
+#if defined(__AVX2__)
+  if (k.shape.is_depthwise()) return kTapPairs;
+#else
+  if (k.shape.is_depthwise()) return kTaps;
+#endif
 #if defined(__aarch64__)
   switch (instruction_level()) {
     case InstructionLevel::kArmI8mm:
-      return multiply<MatrixSums>(k, use);
+      return kMatrix;
     case InstructionLevel::kArmDotprod:
-      return multiply<DotSums>(k, use);
+      return kDot;
     default:
-      if (takes_long_sums(k)) return multiply<LongSums>(k, use);
+      return takes_long_sums(k) ? kLong : kPairs;
   }
+#elif defined(__AVX2__) && !defined(__AVX512BW__)
+  if (keeps_bytes(k)) return kBytes;
 #endif
-  multiply<PairSums>(k, use);
+  return kPairs;
+}
+
+template <typename Code>
+void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
+  using enum KeptWeights::Form;
+  const auto use_whole = [&](std::int64_t first, std::int64_t pixels, SumsOfBlock sums) {
+    use(Block{first, pixels, 0, k.shape.out_channels}, sums);
+  };
+  const KeptWeights::Form form = form_of(k);
+  if (k.kept != nullptr && k.kept->form == kNone) k.kept->form = form;
+  switch (form) {
+#if defined(__AVX512BW__)
+    case kTapQuads:
+      return depthwise_products::multiply_quads(k, use_whole);
+    case kQuads:
+      return multiply<QuadSums>(k, use);
+#endif
+#if defined(__AVX2__)
+    case kTapPairs:
+      return depthwise_products::multiply_pairs(k, use_whole);
+#if !defined(__AVX512BW__)
+    case kBytes:
+      return multiply<ByteSums>(k, use);
+#endif
+#else
+    case kTaps:
+      return depthwise_products::multiply(k, use_whole);
+#endif
+#if defined(__aarch64__)
+    case kMatrix:
+      return multiply<MatrixSums>(k, use);
+    case kDot:
+      return multiply<DotSums>(k, use);
+    case kLong:
+      return multiply<LongSums>(k, use);
+#endif
+    default:
+      return multiply<PairSums>(k, use);
+  }
 }
 
 }  // namespace

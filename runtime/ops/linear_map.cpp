@@ -13,6 +13,8 @@
 namespace steelyard::deploy {
 namespace {
 
+constexpr kernels::CodeRange kWeightRange{-128, 127};
+
 // A linear map as rows of patches times rows of weights. Element types: int16 holds q - z of both
 // exactly, int32 that of wide codes; double holds f32.
 template <typename Element, typename Sum>
@@ -320,11 +322,13 @@ void run_linear_map(const Operands& op, const Windows& windows) {
   }
 }
 
-std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, const Node& node) {
+std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node& node) {
   const bool product =
       node.op == Op::kLinear || node.op == Op::kConv2d || node.op == Op::kConvTranspose2d;
   if (!product) return nullptr;
   const Weights& weights = *node.weights;
+  expect(weights.weight.size() == 0 || weights.weight.raw() != nullptr, node,
+         "its weights are with the interpreter that packs them");
   if (!weights.integer()) {
     if (node.op != Op::kLinear) return nullptr;
     auto floats = std::make_shared<PreparedWeights>();
@@ -335,7 +339,10 @@ std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, cons
   codes->product = product_of(node);
   if (weights.has_groups()) return codes;
   const Quantization& input = *graph.values[node.inputs[0]].quantization;
-  if (!input.wide()) codes->kept = std::make_shared<kernels::KeptWeights>();
+  if (!input.wide() && weights.weight.size() > 0) {
+    codes->packing = std::make_shared<Packing>();
+    codes->packing->codes = codes->codes;
+  }
   codes->bias = weights.bias;
   codes->product_scale = Tensor::empty({weights.weight.dim(0)});
   for (std::int64_t o = 0; o < codes->product_scale.size(); ++o) {
@@ -343,6 +350,15 @@ std::shared_ptr<const PreparedWeights> prepared_weights(const Graph& graph, cons
         input.scale * weights.scales[static_cast<std::size_t>(o)];
   }
   return codes;
+}
+
+std::shared_ptr<const PreparedWeights> lean_weights(const Graph& graph, Node& node) {
+  const std::shared_ptr<PreparedWeights> prepared = prepared_weights(graph, node);
+  if (prepared == nullptr || prepared->packing == nullptr) return prepared;
+  Tensor& weight = node.weights->weight;
+  weight = prepared->codes = Tensor::without_elements(weight.shape(), weight.dtype());
+  prepared->lean = true;
+  return prepared;
 }
 
 bool run_float_rows(const Operands& op) {
@@ -376,7 +392,7 @@ bool run_linear_map(const Operands& op) {
   }
   const auto& q = op.output_value().quantization;
   if (x.wide()) {
-    finish_reals(op, multiply_wide(product, x, codes, {-128, 127}));
+    finish_reals(op, multiply_wide(product, x, codes, kWeightRange));
     return true;
   }
   kernels::Requantize rule;
@@ -385,7 +401,7 @@ bool run_linear_map(const Operands& op) {
   const auto* const bias = data_or_null<std::int32_t>(weights.bias);
   if (!q || q->wide()) {
     const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
-    multiply_codes(product, x, codes, {-128, 127}, acc);
+    multiply_codes(product, x, codes, kWeightRange, acc);
     const Tensor real = Tensor::empty(acc.shape());
     kernels::run(kernels::DequantizeAccumulators{.rows = rule.rows,
                                                  .channels = rule.channels,
@@ -400,11 +416,11 @@ bool run_linear_map(const Operands& op) {
   rule.activation = op.node.activation;
   if (q->fixed_point()) {
     const Tensor acc = Tensor::empty(op.output().shape(), DType::kI32);
-    multiply_codes(product, x, codes, {-128, 127}, acc);
+    multiply_codes(product, x, codes, kWeightRange, acc);
     finish_fixed(op, rule, acc, bias, codes.product_scale);
     return true;
   }
-  multiply_to_codes(product, x, codes, {-128, 127},
+  multiply_to_codes(product, x, codes, kWeightRange,
                     {.op = rule,
                      .bias = bias,
                      .product_scale = codes.product_scale.data<float>(),

@@ -180,7 +180,8 @@ class ConvTranspose2dProduct : public IntegerProduct {
                 const OutputRule* to) const override {
     const auto conv = transposed_conv(x.codes.shape(), weight_codes.shape(), geometry_);
     const kernels::Conv2dShape shape = conv.convolution();
-    const Tensor weight = Tensor::empty({shape.weight_size()}, DType::kI8);
+    const bool are_kept = kept != nullptr && kept->form != kernels::KeptWeights::Form::kNone;
+    const Tensor weight = Tensor::empty({are_kept ? 0 : shape.weight_size()}, DType::kI8);
     kernels::run(kernels::PhaseWeights<std::int8_t>{.n = weight.size(),
                                                     .channels = shape.in_channels_per_group(),
                                                     .height = conv.height,
@@ -251,6 +252,22 @@ void split(const ProductInput& x, ProductInput& high, ProductInput& low) {
 
 }  // namespace
 
+kernels::KeptWeights* PreparedWeights::kept(const ProductInput& x) const {
+  if (packing == nullptr) return nullptr;
+  std::call_once(packing->once, [&] {
+    Shape none = x.codes.shape();
+    none[0] = 0;
+    const Tensor inputs = Tensor::empty(std::move(none), x.codes.dtype());
+    const Tensor sums =
+        Tensor::empty(product->output_shape(inputs.shape(), codes.shape()), DType::kI32);
+    product->multiply({.codes = inputs, .zero_point = x.zero_point, .range = x.range},
+                      packing->codes, range, sums, &packing->weights);
+    packing->codes = Tensor();
+    if (lean) release_cached_memory();  // which keeps what it is given, for tensors of that size
+  });
+  return &packing->weights;
+}
+
 std::shared_ptr<const IntegerProduct> linear_product() { return std::make_shared<LinearProduct>(); }
 std::shared_ptr<const IntegerProduct> conv2d_product(const Conv2dGeometry& geometry) {
   return std::make_shared<Conv2dProduct>(geometry);
@@ -265,7 +282,7 @@ std::shared_ptr<const IntegerProduct> conv_transpose2d_product(
 void multiply_codes(const IntegerProduct& product, const ProductInput& x,
                     const PreparedWeights& weight, kernels::CodeRange weight_range,
                     const Tensor& acc) {
-  product.multiply(x, weight.codes, weight_range, acc, weight.kept.get());
+  product.multiply(x, weight.codes, weight_range, acc, weight.kept(x));
   if (!weight.zero_point.defined() || acc.size() == 0) return;
   Shape shape = weight.codes.shape();
   const std::int64_t channels = shape[0];
@@ -287,7 +304,7 @@ void multiply_to_codes(const IntegerProduct& product, const ProductInput& x,
                        const PreparedWeights& weight, kernels::CodeRange weight_range,
                        const OutputRule& to) {
   if (!weight.zero_point.defined()) {
-    return product.multiply(x, weight.codes, weight_range, Tensor(), weight.kept.get(), &to);
+    return product.multiply(x, weight.codes, weight_range, Tensor(), weight.kept(x), &to);
   }
   const Tensor acc = Tensor::empty(to.codes.shape(), DType::kI32);
   multiply_codes(product, x, weight, weight_range, acc);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "steelyard/framework/ops/products/conv_geometry.h"
 #include "steelyard/framework/tensor/tensor.h"
@@ -23,9 +24,16 @@ struct ProductInput {
 
 class IntegerProduct;
 
+// Weights in the order in which products read them, put so by the first one.
+struct Packing {
+  std::once_flag once;
+  kernels::KeptWeights weights;
+  Tensor codes;  // until then
+};
+
 // Weights as products take them.
 struct PreparedWeights {
-  Tensor codes;                         // i8, the shape of the weight
+  Tensor codes;                         // i8, the shape of the weight; with `lean` without elements
   Tensor scale;                         // f32, one per output channel or group of its weights
   Tensor zero_point;                    // i32, one per scale; undefined where all are 0
   kernels::CodeRange range{-128, 127};  // that the codes of groups are in
@@ -34,8 +42,13 @@ struct PreparedWeights {
   Tensor bias;           // i32 codes of that scale; undefined without a bias
   Tensor real;           // f32, of a product in float, for which all else is undefined
   // For products with inputs of one zero point; null for others.
-  std::shared_ptr<kernels::KeptWeights> kept = {};
+  std::shared_ptr<Packing> packing = {};
+  bool lean = false;                                   // once they are packed, nobody needs `codes`
   std::shared_ptr<const IntegerProduct> product = {};  // of the node; null of one in float
+
+  // Packs the weights for products with inputs as x; null where that is not so. Several threads may
+  // ask.
+  kernels::KeptWeights* kept(const ProductInput& x) const;
 };
 
 // From the int32 sums of a product to codes: their bias, requantization and a fused activation.

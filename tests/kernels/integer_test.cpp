@@ -65,17 +65,40 @@ std::int64_t wrong_sums(const std::vector<std::int32_t>& acc,
   return wrong;
 }
 
+// Of weights as they are, and as a product without images keeps them.
 template <typename Code>
 std::int64_t wrong_conv_sums(Backend backend, const Conv2dShape& s, const std::vector<Code>& x,
                              std::int32_t z, const std::vector<std::int8_t>& w) {
+  const std::vector<std::int64_t> expected = naive_conv(s, x, z, w);
   std::vector<std::int32_t> acc(static_cast<std::size_t>(s.output_size()), -1);
-  run(IntegerConv2d<Code>{.shape = s,
-                          .x = x.data(),
-                          .zero_point = &z,
-                          .w = w.data(),
-                          .acc = acc.data(),
-                          .backend = backend});
-  return wrong_sums(acc, naive_conv(s, x, z, w));
+  KeptWeights kept;
+  IntegerConv2d<Code> product{.shape = s,
+                              .x = x.data(),
+                              .zero_point = &z,
+                              .w = w.data(),
+                              .acc = acc.data(),
+                              .backend = backend};
+  run(product);
+  const std::int64_t wrong = wrong_sums(acc, expected);
+  std::fill(acc.begin(), acc.end(), -1);
+  product.kept = &kept;
+  product.shape.batch = 0;
+  run(product);
+  product.shape.batch = s.batch;
+  product.w = nullptr;
+  run(product);
+  return wrong + wrong_sums(acc, expected);
+}
+
+// Few neighbours of which are large, so that their products with codes could leave int16.
+std::vector<std::int8_t> mostly_small_weights(std::int64_t n) {
+  auto w = codes<std::int8_t>(n, -64, 64, 5);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    if (i / 2 % 101 == 7) w[i] = 127;
+    if (i / 2 % 101 == 50) w[i] = -128;
+    if (i % 307 == 0) w[i] = -120;
+  }
+  return w;
 }
 
 std::string backend_label(const ::testing::TestParamInfo<Backend>& test) {
@@ -126,19 +149,24 @@ TEST_P(IntegerConv, NoSumIsWrong) {
   const Conv2dShape& s = named.shape;
   const auto w = any_codes<std::int8_t>(s.weight_size(), 1);
   const auto small_w = codes<std::int8_t>(s.weight_size(), -3, 3, 2);
+  const auto mostly_small_w = mostly_small_weights(s.weight_size());
   const auto x = any_codes<std::uint8_t>(s.input_size(), 3);
   const auto signed_x = any_codes<std::int8_t>(s.input_size(), 4);
   for (const std::int32_t z : {0, 117, 255}) {
     EXPECT_EQ(wrong_conv_sums(backend, s, x, z, w), 0) << "u8, zero point " << z;
     EXPECT_EQ(wrong_conv_sums(backend, s, x, z, small_w), 0) << "u8, zero point " << z;
+    EXPECT_EQ(wrong_conv_sums(backend, s, x, z, mostly_small_w), 0) << "u8, zero point " << z;
   }
   for (const std::int32_t z : {-128, -5, 0, 127}) {
     EXPECT_EQ(wrong_conv_sums(backend, s, signed_x, z, w), 0) << "s8, zero point " << z;
+    EXPECT_EQ(wrong_conv_sums(backend, s, signed_x, z, mostly_small_w), 0)
+        << "s8, zero point " << z;
   }
   const std::vector<std::uint8_t> high_x(x.size(), 255);
   const std::vector<std::int8_t> high_w(w.size(), 127), low_w(w.size(), -128);
   EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, high_w), 0) << "all codes at the top";
   EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, low_w), 0) << "most negative weights";
+  EXPECT_EQ(wrong_conv_sums(backend, s, high_x, 0, mostly_small_w), 0) << "few large weights";
   const std::vector<std::uint8_t> low_x(x.size(), 0);
   const std::vector<std::int8_t> narrow_w(w.size(), -127);
   EXPECT_EQ(wrong_conv_sums(backend, s, low_x, 255, low_w), 0) << "all codes at the bottom";

@@ -1,9 +1,12 @@
 // The memory of runs: where values lie, and what a second run takes.
 #include "steelyard/runtime/workspace.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/backend.h"
@@ -14,6 +17,8 @@
 
 namespace steelyard::deploy {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Whether a value is needed at a node: made there, before it and read later, or the output.
 bool is_needed(const Graph& graph, std::size_t value, std::size_t at) {
@@ -80,6 +85,50 @@ TEST(Workspaces, ASecondRunTakesNoMemoryForValues) {
   EXPECT_EQ(allocator_stats().cached_bytes, before.cached_bytes);
   EXPECT_EQ(first, second);
   EXPECT_GT(model.workspace_bytes(3), 3 * 9 * 8 * 3 * 4);  // the input's floats at least
+}
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
+}
+
+// Packed weights are all that is left of those that the first run packs.
+TEST(LeanEngine, GivesTheSameBitsInLessMemory) {
+  const Graph graph = testing::shipped_model();
+  std::int64_t weights = 0, other_uses = 0;
+  for (const Node& node : graph.nodes) {
+    if (node.weights && node.weights->integer()) weights += node.weights->weight.bytes();
+  }
+  const Tensor x = testing::random_tensor({3, 9, 8, 3}, 4, DType::kF32);
+  const Interpreter fast(graph, Engine::kFast);
+  const std::vector<Tensor> expected = fast.run_all(x);
+  const auto fresh = [&] {  // nobody else has its weights
+    Graph copy = graph;
+    for (Node& node : copy.nodes) {
+      if (node.weights) node.weights->weight = node.weights->weight.clone();
+    }
+    return copy;
+  };
+  const std::int64_t before = allocator_stats().in_use_bytes;
+  const Interpreter lean(fresh(), Engine::kLean);
+  const std::int64_t loaded = allocator_stats().in_use_bytes;
+  const std::vector<Tensor> values = lean.run_all(x);
+  for (const Tensor& value : values) other_uses += value.bytes();
+  EXPECT_GE(loaded - before, weights);
+  EXPECT_LE(allocator_stats().in_use_bytes, loaded - weights + 2 * other_uses);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_TRUE(same_bytes(values[i], expected[i])) << graph.values[i].name;
+  }
+  const auto packed = std::find_if(lean.graph().nodes.begin(), lean.graph().nodes.end(),
+                                   [](const Node& node) { return node.op == Op::kConv2d; });
+  EXPECT_EQ(packed->weights->weight.raw(), nullptr);
+  EXPECT_EQ(packed->weights->weight.shape(),
+            graph.nodes[static_cast<std::size_t>(packed - lean.graph().nodes.begin())]
+                .weights->weight.shape());
+  const Node copy = *packed;
+  const std::string message =
+      testing::message_of<std::invalid_argument>([&] { lean.run_node(copy, values); });
+  EXPECT_THAT(message, HasSubstr("its weights are with the interpreter that packs them"));
 }
 
 TEST(Workspaces, ARunOfNullIsAnError) {

@@ -430,6 +430,8 @@ TEST(DatasetRegistry, NamesOfADatasetAreAsManyAsWhatTheyName) {
   };
   EXPECT_EQ(refusal({.classes = {"a"}}),
             "dataset 'mine': the training set: expected names of the 3 classes, got 1: 'a'");
+  EXPECT_EQ(refusal({.classes = {"a", "b", "a"}}),
+            "dataset 'mine': the training set: expected different names of classes, got 'a' twice");
   EXPECT_EQ(refusal({.columns = {{.name = "x"}, {.name = "y"}}}),
             "dataset 'mine': the training set: expected samples of the 2 features of its columns, "
             "got [3]");

@@ -88,7 +88,7 @@ class Comparison {
 
 void compare_with_file(const std::filesystem::path& folder, const std::string& name,
                        Counts& counts) {
-  const Interpreter model(load_graph(deployed_file(folder, name)), Engine::kFast);
+  const Interpreter model(load_graph(deployed_file(folder, name)), Engine::kLean);
   std::map<std::string, Tensor> expected;
   for (const NamedTensor& value :
        read_safetensors(folder / (name + ".values.safetensors")).tensors) {
@@ -110,7 +110,7 @@ void compare_with_file(const std::filesystem::path& folder, const std::string& n
 void compare_with_reference(const std::filesystem::path& folder, const std::string& name,
                             std::int64_t codes, std::size_t seed, Counts& counts) {
   const Graph graph = load_graph(deployed_file(folder, name));
-  const Interpreter fast(graph, Engine::kFast), reference(graph, Engine::kReference);
+  const Interpreter fast(graph, Engine::kLean), reference(graph, Engine::kReference);
   const bool has_codes = std::any_of(graph.values.begin(), graph.values.end(),
                                      [](const Value& value) { return !!value.quantization; });
   Comparison comparison(name, graph.values, counts);
