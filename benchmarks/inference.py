@@ -2,14 +2,13 @@
 """The exported integer model beside ONNX Runtime, over several networks, batches and threads.
 
 usage: benchmarks/inference.py STEELYARD [--models resnet18 ...] [--files NAME=FILE ...] [--batches 1 8] [--threads 1 2]
-                               [--rounds 30] [--reduce-range] [--json FILE]
+                               [--rounds 30] [--weight-bits 8] [--json FILE]
 
 STEELYARD is the built command line. Networks of torchvision (fresh weights, 224 x 224), an encoder of MiniLM-L6's sizes (64
 tokens), a small CNN (28 x 28) and an MLP (64 numbers) are wrapped by the Python package for W8A8, take two steps so that
-ranges are observed, and are exported; with --reduce-range weights have 7 bits, with which ONNX Runtime's default session is
-exact without VNNI, too. FILE is another model.safetensors with its model.onnx beside it, such as the folder of a
-`steelyard quantize` has. Then `steelyard benchmark` runs each file and ONNX Runtime in turn, and new processes load them in
-turn. Set PYTHONPATH to the folder of the package and STEELYARD_LIBRARY to its library, unless they are installed. With
+ranges are observed, and are exported; with weights of 7 bits ONNX Runtime's default session is exact without VNNI, too. FILE
+is another model.safetensors with its model.onnx beside it, such as the folder of a `steelyard quantize` has. Then `steelyard
+benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder of the package and STEELYARD_LIBRARY to its library, unless they are installed. With
 LD_PRELOAD=older_processor.so (older_processor.c) all programs run as on a processor with AVX2 alone.
 
 The table has medians of milliseconds, and what the file takes of ONNX Runtime's time with exact products and in its default
@@ -78,12 +77,12 @@ def network(name):
     return torchvision.models.get_model(name, weights=None), (3, 224, 224)
 
 
-def export(name, folder, reduce_range):
+def export(name, folder, weight_bits):
     torch.manual_seed(0)
     model, shape = network(name)
     kinds = sorted({type(m).__name__ for m in model.modules()} & {"Conv2d", "Linear"})
     recipe = {"version": 1, "name": name, "quantize": {"groups": [
-        {"targets": kinds, "weights": {"num_bits": 8, "reduce_range": reduce_range}, "activations": {"num_bits": 8}}]}}
+        {"targets": kinds, "weights": {"num_bits": weight_bits}, "activations": {"num_bits": 8}}]}}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = steelyard.torch.Module(model, torch.randn(2, *shape), recipe)
@@ -232,14 +231,14 @@ def main():
     parser.add_argument("--batches", nargs="*", type=int, default=[1, 8])
     parser.add_argument("--threads", nargs="*", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--reduce-range", action="store_true")
+    parser.add_argument("--weight-bits", type=int, default=8)
     parser.add_argument("--json")
     options = parser.parse_args()
-    result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "openvino": OPENVINO_VERSION, "reduce_range": options.reduce_range,
+    result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "openvino": OPENVINO_VERSION, "weight_bits": options.weight_bits,
               "rows": [], "loads": [], "memories": []}
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
-            measure_file(name, export(name, pathlib.Path(folder), options.reduce_range), options, result)
+            measure_file(name, export(name, pathlib.Path(folder), options.weight_bits), options, result)
     for given in options.files:
         name, file = given.split("=", 1)
         measure_file(name, pathlib.Path(file), options, result)

@@ -7,7 +7,9 @@ import subprocess
 
 def cpu_name():
     """The processor, and whether programs take it for an older one (older_processor.c)."""
-    masked = " as one with AVX2 alone" if "older_processor" in os.environ.get("LD_PRELOAD", "") else ""
+    masked = ""
+    if "older_processor" in os.environ.get("LD_PRELOAD", ""):
+        masked = " as one with AVX2" + (" and AVX-VNNI" if os.environ.get("OLDER_PROCESSOR") == "avx-vnni" else " alone")
     with open("/proc/cpuinfo") as file:
         return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine()) + masked
 

@@ -4,6 +4,8 @@
 //   cc -O2 -shared -fPIC -o older_processor.so older_processor.c
 //   LD_PRELOAD=$PWD/older_processor.so PROGRAM
 //
+// With OLDER_PROCESSOR=avx-vnni it keeps AVX-VNNI, as Alder Lake has it.
+//
 // Linux raises SIGSEGV for the instruction CPUID where a process asks for it (arch_prctl(2), ARCH_SET_CPUID), on processors
 // whose flags in /proc/cpuinfo have cpuid_fault. The handler runs the instruction and takes bits out of its answer (Intel's
 // manual, volume 2A, CPUID, leaf 7). What else raises SIGSEGV ends the program as before.
@@ -19,6 +21,8 @@
 #include <unistd.h>
 
 static int allow_cpuid(int allowed) { return (int)syscall(SYS_arch_prctl, ARCH_SET_CPUID, allowed); }
+
+static int keeps_avx_vnni;
 
 static unsigned without(unsigned word, const int* bits) {
   for (; *bits >= 0; ++bits) word &= ~(1U << *bits);
@@ -45,7 +49,8 @@ static void answer(int signal_number, siginfo_t* info, void* context) {
     c = without(c, (const int[]){1, 6, 11, 12, 14, -1});
     d = without(d, (const int[]){2, 3, 8, 22, 23, 24, 25, -1});
   } else if (leaf == 7 && part == 1) {
-    a = without(a, (const int[]){4, 5, 21, -1});   // AVX-VNNI, AVX512-BF16, AMX-FP16
+    a = without(a, (const int[]){5, 21, -1});      // AVX512-BF16, AMX-FP16
+    if (!keeps_avx_vnni) a = without(a, (const int[]){4, -1});
     d = without(d, (const int[]){4, 10, 19, -1});  // AVX-VNNI-INT8, AVX-VNNI-INT16, AVX10
   }
   r[REG_RAX] = a;
@@ -56,6 +61,8 @@ static void answer(int signal_number, siginfo_t* info, void* context) {
 }
 
 __attribute__((constructor)) static void begin(void) {
+  const char* const kept = getenv("OLDER_PROCESSOR");
+  keeps_avx_vnni = kept != NULL && strcmp(kept, "avx-vnni") == 0;
   const struct sigaction action = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO | SA_NODEFER};
   if (sigaction(SIGSEGV, &action, NULL) == 0 && allow_cpuid(0) == 0) return;
   perror("older_processor: this processor or kernel cannot fault CPUID");

@@ -11,6 +11,10 @@
 #include <sys/auxv.h>
 #endif
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace steelyard::kernels {
 namespace {
 
@@ -122,6 +126,20 @@ std::optional<InstructionLevel> instruction_limit() {
 bool has_vnni() {
 #ifdef __x86_64__
   static const bool has = __builtin_cpu_supports("avx512vnni") && !instruction_limit();
+  return has;
+#else
+  return false;
+#endif
+}
+
+bool has_avx_vnni() {
+#ifdef __x86_64__
+  // Not every compiler's __builtin_cpu_supports() knows it: CPUID, leaf 7, part 1.
+  static const bool has = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return !instruction_limit() && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 &&
+           (a >> 4 & 1) != 0;
+  }();
   return has;
 #else
   return false;

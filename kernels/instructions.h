@@ -35,9 +35,10 @@ std::optional<InstructionLevel> instruction_limit();
 // std::runtime_error on a processor below the lowest one.
 InstructionLevel instruction_level();
 
-// Whether kernels may use AVX-512's VNNI besides their level, the highest one: where the processor
-// has it and there is no limit.
+// Whether kernels may use VNNI besides their level: where the processor has it and there is no
+// limit. AVX-512's belongs to the highest level, AVX-VNNI to kV3 (Alder Lake and later).
 bool has_vnni();
+bool has_avx_vnni();
 
 // For people and to compare two machines: "x86-64-v4", or "of the build" where there are no levels.
 std::string instructions_text();

@@ -4,7 +4,6 @@
 
 #include "steelyard/kernels/cpu/run.h"
 #include "steelyard/kernels/ggml_blocks/ggml_blocks.h"
-#include "steelyard/kernels/instructions.h"
 #include "steelyard/kernels/integer_product/pair_sums.h"
 #include "steelyard/kernels/integer_product/quad_sums.h"
 #include "steelyard/kernels/integer_product/tile_sums.h"
@@ -148,8 +147,8 @@ void multiply(const BlockProduct<Format>& k) {
 template <class Format>
 void compute(const BlockProduct<Format>& k) {
   if (k.rows == 0 || k.columns == 0) return;
-#if defined(__AVX512BW__)
-  if (has_vnni()) return multiply<QuadSums>(k);
+#if defined(__AVX2__)
+  if (QuadSums::usable()) return multiply<QuadSums>(k);
 #endif
   multiply<PairSums>(k);
 }

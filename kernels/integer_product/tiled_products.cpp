@@ -218,11 +218,11 @@ bool takes_long_sums(const IntegerConv2d<Code>& k) {
 }
 #endif
 
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
 // Where oneDNN is built, the Eigen backend computes as processors without VNNI do.
 bool takes_vnni(Backend backend) {
   static const bool alone = available_backends().size() == 1;
-  return has_vnni() && (alone || backend != Backend::kEigen);
+  return QuadSums::usable() && (alone || backend != Backend::kEigen);
 }
 #endif
 
@@ -252,13 +252,16 @@ template <typename Code>
 KeptWeights::Form form_of(const IntegerConv2d<Code>& k) {
   using enum KeptWeights::Form;
   if (k.kept != nullptr && k.kept->form != kNone) return k.kept->form;
+  const bool depthwise = k.shape.is_depthwise();
 #if defined(__AVX512BW__)
-  if (takes_vnni(k.backend)) return k.shape.is_depthwise() ? kTapQuads : kQuads;
-#endif
-#if defined(__AVX2__)
-  if (k.shape.is_depthwise()) return kTapPairs;
+  if (takes_vnni(k.backend)) return depthwise ? kTapQuads : kQuads;
+  if (depthwise) return kTapPairs;
+#elif defined(__AVX2__)
+  if (depthwise) return kTapPairs;
+  if (takes_vnni(k.backend)) return kQuads;
+  if (keeps_bytes(k)) return kBytes;
 #else
-  if (k.shape.is_depthwise()) return kTaps;
+  if (depthwise) return kTaps;
 #endif
 #if defined(__aarch64__)
   switch (instruction_level()) {
@@ -269,8 +272,6 @@ KeptWeights::Form form_of(const IntegerConv2d<Code>& k) {
     default:
       return takes_long_sums(k) ? kLong : kPairs;
   }
-#elif defined(__AVX2__) && !defined(__AVX512BW__)
-  if (keeps_bytes(k)) return kBytes;
 #endif
   return kPairs;
 }
@@ -287,10 +288,10 @@ void multiply_any(const IntegerConv2d<Code>& k, UseOfBlock use) {
 #if defined(__AVX512BW__)
     case kTapQuads:
       return depthwise_products::multiply_quads(k, use_whole);
-    case kQuads:
-      return multiply<QuadSums>(k, use);
 #endif
 #if defined(__AVX2__)
+    case kQuads:
+      return multiply<QuadSums>(k, use);
     case kTapPairs:
       return depthwise_products::multiply_pairs(k, use_whole);
 #if !defined(__AVX512BW__)
