@@ -9,7 +9,7 @@ tokens), a small CNN (28 x 28) and an MLP (64 numbers) are wrapped by the Python
 ranges are observed, and are exported; with weights of 7 bits ONNX Runtime's default session is exact without VNNI, too. FILE
 is another model.safetensors with its model.onnx beside it, such as the folder of a `steelyard quantize` has. Then `steelyard
 benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder of the package and STEELYARD_LIBRARY to its library, unless they are installed. With
-LD_PRELOAD=older_processor.so (older_processor.c) all programs run as on a processor with AVX2 alone.
+LD_PRELOAD=older_processor.so (tests/support/older_processor.cpp) all programs run as on a processor with AVX2 alone.
 
 The table has medians of milliseconds, and what the file takes of ONNX Runtime's time with exact products and in its default
 session, whose products may saturate without VNNI. Where this Python has OpenVINO, it runs the ONNX file between two runs of

@@ -6,7 +6,7 @@ import subprocess
 
 
 def cpu_name():
-    """The processor, and whether programs take it for an older one (older_processor.c)."""
+    """The processor, and whether programs take it for an older one (tests/support/older_processor.cpp)."""
     masked = ""
     if "older_processor" in os.environ.get("LD_PRELOAD", ""):
         masked = " as one with AVX2" + (" and AVX-VNNI" if os.environ.get("OLDER_PROCESSOR") == "avx-vnni" else " alone")

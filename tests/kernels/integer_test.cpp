@@ -12,6 +12,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "steelyard/kernels/instructions.h"
+
 namespace steelyard::kernels {
 namespace {
 
@@ -177,6 +179,38 @@ INSTANTIATE_TEST_SUITE_P(Shapes, IntegerConv,
                          ::testing::Combine(::testing::ValuesIn(available_backends()),
                                             ::testing::ValuesIn(kShapes)),
                          conv_label);
+
+// That of the best instructions which the process may use.
+TEST(KeptWeights, HaveTheFormOfTheBestInstructions) {
+  using enum KeptWeights::Form;
+  const auto form_of = [](std::vector<std::int8_t> w) {
+    KeptWeights kept;
+    const std::int32_t zero = 0;
+    run(IntegerMatmul<std::uint8_t>{.m = 0,
+                                    .n = 16,
+                                    .k = 16,
+                                    .x = nullptr,
+                                    .zero_point = &zero,
+                                    .w = w.data(),
+                                    .acc = nullptr,
+                                    .kept = &kept});
+    return kept.form;
+  };
+  const auto small = form_of(codes<std::int8_t>(256, -64, 64, 1));
+  const auto large = form_of(std::vector<std::int8_t>(256, 127));
+  const std::string level = instructions_text();
+  const bool vnni =
+      default_backend() != Backend::kEigen && (level == "x86-64-v4" ? has_vnni() : has_avx_vnni());
+  if (level == "x86-64-v4" || level == "x86-64-v3") {
+    EXPECT_EQ(large, vnni ? kQuads : kPairs);
+    EXPECT_EQ(small, vnni ? kQuads : level == "x86-64-v3" ? kBytes : kPairs);
+  } else if (level == "x86-64-v2") {
+    EXPECT_EQ(small, kPairs);
+    EXPECT_EQ(large, kPairs);
+  } else {
+    EXPECT_NE(small, kNone);
+  }
+}
 
 class IntegerProducts : public ::testing::TestWithParam<Backend> {
  protected:

@@ -75,6 +75,19 @@ if(STEELYARD_BUILT_LEVELS STREQUAL "v2;v3;v4" AND STEELYARD_QEMU)
     PASS_REGULAR_EXPRESSION "expected a processor with the instructions of x86-64-v2, got an older one")
 endif()
 
+# The same where qemu has no such processor: without AVX-512, with and without AVX-VNNI.
+if(STEELYARD_BUILT_LEVELS STREQUAL "v2;v3;v4")
+  add_library(older_processor MODULE ${PROJECT_SOURCE_DIR}/tests/support/older_processor.cpp)
+  target_compile_features(older_processor PRIVATE cxx_std_20)
+  target_link_libraries(older_processor PRIVATE $<BUILD_INTERFACE:steelyard_warnings>)
+  foreach(kept avx2 avx-vnni)
+    add_test(NAME ${kept}.integer_kernels_test COMMAND integer_kernels_test)
+    set_tests_properties(${kept}.integer_kernels_test PROPERTIES
+      FAIL_REGULAR_EXPRESSION "Running 0 tests" SKIP_REGULAR_EXPRESSION "CPUID does not fault here"
+      ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:older_processor>;OLDER_PROCESSOR=${kept}")
+  endforeach()
+endif()
+
 # Device code keeps IEEE division, denormals, and separate products and sums but for the fused ones
 # that are counted here: looked up in its PTX.
 # Needs the compiler, no GPU and no CUDA build.
