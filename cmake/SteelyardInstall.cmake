@@ -60,8 +60,9 @@ install(EXPORT SteelyardTargets NAMESPACE steelyard:: DESTINATION ${steelyard_pa
 # Not those that include what is not installed: kernels/cpu and onnx.pb.h.
 string(CONCAT steelyard_private_headers
        "/(export/(onnx_graph|onnx_nodes|ops/(arithmetic|first_state|linear_map|real_sum))|import/onnx/attribute_types|"
-       "kernels/(conv/(float_source|outer_sums)|quant_plan/cpu_forward|requantize/requantizer|"
-       "integer_product/(depthwise_products|depthwise_quads|packed_memory|pixel_blocks|tile_sums|tiled_products)))[.]h$")
+       "kernels/(conv/(float_source|outer_sums)|quant_plan/cpu_forward|requantize/(requantizer|sixteen_codes)|"
+       "integer_product/(depthwise_(pairs|products|quads|taps)|packed_memory|packed_weights|pixel_blocks|tile_(sums|windows)|"
+       "tiled_products)))[.]h$")
 foreach(folder ${STEELYARD_FOLDERS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}
           DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/steelyard
