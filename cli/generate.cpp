@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <iterator>
 #include <limits>
@@ -115,6 +116,13 @@ class TextOutput {
 };
 
 ExitCode generate_text(const GenerateArguments& options, const Registries& registries) {
+  if (std::isnan(options.sampling.temperature) || std::isnan(options.sampling.top_p)) {
+    throw InputError("generate: expected numbers for --temperature and --top-p, got NaN");
+  }
+  if (!is_folder(options.model) && options.checkpoint != GenerateArguments{}.checkpoint) {
+    throw InputError("generate: --checkpoint belongs to a run's folder, got the file " +
+                     shown(options.model));
+  }
   const LanguageModel model =
       is_folder(options.model) ? of_run(options, registries) : of_file(options.model);
   const GgufReader file(model.file);

@@ -108,11 +108,12 @@ void validate_quantization(const Graph& graph, const Node& node) {
 Tensor real_weight(const Weights& weights) {
   if (!weights.has_codes()) return weights.weight;
   Tensor real = Tensor::empty(weights.weight.shape());
+  const auto codes = weights.weight.span<std::int8_t>();
   const std::int64_t group = weights.group_size();
   for (std::int64_t i = 0; i < real.size(); ++i) {
     const auto of = static_cast<std::size_t>(i / group);
     real.data<float>()[i] =
-        kernels::dequantize_code(static_cast<float>(weights.weight.data<std::int8_t>()[i]),
+        kernels::dequantize_code(static_cast<float>(codes[static_cast<std::size_t>(i)]),
                                  static_cast<float>(weights.zero_point(of)), weights.scales[of]);
   }
   return real;
@@ -120,6 +121,11 @@ Tensor real_weight(const Weights& weights) {
 
 bool same_elements(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  for (const Tensor* tensor : {&a, &b}) {
+    if (tensor->size() == 0 || tensor->raw() != nullptr) continue;
+    throw std::invalid_argument("[graph] expected weights with elements, got their shape " +
+                                shape_string(tensor->shape()) + " alone");
+  }
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&
          std::memcmp(a.raw(), b.raw(), static_cast<std::size_t>(a.bytes())) == 0;
 }
@@ -221,6 +227,7 @@ void validate(const Graph& graph) {
            "has the options of another operation");
     expect(node.weights.has_value() == info.has_weights, node,
            "weights belong to linear, conv2d and conv_transpose2d");
+    require_weights(node);
     expect(node.activation == kernels::Activation::kNone || info.fuses_activation, node,
            "has no fused activation");
     expect(node.activation == kernels::Activation::kNone ||

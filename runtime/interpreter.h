@@ -16,7 +16,8 @@ enum class Engine {
   kReference,  // plain loops over kernels/affine.h or fixed_point.h: the reference for everything
                // else
   kFast,       // the exact integer kernels
-  kLean        // the same in less memory: of weights that it packs, graph() has the shapes alone
+  kLean        // the same in less memory: of weights that it packs, graph() has the shapes alone,
+               // and what reads their elements throws std::invalid_argument
 };
 
 // A graph ready to run. Both engines give the same codes; float parts agree up to rounding.

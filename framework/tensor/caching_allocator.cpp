@@ -1,5 +1,7 @@
 #include "steelyard/framework/tensor/caching_allocator.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -89,6 +91,10 @@ void CachingAllocator::release_private() {
 void CachingAllocator::release_cached() {
   const std::lock_guard lock(mutex_);
   release_locked();
+#ifdef __GLIBC__
+  // What lies between blocks in use is kept by free().
+  if (device_.kind == Device::Kind::kCpu) malloc_trim(0);
+#endif
 }
 
 void CachingAllocator::release_unused() noexcept {

@@ -13,6 +13,13 @@
 namespace steelyard {
 namespace {
 
+// Throws for a tensor that has its shape alone (without_elements()).
+void require_elements(const Tensor& tensor, const char* op) {
+  if (tensor.size() == 0 || tensor.raw() != nullptr) return;
+  throw std::invalid_argument(std::string("[") + op + "] expected a tensor " +
+                              shape_string(tensor.shape()) + " with elements, got its shape alone");
+}
+
 // Calls f with a null pointer to the dtype's C++ type.
 template <typename F>
 void visit_dtype(DType dtype, const char* op, F&& f) {
@@ -242,6 +249,7 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(DType dtype) const {
   require_defined("to");
+  require_elements(*this, "to");
   if (dtype == dtype_) return clone();
   if (is_half(dtype_)) require_floating(dtype);
   if (is_half(dtype)) require_floating(dtype_);
@@ -263,6 +271,8 @@ Tensor Tensor::to(DType dtype) const {
 void Tensor::copy_from(const Tensor& other) const {
   require_defined("copy_from");
   other.require_defined("copy_from");
+  require_elements(*this, "copy_from");
+  require_elements(other, "copy_from");
   if (shape_ != other.shape_ || dtype_ != other.dtype_) {
     throw std::invalid_argument(
         "[copy_from] expected " + shape_string(shape_) + " " + std::string(dtype_name(dtype_)) +
@@ -285,6 +295,7 @@ void Tensor::move_to(Device device) const {
 
 void Tensor::fill(double value) const {
   require_defined("fill");
+  require_elements(*this, "fill");
   if (is_half(dtype_)) {
     return copy_from(full(shape_, value, DType::kF64).to(dtype_).to(device()));
   }
@@ -313,6 +324,7 @@ void Tensor::require_dtype(DType dtype) const {
 }
 
 void Tensor::require_cpu(const char* op) const {
+  require_elements(*this, op);
   if (device().kind == Device::Kind::kCpu) return;
   throw std::invalid_argument(std::string("[") + op + "] expected a tensor on the CPU, got " +
                               device_name(device()));

@@ -327,8 +327,7 @@ std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node
       node.op == Op::kLinear || node.op == Op::kConv2d || node.op == Op::kConvTranspose2d;
   if (!product) return nullptr;
   const Weights& weights = *node.weights;
-  expect(weights.weight.size() == 0 || weights.weight.raw() != nullptr, node,
-         "its weights are with the interpreter that packs them");
+  require_weights(node);
   if (!weights.integer()) {
     if (node.op != Op::kLinear) return nullptr;
     auto floats = std::make_shared<PreparedWeights>();

@@ -34,6 +34,13 @@ void validate_operands(const Node& node) {
   }
 }
 
+void require_weights(const Node& node) {
+  if (!node.weights) return;
+  const Tensor& weight = node.weights->weight;
+  expect(weight.size() == 0 || weight.raw() != nullptr, node,
+         "its weights are with the interpreter that packs them");
+}
+
 void require_bytes(const Graph& graph, const Node& node) {
   for (const std::size_t value : {node.inputs[0], node.output}) {
     const auto& q = graph.values[value].quantization;

@@ -23,6 +23,9 @@ inline void expect(bool holds, const Node& node, const std::string& what) {
 // Throws unless each operand of the node has one place, which is a value's or a constant's.
 void validate_operands(const Node& node);
 
+// Throws where a weight of the node has its shape alone, as kLean leaves it.
+void require_weights(const Node& node);
+
 // Throws where the node's input or output has codes of more than 8 bits.
 void require_bytes(const Graph& graph, const Node& node);
 

@@ -129,6 +129,13 @@ TEST(LeanEngine, GivesTheSameBitsInLessMemory) {
   const std::string message =
       testing::message_of<std::invalid_argument>([&] { lean.run_node(copy, values); });
   EXPECT_THAT(message, HasSubstr("its weights are with the interpreter that packs them"));
+  EXPECT_THROW(validate(lean.graph()), std::invalid_argument);
+  EXPECT_THROW(Interpreter(lean.graph()), std::invalid_argument);
+  EXPECT_THROW(real_weight(*copy.weights), std::invalid_argument);
+  EXPECT_THROW(same_weights(*copy.weights, *copy.weights), std::invalid_argument);
+  EXPECT_THROW(copy.weights->weight.clone(), std::invalid_argument);
+  EXPECT_THROW(copy.weights->weight.to(DType::kF32), std::invalid_argument);
+  EXPECT_THROW(copy.weights->weight.span<std::int8_t>(), std::invalid_argument);
 }
 
 TEST(Workspaces, ARunOfNullIsAnError) {
