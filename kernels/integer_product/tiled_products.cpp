@@ -14,18 +14,23 @@
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/cpu/vectorize.h"
-#include "steelyard/kernels/instructions.h"
-#include "steelyard/kernels/integer_product/byte_sums.h"
-#include "steelyard/kernels/integer_product/depthwise_pairs.h"
-#include "steelyard/kernels/integer_product/depthwise_products.h"
-#include "steelyard/kernels/integer_product/depthwise_quads.h"
 #include "steelyard/kernels/integer_product/packed_weights.h"
 #include "steelyard/kernels/integer_product/pair_sums.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
-#include "steelyard/kernels/integer_product/quad_sums.h"
 #include "steelyard/kernels/integer_product/tile_sums.h"
 #include "steelyard/kernels/integer_product/tile_windows.h"
-#if defined(__aarch64__)
+#if defined(__AVX2__)
+#include "steelyard/kernels/integer_product/depthwise_pairs.h"
+#include "steelyard/kernels/integer_product/quad_sums.h"
+#else
+#include "steelyard/kernels/integer_product/depthwise_products.h"
+#endif
+#if defined(__AVX512BW__)
+#include "steelyard/kernels/integer_product/depthwise_quads.h"
+#elif defined(__AVX2__)
+#include "steelyard/kernels/integer_product/byte_sums.h"
+#elif defined(__aarch64__)
+#include "steelyard/kernels/instructions.h"
 #include "steelyard/kernels/integer_product/arm_sums.h"
 #endif
 

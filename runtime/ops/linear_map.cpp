@@ -5,7 +5,6 @@
 
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
-#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/ordered_product/ordered_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"

@@ -13,7 +13,6 @@
 #include <asm/prctl.h>
 #include <cpuid.h>
 #include <sys/syscall.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include <csignal>
