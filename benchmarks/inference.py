@@ -8,8 +8,9 @@ STEELYARD is the built command line. Networks of torchvision (fresh weights, 224
 tokens), a small CNN (28 x 28) and an MLP (64 numbers) are wrapped by the Python package for W8A8, take two steps so that
 ranges are observed, and are exported; with weights of 7 bits ONNX Runtime's default session is exact without VNNI, too. FILE
 is another model.safetensors with its model.onnx beside it, such as the folder of a `steelyard quantize` has. Then `steelyard
-benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder of the package and STEELYARD_LIBRARY to its library, unless they are installed. With
-LD_PRELOAD=older_processor.so (tests/support/older_processor.cpp) all programs run as on a processor with AVX2 alone.
+benchmark` runs each file and ONNX Runtime in turn, and new processes load them in turn. Set PYTHONPATH to the folder of the
+package and STEELYARD_LIBRARY to its library, unless they are installed. With LD_PRELOAD=older_processor.so
+(tests/support/older_processor.cpp) all programs run as on a processor with AVX2 alone.
 
 The table has medians of milliseconds, and what the file takes of ONNX Runtime's time with exact products and in its default
 session, whose products may saturate without VNNI. Where this Python has OpenVINO, it runs the ONNX file between two runs of
@@ -234,8 +235,8 @@ def main():
     parser.add_argument("--weight-bits", type=int, default=8)
     parser.add_argument("--json")
     options = parser.parse_args()
-    result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "openvino": OPENVINO_VERSION, "weight_bits": options.weight_bits,
-              "rows": [], "loads": [], "memories": []}
+    result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "openvino": OPENVINO_VERSION,
+              "weight_bits": options.weight_bits, "rows": [], "loads": [], "memories": []}
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
             measure_file(name, export(name, pathlib.Path(folder), options.weight_bits), options, result)

@@ -20,7 +20,7 @@ enum class Engine {
                // and what reads their elements throws std::invalid_argument
 };
 
-// A graph ready to run. Both engines give the same codes; float parts agree up to rounding.
+// A graph ready to run. All engines give the same codes; float parts agree up to rounding.
 class Interpreter {
  public:
   // Throws std::invalid_argument on a graph that validate() refuses.

@@ -89,8 +89,10 @@ void CachingAllocator::release_private() {
 }
 
 void CachingAllocator::release_cached() {
-  const std::lock_guard lock(mutex_);
-  release_locked();
+  {
+    const std::lock_guard lock(mutex_);
+    release_locked();
+  }
 #ifdef __GLIBC__
   // What lies between blocks in use is kept by free().
   if (device_.kind == Device::Kind::kCpu) malloc_trim(0);

@@ -5,7 +5,8 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
+
+#include "steelyard/kernels/integer_product/quad_lanes.h"
 
 namespace steelyard::kernels {
 
@@ -13,30 +14,9 @@ namespace steelyard::kernels {
 // they would saturate if the weights' sum exceeded kMostOfPair. So the weights of such a pair are
 // divided: the tile has what fits, and a second product has the rest (packed_weights.h). A quarter
 // fewer instructions than PairSums need, for half of the bytes.
-struct ByteSums {
-  using Operand = std::uint8_t;
-  using Weight = std::int8_t;
-  static constexpr std::int64_t kTogether = 4;
-  static constexpr std::int64_t kRowsTogether = 1;
-  static constexpr std::int64_t kAtOnce = 1;
-  static constexpr bool kTakesDifferences = false;
+struct ByteSums : QuadLanes {
   static constexpr int kMostOfPair = 128;  // times 255 it fits int16
 
-  using Lanes = __m256i;
-  using Weights = __m256i;
-  static constexpr std::int64_t kLanes = 8;
-  static constexpr std::int64_t kRows = 6;      // 12 sums; weights are read for each row
-  static constexpr std::int64_t kAhead = 1024;  // how far ahead weights are fetched
-  static Lanes load_sums(const std::int32_t* from) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  }
-  static Weights load_weights(const Weight* from) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  }
-  static Lanes repeat(const Operand* four) { return _mm256_set1_epi32(word_of(four)); }
-  static void store(std::int32_t* to, Lanes sums) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), sums);
-  }
   static Lanes add_products(Lanes sums, Lanes codes, Weights weights) {
     const Lanes pairs = _mm256_maddubs_epi16(codes, weights);
     return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -54,13 +34,6 @@ struct ByteSums {
     const int sum = a + b;
     if (sum > kMostOfPair) return static_cast<std::int8_t>(sum - kMostOfPair);
     return static_cast<std::int8_t>(sum < -kMostOfPair ? sum + kMostOfPair : 0);
-  }
-
- private:
-  static std::int32_t word_of(const Operand* four) {
-    std::int32_t word;
-    std::memcpy(&word, four, sizeof word);
-    return word;
   }
 };
 

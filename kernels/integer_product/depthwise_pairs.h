@@ -10,7 +10,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "steelyard/kernels/cpu/each_index.h"
 #include "steelyard/kernels/integer_product/depthwise_taps.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/integer_product/packed_memory.h"
