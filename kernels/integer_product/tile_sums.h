@@ -1,7 +1,7 @@
 // A tile of exact integer sums in registers: rows of operands by packed weights. An instruction
 // multiplies some neighbouring operands of a row by as many weights of each column and adds the
-// products to the column's int32 sum. PairSums, QuadSums, LongSums, DotSums and MatrixSums say
-// which.
+// products to the column's int32 sum. PairSums, ByteSums, QuadSums, LongSums, DotSums and
+// MatrixSums say which.
 #pragma once
 
 #include <array>

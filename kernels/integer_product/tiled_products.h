@@ -1,6 +1,7 @@
 // The integer products, exact in int32 on every machine, by tiles of sums in registers: with VNNI
-// and on 64-bit Arm codes are multiplied as bytes (quad_sums.h, arm_sums.h), in most cases,
-// elsewhere as int16 (pair_sums.h).
+// and, in most cases, on 64-bit Arm codes are multiplied as bytes (quad_sums.h, arm_sums.h), with
+// AVX2 too where weights are kept and few are large (byte_sums.h), elsewhere as int16
+// (pair_sums.h).
 // docs/design_history.md, Integer products, compares both with float32 products.
 #pragma once
 
