@@ -98,6 +98,7 @@ class Requantizer {
                  (k.mask == nullptr ? codes_are_finite(multipliers[c])
                                     : mask_follows_from_sums(k.op.activation, k.product_scale[c],
                                                              multipliers[c]));
+      fit_ = fit_ && products_fit(multipliers[c]);
     }
   }
 
@@ -105,7 +106,10 @@ class Requantizer {
   // multiples of 8 where there is a mask.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
 #ifdef __AVX2__
-    if (by_sums_ && !is_masked()) return write_sixteens<SixteenCodes<Code>>(begin, end, acc);
+    if (by_sums_ && !is_masked()) {
+      return fit_ ? write_vectors(begin, end, acc)
+                  : write_sixteens<SixteenCodes<Code>>(begin, end, acc);
+    }
     if constexpr (kHasMasks) {
       if (by_sums_ && tiled_.plan.tile() % 8 == 0) {
         return write_sixteens<SixteenPasses<Code>>(begin, end, acc);
@@ -127,8 +131,8 @@ class Requantizer {
 #ifdef __aarch64__
           if (by_sums_) {
             const std::int64_t done =
-                codes_of_sixteens(length, acc + (first - begin), tiled_.bias.data() + slot,
-                                  multiplier_.data() + slot, output_, codes_ + first);
+                codes_of_vectors(length, acc + (first - begin), tiled_.bias.data() + slot,
+                                 multiplier_.data() + slot, output_, codes_ + first);
             first += done;
             length -= done;
             slot += done;
@@ -169,6 +173,19 @@ class Requantizer {
   }
 
 #ifdef __AVX2__
+  void write_vectors(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
+    tiled_.plan.for_each(
+        begin, end, [&](std::int64_t first, std::int64_t length, std::int64_t slot) {
+          const std::int32_t* const sums = acc + (first - begin);
+          const std::int32_t* const bias = tiled_.bias.data() + slot;
+          const float* const multiplier = multiplier_.data() + slot;
+          const std::int64_t done =
+              codes_of_vectors(length, sums, bias, multiplier, output_, codes_ + first);
+          requantize_sixteens(length - done, sums + done, bias + done, multiplier + done,
+                              SixteenCodes<Code>(output_), codes_ + first + done, nullptr);
+        });
+  }
+
   // Where every run begins with a byte of the mask, if there is one.
   template <class Sixteen>
   void write_sixteens(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
@@ -185,7 +202,7 @@ class Requantizer {
 
   TiledChannels tiled_;
   OutputCodes output_;
-  bool by_sums_ = true;
+  bool by_sums_ = true, fit_ = true;
   std::vector<float> multiplier_;
   Code* codes_;
   std::uint8_t* mask_;

@@ -23,6 +23,8 @@ inline constexpr float kMostFactor = 0x1p96F;
 inline bool codes_are_finite(float multiplier) {
   return multiplier >= 0 && multiplier < kMostFactor;
 }
+// A product that is rounded before it is clamped has to fit 32 bits.
+inline bool products_fit(float multiplier) { return multiplier >= 0 && multiplier < 1; }
 // Whether the mask follows from sums and codes alone: every product is finite, and positive where
 // its sum is. Then a code that its range did not change is inside, and a positive sum is linear.
 inline bool mask_follows_from_sums(Activation activation, float product_scale, float multiplier) {
@@ -220,12 +222,92 @@ void requantize_sixteens(std::int64_t n, const std::int32_t* acc, const std::int
 }
 #endif
 
+#if defined(__AVX512BW__)
+inline __m512i rounded_products(const std::int32_t* acc, const std::int32_t* bias,
+                                const float* multiplier) {
+  const __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(acc), _mm512_loadu_si512(bias));
+  return _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(multiplier)));
+}
+
+// Codes of a run where products_fit(), for as many accumulators as are a multiple of 64; returns
+// how many. Each step saturates at the ends of its type, within which all codes lie.
+template <typename Code>
+std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                              const float* multiplier, const OutputCodes& out, Code* codes) {
+  const __m512i zero_point = _mm512_set1_epi16(static_cast<std::int16_t>(out.full.zero_point));
+  const __m512i lowest = _mm512_set1_epi8(static_cast<char>(out.clamped.qmin));
+  const __m512i highest = _mm512_set1_epi8(static_cast<char>(out.clamped.qmax));
+  // Lanes of 128 bits are packed for themselves: lane l has four codes of each vector.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  std::int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    __m512i rounded[4];
+    for_each_index<4>([&](auto part) {
+      const std::int64_t at = i + 16 * part;
+      rounded[part] = rounded_products(acc + at, bias + at, multiplier + at);
+    });
+    const __m512i low = _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero_point);
+    const __m512i high = _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero_point);
+    __m512i bytes;
+    if constexpr (std::is_signed_v<Code>) {
+      bytes = _mm512_packs_epi16(low, high);
+      bytes = _mm512_min_epi8(_mm512_max_epi8(bytes, lowest), highest);
+    } else {
+      bytes = _mm512_packus_epi16(low, high);
+      bytes = _mm512_min_epu8(_mm512_max_epu8(bytes, lowest), highest);
+    }
+    _mm512_storeu_si512(codes + i, _mm512_permutexvar_epi32(order, bytes));
+  }
+  return i;
+}
+#elif defined(__AVX2__)
+inline __m256i rounded_products(const std::int32_t* acc, const std::int32_t* bias,
+                                const float* multiplier) {
+  const __m256i sum = _mm256_add_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(acc)),
+                                       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bias)));
+  return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_loadu_ps(multiplier)));
+}
+
+// Codes of a run where products_fit(), for as many accumulators as are a multiple of 32; returns
+// how many. Each step saturates at the ends of its type, within which all codes lie.
+template <typename Code>
+std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                              const float* multiplier, const OutputCodes& out, Code* codes) {
+  const __m256i zero_point = _mm256_set1_epi16(static_cast<std::int16_t>(out.full.zero_point));
+  const __m256i lowest = _mm256_set1_epi8(static_cast<char>(out.clamped.qmin));
+  const __m256i highest = _mm256_set1_epi8(static_cast<char>(out.clamped.qmax));
+  // Lanes of 128 bits are packed for themselves: lane l has four codes of each vector.
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  std::int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    __m256i rounded[4];
+    for_each_index<4>([&](auto part) {
+      const std::int64_t at = i + 8 * part;
+      rounded[part] = rounded_products(acc + at, bias + at, multiplier + at);
+    });
+    const __m256i low = _mm256_adds_epi16(_mm256_packs_epi32(rounded[0], rounded[1]), zero_point);
+    const __m256i high = _mm256_adds_epi16(_mm256_packs_epi32(rounded[2], rounded[3]), zero_point);
+    __m256i bytes;
+    if constexpr (std::is_signed_v<Code>) {
+      bytes = _mm256_packs_epi16(low, high);
+      bytes = _mm256_min_epi8(_mm256_max_epi8(bytes, lowest), highest);
+    } else {
+      bytes = _mm256_packus_epi16(low, high);
+      bytes = _mm256_min_epu8(_mm256_max_epu8(bytes, lowest), highest);
+    }
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i),
+                        _mm256_permutevar8x32_epi32(bytes, order));
+  }
+  return i;
+}
+#endif
+
 #ifdef __aarch64__
 // Codes of a run where codes_are_finite(), for as many accumulators as are a multiple of sixteen;
 // returns how many. Each step saturates at the ends of its type, within which all codes lie.
 template <typename Code>
-std::int64_t codes_of_sixteens(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                               const float* multiplier, const OutputCodes& out, Code* codes) {
+std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
+                              const float* multiplier, const OutputCodes& out, Code* codes) {
   const int16x8_t zero_point = vdupq_n_s16(static_cast<std::int16_t>(out.full.zero_point));
   const auto lowest = static_cast<Code>(out.clamped.qmin);
   const auto highest = static_cast<Code>(out.clamped.qmax);

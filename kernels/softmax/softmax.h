@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "steelyard/kernels/affine.h"
+#include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/exponential.h"
 #include "steelyard/kernels/run.h"
 #include "steelyard/kernels/softmax/formulas.h"
@@ -235,25 +237,43 @@ struct SoftmaxCodes {
   template <class Team>
   STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
     const In* from = x + r * columns;
+    Code* to = codes + r * columns;
     const auto value = [from](std::int64_t c) { return static_cast<float>(from[c]); };
     const float largest = team.template largest<float>(columns, value);
-    const auto exponential = [&](std::int64_t c) -> std::uint64_t {
-      return table[static_cast<std::int32_t>(largest) - from[c]];
+    const auto exponential = [from, largest, of = table](std::int64_t c) {
+      return of[static_cast<std::int32_t>(largest) - from[c]];
     };
     std::uint64_t sum = 0;
     team.each(columns, [&](std::int64_t c) { sum += exponential(c); });
-    sum = sum_of(team, sum);
-    // Integers below 2^53, so that the quotient, at most 257, is rounded down as one of integers:
-    // it lies at least 1 / sum below the next integer. Doubles are divided several times as fast.
-    const auto steps = static_cast<double>(static_cast<std::int32_t>(1.0F / *scale));
-    const auto half = static_cast<double>(sum / 2), whole = static_cast<double>(sum);
-    team.each(columns, [&](std::int64_t c) {
-      const auto term = static_cast<double>(static_cast<std::int32_t>(exponential(c)));
-      const auto share = static_cast<std::int32_t>((term * steps + half) / whole);
-      const std::int32_t code = share + *zero_point;
-      codes[r * columns + c] = static_cast<Code>(code > range.qmax ? range.qmax : code);
-    });
+    const Shares shares(sum_of(team, sum), *this);
+    if constexpr (std::is_same_v<Team, OneThread>) {
+      STEELYARD_VECTORIZE
+      for (std::int64_t c = 0; c < columns; ++c) to[c] = shares.code(exponential(c));
+    } else {
+      team.each(columns, [&](std::int64_t c) { to[c] = shares.code(exponential(c)); });
+    }
   }
+
+ private:
+  // Integers below 2^53, so that the quotient, at most 257, is rounded down as one of integers: it
+  // lies at least 1 / sum below the next integer. Doubles are divided several times as fast.
+  struct Shares {
+    STEELYARD_HOST_DEVICE Shares(std::uint64_t sum, const SoftmaxCodes& k)
+        : steps(static_cast<std::int32_t>(1.0F / *k.scale)),
+          half(static_cast<double>(sum / 2)),
+          whole(static_cast<double>(sum)),
+          zero(*k.zero_point),
+          most(k.range.qmax) {}
+
+    STEELYARD_HOST_DEVICE Code code(std::uint32_t exponential) const {
+      const auto term = static_cast<double>(static_cast<std::int32_t>(exponential));
+      const std::int32_t code = static_cast<std::int32_t>((term * steps + half) / whole) + zero;
+      return static_cast<Code>(code > most ? most : code);
+    }
+
+    double steps, half, whole;
+    std::int32_t zero, most;
+  };
 };
 
 using SoftmaxKernels = JoinedKernels<

@@ -166,6 +166,19 @@ TEST_P(RequantizeActivations, ProductsOfExtremeScalesAgreeWithScalarLoops) {
   }
 }
 
+// The largest products of all that are rounded before they are clamped, and the least that are not.
+TEST_P(RequantizeActivations, ProductsNextToTheLargestIntegersAgreeWithScalarLoops) {
+  for (const float multiplier : {std::nextafter(1.0F, 0.0F), 1.0F, 1.5F}) {
+    Accumulators a(60, 16, 3);
+    a.product_scale[3] = 0.0625F * multiplier;
+    a.bias[3] = 0;
+    a.acc[16 + 3] = std::numeric_limits<std::int32_t>::min();
+    a.acc[32 + 3] = std::numeric_limits<std::int32_t>::max();
+    check_requantize<std::uint8_t>(a, GetParam(), true, 0.0625F, 7, {0, 255});
+    check_requantize<std::int8_t>(a, GetParam(), true, 0.0625F, -3, {-128, 127});
+  }
+}
+
 template <typename CodeA, typename CodeB, typename CodeY>
 void check_add(Activation activation, std::int64_t n, QParams<float> pa, QParams<float> pb,
                float scale, int zero_point, CodeRange range) {
