@@ -147,12 +147,12 @@ ExitCode generate_text(const GenerateArguments& options, const Registries& regis
   std::int64_t count = 0;
   bool ended = false;
   TextOutput output;
-  generate(*model.module, tokens, options.sampling, options.seed, [&](std::int64_t token) {
+  generate(*model.module, tokens, most, options.sampling, options.seed, [&](std::int64_t token) {
     ++count;
     ended = token == tokenizer.end_number;
     const bool known = token < std::ssize(tokenizer.bytes);  // not one that fills up the table
     if (!ended && known) output.add(tokenizer.bytes[static_cast<std::size_t>(token)]);
-    return !ended && count < most;
+    return !ended;
   });
   output.finish();
   const double seconds =
@@ -172,9 +172,9 @@ Verb add_generate(CLI::App& app) {
   auto options = std::make_shared<GenerateArguments>();
   CLI::App* verb = app.add_subcommand("generate", "Let a language model go on with a text");
   verb->footer(
-      "The arithmetic is that of training: with export.target that of the exported file. Every "
-      "token "
-      "is a pass over all of them; llama.cpp, which keeps keys and values, is faster.");
+      "The arithmetic is that of training: with export.target that of the exported file. Keys and "
+      "values are kept, in float32: memory for the prompt and --tokens more is taken at once, "
+      "or for the model's context where that is less.");
   verb->add_option(
           "model", options->model,
           "The run's folder, or a GGUF file, whose weights are then computed with in float")

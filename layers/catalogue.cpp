@@ -107,6 +107,10 @@ Made causal_attention(const CausalAttentionOptions& o, Rng&) {
   return std::make_shared<CausalAttention>(o);
 }
 
+Made starts_of_documents(const DocumentStartsOptions& o, Rng&) {
+  return std::make_shared<DocumentStarts>(o);
+}
+
 Made instance_norm(const InstanceNormOptions& o, Rng&) {
   require_weights({o.channels});
   return std::make_shared<InstanceNorm>(o);
@@ -220,6 +224,7 @@ std::vector<LayerType> rows() {
       row<LayerNormOptions>("LayerNorm", layer_norm),
       row<RmsNormOptions>("RMSNorm", rms_norm),
       row<CausalAttentionOptions>("CausalAttention", causal_attention),
+      row<DocumentStartsOptions>("DocumentStarts", starts_of_documents),
       plain<SwiGLU>("SwiGLU"),
       row<InstanceNormOptions>("InstanceNorm", instance_norm),
       row<LstmLayerOptions>("LSTM", lstm, kStoredLstm),

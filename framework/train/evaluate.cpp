@@ -8,6 +8,8 @@
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/framework/train/divergence.h"
+#include "steelyard/framework/train/loss_by_rows.h"
+#include "steelyard/framework/train/token_head.h"
 #include "steelyard/framework/train/training_words.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
 #include "steelyard/kernels/softmax/softmax.h"
@@ -53,16 +55,39 @@ struct Totals {
 
   void add(Module& model, const Loss& by, const Batch& batch, PredictionRecord& predictions) const {
     ForwardContext context;
-    const Variable outputs = rows_of(by, model(Variable(batch.inputs), context));
-    add_weighted(compute_loss(by, outputs, batch.targets).value(),
-                 static_cast<double>(batch.inputs.dim(0)), loss);
-    if (loss_info(by).targets == TargetKind::kClass)
-      add_correct(outputs.value(), batch.targets, correct);
-    predictions.add(outputs.value(), batch);
+    HeadedModel* const headed = token_model(model, by);
+    if (headed == nullptr) {
+      return add_part(by, model(Variable(batch.inputs), context), batch, 1, 0, predictions);
+    }
+    const Variable hidden = headed->body(Variable(batch.inputs), context);
+    const Slot& head = *headed->head();
+    const std::int64_t tokens = batch.targets.size();
+    const std::int64_t at_once = tokens_at_once(head, hidden, tokens);
+    if (at_once == tokens) return add_part(by, head(hidden, context), batch, 1, 0, predictions);
+    const Tensor targets = batch.targets.reshape({tokens, 1});
+    for (std::int64_t first = 0; first < tokens; first += at_once) {
+      const std::int64_t count = std::min(at_once, tokens - first);
+      const Variable rows(rows_within(hidden.value(), first, count));
+      add_part(by, head(rows, context),
+               {batch.inputs, rows_within(targets, first, count), batch.index},
+               static_cast<double>(count) / static_cast<double>(tokens), first, predictions);
+    }
   }
 
   Tensor loss;     // f64
   Tensor correct;  // i64
+
+ private:
+  // Outputs with their targets, this share of the batch's.
+  void add_part(const Loss& by, const Variable& outputs, const Batch& part, double share,
+                std::int64_t first_token, PredictionRecord& predictions) const {
+    const Variable rows = rows_of(by, outputs);
+    add_weighted(compute_loss(by, rows, part.targets).value(),
+                 share * static_cast<double>(part.inputs.dim(0)), loss);
+    if (loss_info(by).targets == TargetKind::kClass)
+      add_correct(rows.value(), part.targets, correct);
+    predictions.add(rows.value(), part, first_token);
+  }
 };
 
 Evaluation evaluation_of(double loss, double correct, const Dataset& dataset, const Loss& by,

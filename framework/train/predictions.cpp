@@ -111,7 +111,7 @@ PredictionRecord::PredictionRecord(const Loss& loss, const Dataset& dataset,
   }
 }
 
-void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
+void PredictionRecord::add(const Tensor& outputs, const Batch& batch, std::int64_t first_token) {
   const std::int64_t first = batch.index * batch_size_;
   switch (loss_info(loss_).targets) {
     case TargetKind::kClass:
@@ -136,7 +136,7 @@ void PredictionRecord::add(const Tensor& outputs, const Batch& batch) {
       break;
     }
     case TargetKind::kTokens:
-      write_losses(outputs, batch.targets, at_row<double>(all_.losses, first));
+      write_losses(outputs, batch.targets, at_row<double>(all_.losses, first) + first_token);
       break;
   }
 }

@@ -27,7 +27,8 @@ class PredictionRecord {
   // The dataset outlives it; batches are those of evaluation, `batch_size` samples each.
   PredictionRecord(const Loss& loss, const Dataset& dataset, std::int64_t batch_size,
                    Device device);
-  void add(const Tensor& outputs, const Batch& batch);
+  // Of tokens, a batch may have a part of its targets, those from `first_token` on.
+  void add(const Tensor& outputs, const Batch& batch, std::int64_t first_token = 0);
   // The predictions of all batches. With several ranks, each of which had a part of the batches,
   // the bits are those of one rank.
   Predictions finish(comm::Communicator& ranks);

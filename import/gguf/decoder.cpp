@@ -42,6 +42,8 @@ constexpr const char* kEmbedding = "token_embd";
 constexpr const char* kHead = "output";
 constexpr const char* kFactors = "rope_freqs.weight";
 constexpr const char* kBlock = "blk";
+constexpr const char* kStarts = "document_starts";
+constexpr const char* kStartsType = "DocumentStarts";
 
 std::string block_name(std::int64_t block) {
   return std::string(kBlock) + "_" + std::to_string(block) + "_";
@@ -50,8 +52,8 @@ std::string block_name(std::int64_t block) {
 // Builds the nodes of a file's network, and reads the weight of each as it goes.
 class DecoderImport {
  public:
-  DecoderImport(const GgufReader& file, std::int64_t length)
-      : file_(file), length_(length), architecture_(known_architecture()) {}
+  DecoderImport(const GgufReader& file, std::int64_t length, std::optional<std::int64_t> border)
+      : file_(file), length_(length), border_(border), architecture_(known_architecture()) {}
 
   std::optional<std::int64_t> context_length() const { return size_if_given("context_length"); }
 
@@ -61,6 +63,7 @@ class DecoderImport {
     imported_.graph.output.name = "logits";
     imported_.graph.sample = {length_};
     std::string x = add_embedding();
+    if (border_) add_starts();
     for (std::int64_t i = 0; i < blocks_; ++i) x = add_block(block_name(i), x);
     add_head(add_norm("output_norm", width_, x));
     imported_.graph.output_sample = {length_, vocabulary_};
@@ -227,6 +230,14 @@ class DecoderImport {
                stored_options(EmbeddingOptions{vocabulary_, width_}));
   }
 
+  void add_starts() {
+    if (*border_ < 0 || *border_ >= vocabulary_) {
+      fail("expected the number of a token that ends documents below " +
+           std::to_string(vocabulary_) + ", got " + std::to_string(*border_));
+    }
+    add(kStarts, kStartsType, {"input"}, stored_options(DocumentStartsOptions{*border_}));
+  }
+
   std::string add_norm(const std::string& name, std::int64_t features, const std::string& x) {
     add_weight(name + ".weight", {features});
     return add(name, "RMSNorm", {x}, stored_options(RmsNormOptions{features, eps_}));
@@ -261,8 +272,10 @@ class DecoderImport {
     const std::int64_t values = attention_.key_heads * attention_.width;
     const std::string v =
         add_linear(block + "attn_v", width_, values, architecture_.read_bias, normed);
-    const std::string attention =
-        add(block + "attn", "CausalAttention", {q, k, v}, stored_options(attention_));
+    std::vector<std::string> read_by_attention{q, k, v};
+    if (border_) read_by_attention.emplace_back(kStarts);
+    const std::string attention = add(block + "attn", "CausalAttention",
+                                      std::move(read_by_attention), stored_options(attention_));
     if (factors_.defined()) imported_.weights.push_back({block + "attn.factors", factors_});
     const std::string read = add_linear(block + "attn_output", attention_.heads * attention_.width,
                                         width_, architecture_.other_bias, attention);
@@ -289,6 +302,7 @@ class DecoderImport {
 
   const GgufReader& file_;
   std::int64_t length_;
+  std::optional<std::int64_t> border_;
   const Architecture& architecture_;
   std::int64_t blocks_ = 0, width_ = 0, hidden_ = 0, vocabulary_ = 0;
   double eps_ = 0;
@@ -314,12 +328,13 @@ std::string tensor_of_parameter(const std::string& parameter) {
          parameter.substr(end + 1);
 }
 
-Imported import_decoder(const GgufReader& file, std::int64_t length) {
-  return DecoderImport(file, length).result();
+Imported import_decoder(const GgufReader& file, std::int64_t length,
+                        std::optional<std::int64_t> border) {
+  return DecoderImport(file, length, border).result();
 }
 
 std::optional<std::int64_t> context_length(const GgufReader& file) {
-  return DecoderImport(file, 1).context_length();
+  return DecoderImport(file, 1, {}).context_length();
 }
 
 }  // namespace steelyard::imports

@@ -19,10 +19,12 @@ std::string tensor_of_parameter(const std::string& parameter);
 
 // The network and the weights of a file for sequences of `length` tokens: a decoder that gives
 // [length, vocabulary] logits. Parameters have the names of the file's tensors, with underscores
-// around the number of a block, and rows in the file's order. Throws InputError that names the
+// around the number of a block, and rows in the file's order. Attention does not look over tokens
+// `border`, after which positions begin again at 0. Throws InputError that names the
 // file, and the tensor or the key, for another architecture, what it has that is not known here,
 // and whatever does not fit.
-Imported import_decoder(const GgufReader& file, std::int64_t length);
+Imported import_decoder(const GgufReader& file, std::int64_t length,
+                        std::optional<std::int64_t> border = {});
 
 // Tokens of the longest sequence that the model was made for, where the file says it.
 std::optional<std::int64_t> context_length(const GgufReader& file);

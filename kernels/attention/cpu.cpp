@@ -51,6 +51,18 @@ void add_scaled(std::int64_t n, T factor, const T* x, T* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
+// Which keys of a block a query sees: from `begin` to before `end`, counted from the block's first.
+struct Visible {
+  std::int64_t begin, end;
+};
+template <class Attention>
+Visible visible_keys(const Attention& a, std::int64_t sample, std::int64_t query,
+                     std::int64_t first, std::int64_t count) {
+  const std::int64_t position = a.shape.earlier() + query;
+  const std::int64_t start = a.shape.start_of(a.starts, sample, position);
+  return {std::max<std::int64_t>(0, start - first), std::min(count, position - first + 1)};
+}
+
 // The rows of one head of keys in a sample, for all heads of queries that read it.
 template <typename T>
 void attend(const CausalAttention<T>& a, std::int64_t sample, std::int64_t key_head) {
@@ -58,29 +70,30 @@ void attend(const CausalAttention<T>& a, std::int64_t sample, std::int64_t key_h
   const std::int64_t stride = s.key_heads * s.width;
   const std::int64_t first_head = key_head * s.group();
   TransposedRows<T> keys(s.width);
-  std::vector<T> largest(s.group() * s.length, -static_cast<T>(INFINITY));
-  std::vector<double> sums(s.group() * s.length, 0.0);
+  std::vector<T> largest(s.group() * s.queries, -static_cast<T>(INFINITY));
+  std::vector<double> sums(s.group() * s.queries, 0.0);
   T products[kKeysAtOnce];
-  for (std::int64_t first = 0; first < s.length; first += kKeysAtOnce) {
-    const std::int64_t count = std::min(kKeysAtOnce, s.length - first);
+  for (std::int64_t first = 0; first < s.keys; first += kKeysAtOnce) {
+    const std::int64_t count = std::min(kKeysAtOnce, s.keys - first);
     keys.read(a.k + s.key_at(sample, key_head, first), stride, count);
     for (std::int64_t h = 0; h < s.group(); ++h) {
-      for (std::int64_t i = first; i < s.length; ++i) {
-        const std::int64_t visible = std::min(count, i - first + 1);
-        keys.multiply(a.q + s.query_at(sample, first_head + h, i), scale_of<T>(s), products);
+      for (std::int64_t i = std::max<std::int64_t>(0, first - s.earlier()); i < s.queries; ++i) {
         T* const y = a.y + s.query_at(sample, first_head + h, i);
-        T& most = largest[h * s.length + i];
-        double& sum = sums[h * s.length + i];
-        const T now = std::max(most, *std::max_element(products, products + visible));
-        const T shrink = std::exp(most - now);  // 0 of the first keys
         if (first == 0) std::fill_n(y, s.width, T(0));
+        const auto [begin, end] = visible_keys(a, sample, i, first, count);
+        if (begin >= end) continue;
+        keys.multiply(a.q + s.query_at(sample, first_head + h, i), scale_of<T>(s), products);
+        T& most = largest[h * s.queries + i];
+        double& sum = sums[h * s.queries + i];
+        const T now = std::max(most, *std::max_element(products + begin, products + end));
+        const T shrink = std::exp(most - now);  // 0 of the first keys
         if (shrink != T(1)) {
           for (std::int64_t d = 0; d < s.width; ++d) y[d] *= shrink;
         }
         sum *= static_cast<double>(shrink);
         most = now;
-        const T* value = a.v + s.key_at(sample, key_head, first);
-        for (std::int64_t j = 0; j < visible; ++j, value += stride) {
+        const T* value = a.v + s.key_at(sample, key_head, first + begin);
+        for (std::int64_t j = begin; j < end; ++j, value += stride) {
           const T share = std::exp(products[j] - now);
           sum += static_cast<double>(share);
           add_scaled(s.width, share, value, y);
@@ -89,12 +102,12 @@ void attend(const CausalAttention<T>& a, std::int64_t sample, std::int64_t key_h
     }
   }
   for (std::int64_t h = 0; h < s.group(); ++h) {
-    for (std::int64_t i = 0; i < s.length; ++i) {
-      const double sum = sums[h * s.length + i];
+    for (std::int64_t i = 0; i < s.queries; ++i) {
+      const double sum = sums[h * s.queries + i];
       T* const y = a.y + s.query_at(sample, first_head + h, i);
       for (std::int64_t d = 0; d < s.width; ++d) y[d] *= static_cast<T>(1 / sum);
       a.log_sums[s.row_of(sample, first_head + h, i)] =
-          static_cast<T>(static_cast<double>(largest[h * s.length + i]) + std::log(sum));
+          static_cast<T>(static_cast<double>(largest[h * s.queries + i]) + std::log(sum));
     }
   }
 }
@@ -102,7 +115,7 @@ void attend(const CausalAttention<T>& a, std::int64_t sample, std::int64_t key_h
 template <typename T>
 void project(const CausalAttentionBackward<T>& a, std::int64_t sample, std::int64_t head) {
   const AttentionShape& s = a.shape;
-  for (std::int64_t i = 0; i < s.length; ++i) {
+  for (std::int64_t i = 0; i < s.queries; ++i) {
     const std::int64_t at = s.query_at(sample, head, i);
     double sum = 0;
     for (std::int64_t d = 0; d < s.width; ++d) {
@@ -123,24 +136,25 @@ void attend_backward(const CausalAttentionBackward<T>& a, std::int64_t sample,
   TransposedRows<T> keys(s.width), values(s.width);
   T products[kKeysAtOnce], slopes[kKeysAtOnce];
   for (std::int64_t h = 0; h < s.group(); ++h) project(a, sample, first_head + h);
-  for (std::int64_t first = 0; first < s.length; first += kKeysAtOnce) {
-    const std::int64_t count = std::min(kKeysAtOnce, s.length - first);
-    const std::int64_t begin = s.key_at(sample, key_head, first);
-    keys.read(a.k + begin, stride, count);
-    values.read(a.v + begin, stride, count);
+  for (std::int64_t first = 0; first < s.keys; first += kKeysAtOnce) {
+    const std::int64_t count = std::min(kKeysAtOnce, s.keys - first);
+    const std::int64_t first_at = s.key_at(sample, key_head, first);
+    keys.read(a.k + first_at, stride, count);
+    values.read(a.v + first_at, stride, count);
     for (std::int64_t j = 0; j < count; ++j) {
-      std::fill_n(a.grad_k + begin + j * stride, s.width, T(0));
-      std::fill_n(a.grad_v + begin + j * stride, s.width, T(0));
+      std::fill_n(a.grad_k + first_at + j * stride, s.width, T(0));
+      std::fill_n(a.grad_v + first_at + j * stride, s.width, T(0));
     }
     for (std::int64_t h = 0; h < s.group(); ++h) {
-      for (std::int64_t i = first; i < s.length; ++i) {
-        const std::int64_t visible = std::min(count, i - first + 1);
+      for (std::int64_t i = std::max<std::int64_t>(0, first - s.earlier()); i < s.queries; ++i) {
+        const auto [begin, end] = visible_keys(a, sample, i, first, count);
+        if (begin >= end) continue;
         const std::int64_t at = s.query_at(sample, first_head + h, i);
         const std::int64_t row = s.row_of(sample, first_head + h, i);
         keys.multiply(a.q + at, scale, products);
         values.multiply(a.grad_y + at, T(1), slopes);
-        for (std::int64_t j = 0; j < visible; ++j) {
-          const std::int64_t key = begin + j * stride;
+        for (std::int64_t j = begin; j < end; ++j) {
+          const std::int64_t key = first_at + j * stride;
           const T share = std::exp(products[j] - a.log_sums[row]);
           const T slope = share * (slopes[j] - a.projections[row]) * scale;
           add_scaled(s.width, share, a.grad_y + at, a.grad_v + key);

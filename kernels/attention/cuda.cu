@@ -47,16 +47,16 @@ struct HeadValues {
   }
 };
 
-// What a warp computes: a position of a head in a sample.
+// What a warp computes: a query, or a key, of a head in a sample.
 struct WarpPlace {
-  std::int64_t sample, head, position;
+  std::int64_t sample, head, index;
   int lane;
 
   __device__ WarpPlace(std::int64_t heads, std::int64_t length)
       : lane(static_cast<int>(threadIdx.x % 32)) {
     const std::int64_t warp = cuda::element_index() / 32;
     const std::int64_t row = cuda::divide(warp, length);
-    position = warp - row * length;
+    index = warp - row * length;
     sample = cuda::divide(row, heads);
     head = row - sample * heads;
   }
@@ -73,15 +73,16 @@ __global__ void __launch_bounds__(cuda::kThreads)
     attend_kernel(std::int64_t threads, CausalAttention<T> a) {
   if (cuda::element_index() >= threads) return;
   const AttentionShape& s = a.shape;
-  const WarpPlace place(s.heads, s.length);
+  const WarpPlace place(s.heads, s.queries);
   const std::int64_t key_head = cuda::divide(place.head, s.group());
-  const std::int64_t at = s.query_at(place.sample, place.head, place.position);
+  const std::int64_t at = s.query_at(place.sample, place.head, place.index);
   const T scale = score_scale<T>(s);
   HeadValues<T> query, key, value, sum;
   query.read(a.q + at, s.width, place.lane);
   T most = -static_cast<T>(INFINITY);
   double total = 0;
-  for (std::int64_t j = 0; j <= place.position; ++j) {
+  const std::int64_t position = s.earlier() + place.index;
+  for (std::int64_t j = s.start_of(a.starts, place.sample, position); j <= position; ++j) {
     const std::int64_t key_at = s.key_at(place.sample, key_head, j);
     key.read(a.k + key_at, s.width, place.lane);
     value.read(a.v + key_at, s.width, place.lane);
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(cuda::kThreads)
   }
   sum.write(a.y + at, s.width, place.lane, static_cast<T>(1 / total));
   if (place.lane == 0) {
-    a.log_sums[s.row_of(place.sample, place.head, place.position)] =
+    a.log_sums[s.row_of(place.sample, place.head, place.index)] =
         static_cast<T>(static_cast<double>(most) + std::log(total));
   }
 }
@@ -106,17 +107,18 @@ __global__ void __launch_bounds__(cuda::kThreads)
     query_gradient_kernel(std::int64_t threads, CausalAttentionBackward<T> a) {
   if (cuda::element_index() >= threads) return;
   const AttentionShape& s = a.shape;
-  const WarpPlace place(s.heads, s.length);
+  const WarpPlace place(s.heads, s.queries);
   const std::int64_t key_head = cuda::divide(place.head, s.group());
-  const std::int64_t at = s.query_at(place.sample, place.head, place.position);
-  const std::int64_t row = s.row_of(place.sample, place.head, place.position);
+  const std::int64_t at = s.query_at(place.sample, place.head, place.index);
+  const std::int64_t row = s.row_of(place.sample, place.head, place.index);
   const T scale = score_scale<T>(s);
   HeadValues<T> query, gradient, key, value, sum;
   query.read(a.q + at, s.width, place.lane);
   gradient.read(a.grad_y + at, s.width, place.lane);
   value.read(a.y + at, s.width, place.lane);
   const T projection = gradient.dot(value);
-  for (std::int64_t j = 0; j <= place.position; ++j) {
+  const std::int64_t position = s.earlier() + place.index;
+  for (std::int64_t j = s.start_of(a.starts, place.sample, position); j <= position; ++j) {
     const std::int64_t key_at = s.key_at(place.sample, key_head, j);
     key.read(a.k + key_at, s.width, place.lane);
     value.read(a.v + key_at, s.width, place.lane);
@@ -133,14 +135,16 @@ __global__ void __launch_bounds__(cuda::kThreads)
     key_gradients_kernel(std::int64_t threads, CausalAttentionBackward<T> a) {
   if (cuda::element_index() >= threads) return;
   const AttentionShape& s = a.shape;
-  const WarpPlace place(s.key_heads, s.length);
-  const std::int64_t at = s.key_at(place.sample, place.head, place.position);
+  const WarpPlace place(s.key_heads, s.keys);
+  const std::int64_t at = s.key_at(place.sample, place.head, place.index);
   const T scale = score_scale<T>(s);
   HeadValues<T> key, value, query, gradient, of_key, of_value;
   key.read(a.k + at, s.width, place.lane);
   value.read(a.v + at, s.width, place.lane);
+  const std::int64_t first = place.index > s.earlier() ? place.index - s.earlier() : 0;
   for (std::int64_t h = place.head * s.group(); h < (place.head + 1) * s.group(); ++h) {
-    for (std::int64_t i = place.position; i < s.length; ++i) {
+    for (std::int64_t i = first; i < s.queries; ++i) {
+      if (s.start_of(a.starts, place.sample, s.earlier() + i) > place.index) break;
       const std::int64_t query_at = s.query_at(place.sample, h, i);
       const std::int64_t row = s.row_of(place.sample, h, i);
       query.read(a.q + query_at, s.width, place.lane);
@@ -154,21 +158,20 @@ __global__ void __launch_bounds__(cuda::kThreads)
   of_value.write(a.grad_v + at, s.width, place.lane, T(1));
 }
 
-std::int64_t threads_of(const AttentionShape& shape, std::int64_t heads) {
-  return shape.samples * heads * shape.length * 32;
-}
+std::int64_t query_threads(const AttentionShape& s) { return s.samples * s.heads * s.queries * 32; }
 
 }  // namespace
 
 template <typename T>
 void compute(const CudaQueue& queue, const CausalAttention<T>& a) {
-  cuda::launch_elements(queue, attend_kernel<T>, threads_of(a.shape, a.shape.heads), a);
+  cuda::launch_elements(queue, attend_kernel<T>, query_threads(a.shape), a);
 }
 
 template <typename T>
 void compute(const CudaQueue& queue, const CausalAttentionBackward<T>& a) {
-  cuda::launch_elements(queue, query_gradient_kernel<T>, threads_of(a.shape, a.shape.heads), a);
-  cuda::launch_elements(queue, key_gradients_kernel<T>, threads_of(a.shape, a.shape.key_heads), a);
+  cuda::launch_elements(queue, query_gradient_kernel<T>, query_threads(a.shape), a);
+  const std::int64_t keys = a.shape.samples * a.shape.key_heads * a.shape.keys;
+  cuda::launch_elements(queue, key_gradients_kernel<T>, 32 * keys, a);
 }
 
 template struct CudaKernels<AttentionKernels>;

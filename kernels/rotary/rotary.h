@@ -9,21 +9,46 @@
 
 namespace steelyard::kernels {
 
-// cosines and sines [length, pairs] of position * base^(-pair / pairs) / factors[pair], computed in
-// double and rounded once; factors f32 [pairs] may be null. n = length * pairs.
+// starts [samples, length]: for each position of a sample the one after the last `border` among
+// the tokens before it, 0 where there is none. n = samples * length.
+template <typename T>
+struct DocumentStarts {
+  static constexpr std::int64_t kGrain = 256;
+  std::int64_t n, length;
+  T border;
+  const T *tokens;
+  T *starts;
+
+  STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t begin = divide(i, length) * length;
+    std::int64_t start = i;
+    while (start > begin && tokens[start - 1] != border) --start;
+    starts[i] = static_cast<T>(start - begin);
+  }
+};
+
+// cosines and sines [rows, pairs] of position * base^(-pair / pairs) / factors[pair], computed in
+// double and rounded once; factors f32 [pairs] may be null. A row's position is `first` + row, or,
+// with starts [samples, length] of as many rows, that in its sample less its start. n = rows *
+// pairs.
 template <typename T>
 struct RotaryAngles {
   static constexpr std::int64_t kGrain = 256;
-  std::int64_t n, pairs;
+  std::int64_t n, pairs, first, length;
   double base;
   const float *factors;
+  const T *starts;
   T *cosines, *sines;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    const std::int64_t position = divide(i, pairs), pair = i - position * pairs;
+    const std::int64_t row = divide(i, pairs), pair = i - row * pairs;
     const double exponent = -static_cast<double>(pair) / static_cast<double>(pairs);
     double frequency = std::pow(base, exponent);
     if (factors != nullptr) frequency /= static_cast<double>(factors[pair]);
+    std::int64_t position = first + row;
+    if (starts != nullptr) {
+      position = row - divide(row, length) * length - static_cast<std::int64_t>(starts[row]);
+    }
     const double angle = static_cast<double>(position) * frequency;
     cosines[i] = static_cast<T>(std::cos(angle));
     sines[i] = static_cast<T>(std::sin(angle));
@@ -55,6 +80,6 @@ struct Rotate {
   }
 };
 
-using RotaryKernels = ForFloats<RotaryAngles, Rotate>;
+using RotaryKernels = ForFloats<DocumentStarts, RotaryAngles, Rotate>;
 
 }  // namespace steelyard::kernels

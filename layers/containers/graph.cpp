@@ -11,17 +11,6 @@
 namespace steelyard {
 namespace {
 
-Variable call(const Slot& slot, const std::vector<Variable>& inputs, ForwardContext& context) {
-  if (inputs.size() == 1) return slot(inputs[0], context);
-  auto* join = dynamic_cast<JoinModule*>(slot.module().get());
-  if (join == nullptr) {
-    throw std::invalid_argument("[Graph] " + slot.name() + " (" + slot->type_name() +
-                                "): expected 1 input, got " + std::to_string(inputs.size()));
-  }
-  const TapeScope scope(slot.name());
-  return join->join(inputs, context);
-}
-
 using NamedNodes = std::vector<Graph::NamedNode>;
 constexpr std::size_t kInput = SIZE_MAX;
 
@@ -73,6 +62,17 @@ std::vector<std::size_t> sorted(const NamedNodes& nodes,
 
 }  // namespace
 
+Variable call(const Slot& slot, const std::vector<Variable>& inputs, ForwardContext& context) {
+  if (inputs.size() == 1) return slot(inputs[0], context);
+  auto* join = dynamic_cast<JoinModule*>(slot.module().get());
+  if (join == nullptr) {
+    throw std::invalid_argument("[Graph] " + slot.name() + " (" + slot->type_name() +
+                                "): expected 1 input, got " + std::to_string(inputs.size()));
+  }
+  const TapeScope scope(slot.name());
+  return join->join(inputs, context);
+}
+
 std::size_t GraphModule::add_node(Slot& slot, std::vector<std::size_t> inputs) {
   if (last_reader_.empty()) last_reader_.push_back(0);
   nodes_.push_back({&slot, std::move(inputs)});
@@ -88,6 +88,12 @@ std::size_t GraphModule::add_node(Slot& slot, std::vector<std::size_t> inputs) {
 }
 
 Variable GraphModule::forward(const Variable& x, ForwardContext& context) {
+  return forward_by(x, [&](const Node& node, const std::vector<Variable>& inputs) {
+    return call(*node.slot, inputs, context);
+  });
+}
+
+Variable GraphModule::forward_by(const Variable& x, const Call& call) const {
   std::vector<Variable> values{x};
   for (const Node& node : nodes_) {
     std::vector<Variable> inputs;
@@ -95,9 +101,21 @@ Variable GraphModule::forward(const Variable& x, ForwardContext& context) {
     for (const std::size_t input : node.inputs) {
       if (last_reader_[input] == values.size()) values[input] = Variable();
     }
-    values.push_back(call(*node.slot, inputs, context));
+    values.push_back(call(node, inputs));
   }
   return values.back();
+}
+
+const Slot* GraphModule::head() const {
+  return nodes_.empty() || nodes_.back().inputs.size() != 1 ? nullptr : nodes_.back().slot;
+}
+
+Variable GraphModule::body(const Variable& x, ForwardContext& context) {
+  const Slot* const last = head();
+  return forward_by(x, [&](const Node& node, const std::vector<Variable>& inputs) {
+    const bool is_head = last != nullptr && &node == &nodes_.back();
+    return is_head ? inputs[0] : call(*node.slot, inputs, context);
+  });
 }
 
 Graph::Graph(const std::vector<NamedNode>& nodes) {

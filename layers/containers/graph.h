@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/autograd/headed_model.h"
 
 namespace steelyard {
 
@@ -19,9 +20,12 @@ class JoinModule : public Module {
   }
 };
 
+// The module of a slot, called with these; several for a JoinModule only.
+Variable call(const Slot& slot, const std::vector<Variable>& inputs, ForwardContext& context);
+
 // A module that declares which value each of its children reads; forward() follows from that.
 // qat::prepare() walks these nodes and need not know the kinds of containers.
-class GraphModule : public Module {
+class GraphModule : public Module, public HeadedModel {
  public:
   // A child and the values that it reads: kGraphInput, or k + 1 for the output of nodes()[k].
   struct Node {
@@ -35,6 +39,11 @@ class GraphModule : public Module {
   const std::vector<Node>& nodes() const { return nodes_; }
 
   Variable forward(const Variable& x, ForwardContext& context) override;
+  // forward() with `call` in the place of the children's: it gets each node and what this reads.
+  using Call = std::function<Variable(const Node&, const std::vector<Variable>&)>;
+  Variable forward_by(const Variable& x, const Call& call) const;
+  const Slot* head() const override;
+  Variable body(const Variable& x, ForwardContext& context) override;
 
  protected:
   // Returns the value that the node makes. Throws std::invalid_argument on an input that is no

@@ -1,7 +1,7 @@
 // Fully connected layer.
 #pragma once
 
-#include "steelyard/framework/autograd/module.h"
+#include "steelyard/framework/autograd/headed_model.h"
 #include "steelyard/framework/tensor/fields.h"
 
 namespace steelyard {
@@ -18,7 +18,7 @@ struct LinearOptions {
 };
 
 // y[..., out] = x[..., in] weight^T + bias. Parameters: weight [out, in], bias [out].
-class Linear : public Module {
+class Linear : public Module, public RowLayer {
  public:
   // Throws std::invalid_argument on sizes below 1.
   Linear(const LinearOptions& options, Rng& rng);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/autograd/headed_model.h"
 #include "steelyard/kernels/ggml_blocks/block_type.h"
 #include "steelyard/layers/weighted/embedding.h"
 #include "steelyard/layers/weighted/linear.h"
@@ -13,7 +14,7 @@
 namespace steelyard::qat {
 
 // block_linear() with the parameters of a linear layer.
-class BlockLinear : public Module {
+class BlockLinear : public Module, public RowLayer {
  public:
   BlockLinear(const Linear& layer, kernels::BlockType type);
 
@@ -43,7 +44,7 @@ class BlockEmbedding : public Module {
 };
 
 // block_linear() with the table of an embedding, which is its parameter.
-class BlockEmbeddingHead : public Module {
+class BlockEmbeddingHead : public Module, public RowLayer {
  public:
   BlockEmbeddingHead(const BlockEmbedding& embedding, kernels::BlockType type)
       : type_(type), table_(embedding.weight()) {}

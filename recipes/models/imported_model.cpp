@@ -43,14 +43,17 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& 
                    ", as the checkpoint's network has, got " + printable(join(choices.outputs)));
 }
 
-ImportedModel of_gguf(const std::filesystem::path& path, const imports::SampleSpec& sample) {
+ImportedModel of_gguf(const std::filesystem::path& path, const imports::SampleSpec& sample,
+                      const std::optional<TokenOptions>& tokens) {
   if (sample.shape.size() != 1) {
     throw InputError(printable(path.string()) +
                      ": a language model takes sequences [length] of tokens (data.dataset: "
                      "tokens), the dataset has samples " +
                      shape_string(sample.shape));
   }
-  imports::Imported imported = imports::import_decoder(GgufReader(path), sample.shape[0]);
+  const GgufReader file(path);
+  imports::Imported imported =
+      imports::import_decoder(file, sample.shape[0], document_border(tokens, file));
   return {std::move(imported.graph), std::move(imported.weights), sha256_of_file(path)};
 }
 
@@ -119,10 +122,24 @@ class WithOutputActivation : public Module {
 
 }  // namespace
 
-ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample) {
+std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
+                                            const GgufReader& file) {
+  if (!tokens || tokens->documents != TokenDocuments::kSeparate) return std::nullopt;
+  if (tokens->end) return tokens->end;
+  constexpr const char* kEnd = "tokenizer.ggml.eos_token_id";
+  const GgufValue* value = file.header().find(kEnd);
+  const auto number = value == nullptr ? std::nullopt : value->whole_number();
+  if (number) return number;
+  throw InputError(file.name() + ": metadata '" + kEnd +
+                   "': expected the token that ends a document, the file has none: "
+                   "data.tokens.end says it");
+}
+
+ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample,
+                                  const std::optional<TokenOptions>& tokens) {
   const std::filesystem::path path = spec.file().value();
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, spec);
-  if (spec.gguf) return of_gguf(path, sample);
+  if (spec.gguf) return of_gguf(path, sample, tokens);
   imports::OnnxModel model = imports::read_onnx(path);
   choose(model, spec.choices, "model.batch_axis");
   imports::Imported imported = imports::translate(model, sample);

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "steelyard/framework/data/tokens/token_options.h"
+#include "steelyard/framework/files/gguf.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/import/graph_spec.h"
 #include "steelyard/import/translate.h"
@@ -25,8 +27,15 @@ struct ImportedModel {
 };
 
 // Reads the ONNX file `spec.onnx` for such samples, or the network of a checkpoint of a run that
-// began with one. Throws InputError; imports::UnsupportedGraph where an operation has no form here.
-ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample);
+// began with one. `tokens` says what documents are to a language model. Throws InputError;
+// imports::UnsupportedGraph where an operation has no form here.
+ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample,
+                                  const std::optional<TokenOptions>& tokens = {});
+
+// The token after which a language model of this file begins another document; none where a
+// sequence is one text. Throws InputError where neither options nor file name one.
+std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
+                                            const GgufReader& file);
 
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.

@@ -20,6 +20,10 @@ std::string Experiment::file_key() const { return "model." + recipe_.model.file_
 std::string Experiment::place_of_file() const { return place("model", recipe_.model.file_key()); }
 
 void Experiment::load_network(const std::string& text) {
+  const auto& tokens = recipe_.data.tokens;
+  if (tokens && tokens->documents == TokenDocuments::kSeparate && !recipe_.model.gguf) {
+    fail_at(place("data", "tokens"), "data.tokens.documents: separate needs model.gguf");
+  }
   if (!recipe_.model.file()) return;
   const std::string place = place_of_file();
   if (!text.empty()) {
@@ -28,7 +32,7 @@ void Experiment::load_network(const std::string& text) {
   }
   ImportedModel imported = [&] {
     try {
-      return read_imported_model(recipe_.model, {input_.sample, input_.names.inputs});
+      return read_imported_model(recipe_.model, {input_.sample, input_.names.inputs}, tokens);
     } catch (const imports::UnsupportedGraph&) {
       throw;  // has a list of its own
     } catch (const InputError& error) {

@@ -15,6 +15,7 @@
 #include "steelyard/import/gguf/decoder.h"
 #include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/blocks/block_ops.h"
+#include "steelyard/recipes/models/imported_model.h"
 
 namespace steelyard {
 namespace {
@@ -59,8 +60,10 @@ void compare_weights(const GgufReader& file, Module& model, kernels::BlockType t
 
 // The model of the file alone, with the arithmetic of training.
 std::shared_ptr<Module> model_of(const GgufReader& file, std::int64_t length,
-                                 kernels::BlockType type) {
-  const imports::Imported imported = imports::import_decoder(file, length);
+                                 kernels::BlockType type,
+                                 const std::optional<TokenOptions>& tokens) {
+  const imports::Imported imported =
+      imports::import_decoder(file, length, document_border(tokens, file));
   std::shared_ptr<Module> model = imports::build(imported.graph, /*with_head=*/true, file.name());
   load_into(*model, imported.weights, file.name());
   qat::use_blocks(*model, type);
@@ -134,7 +137,8 @@ GgufComparison compare_gguf(const LoadedRun& run, const std::filesystem::path& p
   compare_weights(file, experiment.model(), type, result);
   const Dataset test =
       spread_samples(experiment.test(), std::min(samples, experiment.test().size()));
-  const std::shared_ptr<Module> theirs = model_of(file, test.sample_shape()[0], type);
+  const std::shared_ptr<Module> theirs =
+      model_of(file, test.sample_shape()[0], type, experiment.recipe().data.tokens);
   compare_logits(experiment.model(), *theirs, test, result);
   return result;
 }

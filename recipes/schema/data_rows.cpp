@@ -194,13 +194,23 @@ Table<TableOptions> table_table() {
 }
 
 Table<TokenOptions> tokens_table() {
-  constexpr double kMostTokens = 1 << 20;
+  constexpr double kMostTokens = 1 << 20, kMostEnd = (1 << 24) - 1;
   return {"The sequences of `dataset: tokens`.",
           {key("length", "tokens of a sequence", &TokenOptions::length)
                .by_default()
                .within(1, kMostTokens),
            key("type", "what a .bin file holds: u16 or u32, little-endian", &TokenOptions::type)
-               .by_default()}};
+               .by_default(),
+           key("documents",
+               "separate: within a sequence, attention does not look over the token that ends a "
+               "document, and positions begin again at 0 after it; joined: a sequence is one text",
+               &TokenOptions::documents)
+               .by_default(),
+           key("end",
+               "number of the token that ends a document, of `documents: separate`; absent: what "
+               "model.gguf has as tokenizer.ggml.eos_token_id",
+               &TokenOptions::end)
+               .within(0, kMostEnd)}};
 }
 
 // Keys that speak of targets need them.
@@ -319,6 +329,11 @@ Table<DataSpec> data_table(const Registries& registries) {
           data.dataset_options = own->make(from.node());
         }
         require_labels_for_keys(from, data);
+        if (data.tokens && data.tokens->end &&
+            data.tokens->documents != TokenDocuments::kSeparate) {
+          fail_at(from.at("tokens").place,
+                  "data.tokens.end: needs data.tokens.documents: separate");
+        }
         std::vector<std::string> names = data.inputs;
         if (!names.empty()) names.emplace_back("targets");
         std::sort(names.begin(), names.end());

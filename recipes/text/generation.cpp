@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "steelyard/layers/decoding.h"
+
 namespace steelyard {
 namespace {
 
@@ -58,20 +60,19 @@ std::int64_t choose_token(std::span<const float> logits, const SamplingOptions& 
   return order[count - 1];
 }
 
-void generate(Module& model, std::vector<std::int64_t> tokens, const SamplingOptions& options,
-              std::uint64_t seed, const std::function<bool(std::int64_t)>& take) {
-  const NoGradGuard no_grad;
+void generate(const Module& model, const std::vector<std::int64_t>& tokens, std::int64_t most,
+              const SamplingOptions& options, std::uint64_t seed,
+              const std::function<bool(std::int64_t)>& take) {
   Rng random(seed);
-  for (;;) {
-    const Tensor inputs = Tensor::empty({1, std::ssize(tokens)});
-    std::transform(tokens.begin(), tokens.end(), inputs.data<float>(),
+  Decoding decoding(model, std::ssize(tokens) + most - 1);  // nothing follows the last one
+  std::vector<std::int64_t> added = tokens;
+  for (std::int64_t count = 0; count < most; ++count) {
+    const Tensor inputs = Tensor::empty({1, std::ssize(added)});
+    std::transform(added.begin(), added.end(), inputs.data<float>(),
                    [](std::int64_t token) { return static_cast<float>(token); });
-    ForwardContext context;
-    const Tensor logits = model.forward(Variable(inputs), context).value();
-    const std::int64_t vocabulary = logits.dim(-1);
-    const float* last = logits.data<float>() + logits.size() - vocabulary;
-    tokens.push_back(choose_token({last, static_cast<std::size_t>(vocabulary)}, options, random));
-    if (!take(tokens.back())) return;
+    const Tensor logits = decoding.next(inputs);
+    added = {choose_token(logits.span<float>(), options, random)};
+    if (!take(added[0])) return;
   }
 }
 

@@ -24,10 +24,11 @@ struct SamplingOptions {
 std::int64_t choose_token(std::span<const float> logits, const SamplingOptions& options,
                           Rng& random);
 
-// Calls `take` with each token that follows `tokens`, at least one, until it returns false. The
-// model gives logits [1, T, vocabulary] of tokens f32 [1, T], each by those up to it; it is run on
-// all of them for each new one.
-void generate(Module& model, std::vector<std::int64_t> tokens, const SamplingOptions& options,
-              std::uint64_t seed, const std::function<bool(std::int64_t)>& take);
+// Calls `take` with each token that follows `tokens`, at least one, until it returns false or has
+// got `most`. The model (Decoding, in layers/decoding.h) keeps keys and values; after the pass over
+// `tokens`, each token is a pass over one.
+void generate(const Module& model, const std::vector<std::int64_t>& tokens, std::int64_t most,
+              const SamplingOptions& options, std::uint64_t seed,
+              const std::function<bool(std::int64_t)>& take);
 
 }  // namespace steelyard

@@ -127,6 +127,41 @@ class Language(Case):
         self.succeed("export", "run")
         self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
 
+    def test_documents_are_separate(self):
+        separate = {"tokens: {length: 16}": "tokens: {length: 16, documents: separate, end: 3}"}
+        for more in ("", TARGET):
+            self.succeed("train", self.recipe_of(more, **separate), "--run-dir", "run", "--set", "train.epochs=2")
+            own = self.perplexity("run")
+            joined = self.recipe_of(more + "init: {checkpoint: run/last.safetensors}\n", **{"lr: 0.01": "lr: 1.0e-30"})
+            self.succeed("train", joined, "--run-dir", "joined", "--set", "train.epochs=1")
+            self.assertNotEqual(self.perplexity("joined"), own, "the same weights over borders")
+            for run in ("run", "joined"):
+                if more:
+                    self.succeed("export", run)
+                    self.assertIn(" 0 of 160 tokens", self.succeed("verify", run))
+                shutil.rmtree(self.path(run))
+
+    def test_the_file_says_which_token_ends_documents(self):
+        write_llama(self.path("tiny.gguf"), seed=1, tokenizer={"tokenizer.ggml.eos_token_id": 3})
+        said = []
+        for tokens in ("documents: separate", "documents: separate, end: 3", "documents: separate, end: 5"):
+            recipe = self.recipe_of(**{"tokens: {length: 16}": f"tokens: {{length: 16, {tokens}}}"})
+            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+            said.append(self.perplexity("run"))
+            shutil.rmtree(self.path("run"))
+        self.assertEqual(said[0], said[1])
+        self.assertNotEqual(said[0], said[2])
+
+    def test_says_what_documents_need(self):
+        def refused(fragment, tokens, **changes):
+            recipe = self.recipe_of(**{"tokens: {length: 16}": f"tokens: {{length: 16, {tokens}}}", **changes})
+            self.fail_with(2, fragment, arguments=["train", recipe, "--run-dir", "run"])
+
+        refused("data.tokens.end says it", "documents: separate")
+        refused("expected the number of a token that ends documents below 40, got 40", "documents: separate, end: 40")
+        refused("data.tokens.end: needs data.tokens.documents: separate", "end: 3")
+        refused("data.tokens.documents: separate needs model.gguf", "documents: separate", **{"gguf: tiny.gguf": "type: mlp"})
+
     def test_the_example_trains_and_is_verified(self):
         example = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "language_model.yaml")
         os.rename(self.path("tiny.gguf"), self.path("model.gguf"))

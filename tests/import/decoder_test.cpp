@@ -146,9 +146,10 @@ class PlainDecoder {
 class Decoder : public ::testing::TestWithParam<TinyDecoder> {
  protected:
   // The network of the file with its weights, as this dtype.
-  std::shared_ptr<Module> model_of(const TinyDecoder& d, DType dtype) {
+  std::shared_ptr<Module> model_of(const TinyDecoder& d, DType dtype,
+                                   std::optional<std::int64_t> border = {}) {
     const GgufReader file(write_decoder(folder_ / "tiny.gguf", d));
-    imported_ = import_decoder(file, 6);
+    imported_ = import_decoder(file, 6, border);
     const std::shared_ptr<Module> model = build(imported_.graph, true, "tiny.gguf");
     std::map<std::string, Tensor> weights;
     for (const NamedTensor& w : imported_.weights) weights[w.name] = w.tensor;
@@ -189,10 +190,44 @@ TEST_P(Decoder, GivesTheLogitsOfItsDefinition) {
   EXPECT_EQ(imported_.graph.output_sample, (Shape{6, d.vocabulary}));
 }
 
+// The token 39 ends a document: {3, 1, 39} and {0, 17, 8}.
+TEST_P(Decoder, GivesTheLogitsOfEachDocumentAlone) {
+  const TinyDecoder& d = GetParam();
+  const std::shared_ptr<Module> model = model_of(d, DType::kF64, 39);
+  const auto logits_of = [](Module& m, const Tensor& tokens) {
+    const Tensor logits = m(Variable(tokens), {}).value();
+    return logits.reshape({tokens.size(), logits.dim(-1)});
+  };
+  const Tensor both = logits_of(*model, tokens_as(DType::kF64));
+  const std::shared_ptr<Module> plain = model_of(d, DType::kF64);
+  for (const std::int64_t first : {0, 3}) {
+    const Tensor own = Tensor::empty({1, 3}, DType::kF64);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      own.data<double>()[i] = static_cast<double>(kTokens[static_cast<std::size_t>(first + i)]);
+    }
+    const Tensor alone = logits_of(*plain, own);
+    const Tensor part = Tensor::empty({3, d.vocabulary}, DType::kF64);
+    std::copy_n(both.data<double>() + first * d.vocabulary, part.size(), part.data<double>());
+    EXPECT_TRUE(all_close(part, alone, 1e-12, 1e-12)) << first;
+  }
+  EXPECT_FALSE(all_close(both, logits_of(*plain, tokens_as(DType::kF64)), 1e-3, 1e-3));
+}
+
+TEST_P(Decoder, OfDocumentsSurvivesAsText) {
+  model_of(GetParam(), DType::kF32, 39);
+  const std::string text = text_of(imported_.graph);
+  EXPECT_EQ(text_of(graph_from(text, "text")), text);
+  EXPECT_NE(to_string(imported_.graph).find("DocumentStarts(after token 39) <- input"),
+            std::string::npos)
+      << to_string(imported_.graph);
+}
+
 using DecoderGradient = Decoder;
 TEST_P(DecoderGradient, IsThatOfFiniteDifferences) {
   const TinyDecoder& d = GetParam();
-  const std::shared_ptr<Module> model = model_of(d, DType::kF64);
+  // Of two documents in one of the cases.
+  const auto border = d.architecture == "qwen3" ? std::optional<std::int64_t>(39) : std::nullopt;
+  const std::shared_ptr<Module> model = model_of(d, DType::kF64, border);
   const Tensor targets = Tensor::from<std::int64_t>({1, 39, 0, 17, 8, 2}, {6});
   const auto loss = [&] {
     ForwardContext context;
@@ -281,6 +316,12 @@ TEST_F(DecoderRefusal, NamesTheArchitecture) {
   EXPECT_EQ(refusal(), file() +
                            "metadata 'general.architecture': expected one of llama, qwen2, "
                            "qwen3, got 'gemma3'");
+}
+
+TEST_F(DecoderRefusal, NamesTheTokenThatEndsDocuments) {
+  testing::write_gguf(path_, entries_, tensors_, testing::tiny_llama().type);
+  EXPECT_EQ(message_of<InputError>([&] { import_decoder(GgufReader(path_), 6, 40); }),
+            file() + "expected the number of a token that ends documents below 40, got 40");
 }
 
 TEST_F(DecoderRefusal, NamesTheTensorAndBothShapes) {

@@ -230,6 +230,7 @@ std::vector<Call> operations() {
          rms_norm(ones({1, 2}), kNone);
        }},
       {"rotary", [] { rotary(kNone, {.width = 2}); }},
+      {"document_starts", [] { document_starts(Tensor(), 1); }},
       {"swiglu", [] { swiglu(kNone, ones({2})); }},
       {"swiglu_up", [] { swiglu(ones({2}), kNone); }},
       {"expand", [] { expand(kNone, {2}); }},

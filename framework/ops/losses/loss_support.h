@@ -11,6 +11,20 @@
 
 namespace steelyard::ops {
 
+// grad * factor, a tensor of one element: the gradient itself where the host can see that it is 1.
+inline Tensor scaled_gradient(const Tensor& grad, const Tensor& factor) {
+  if (factor.device().kind == Device::Kind::kCpu && factor.item() == 1) return grad;
+  Tensor scaled = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
+  visit_floating(grad.dtype(), "loss", [&](auto zero) {
+    using T = decltype(zero);
+    run(grad.device(), kernels::ScaleBy<T>{.n = grad.size(),
+                                           .x = grad.data<T>(),
+                                           .factor = factor.data<T>(),
+                                           .y = scaled.data<T>()});
+  });
+  return scaled;
+}
+
 // A scalar loss whose gradient with respect to its only input was computed with it.
 class LossFunction : public Function {
  public:
@@ -19,16 +33,7 @@ class LossFunction : public Function {
   std::string name() const override { return name_; }
 
   std::vector<Tensor> backward(const Tensor& grad_output) const override {
-    const Tensor& grad = saved()[0];
-    Tensor grad_x = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
-    visit_floating(grad.dtype(), "loss", [&](auto zero) {
-      using T = decltype(zero);
-      run(grad.device(), kernels::ScaleBy<T>{.n = grad.size(),
-                                             .x = grad.data<T>(),
-                                             .factor = grad_output.data<T>(),
-                                             .y = grad_x.data<T>()});
-    });
-    return {grad_x};
+    return {scaled_gradient(saved()[0], grad_output)};
   }
 
  private:

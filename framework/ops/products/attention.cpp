@@ -1,5 +1,7 @@
 #include "steelyard/framework/ops/products/attention.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/autograd/shapes_only.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/attention/attention.h"
@@ -29,6 +31,7 @@ class CausalAttentionFunction : public Function {
                                                           .q = q.data<T>(),
                                                           .k = k.data<T>(),
                                                           .v = saved()[2].data<T>(),
+                                                          .starts = data_or_null<T>(saved()[5]),
                                                           .y = y.data<T>(),
                                                           .grad_y = grad_output.data<T>(),
                                                           .log_sums = log_sums.data<T>(),
@@ -48,7 +51,7 @@ class CausalAttentionFunction : public Function {
 };
 
 kernels::AttentionShape checked_shape(const Variable& q, const Variable& k, const Variable& v,
-                                      const AttentionHeads& heads) {
+                                      const AttentionHeads& heads, const Tensor& starts) {
   constexpr const char* kOp = "causal_attention";
   ops::require_defined(kOp, "queries", q);
   ops::require_defined(kOp, "keys", k);
@@ -66,37 +69,44 @@ kernels::AttentionShape checked_shape(const Variable& q, const Variable& k, cons
     ops::fail(kOp, "heads of at most " + std::to_string(kernels::kMostHeadWidth) + " values",
               std::to_string(width));
   }
-  const Shape expected{q.dim(0), q.dim(1), heads.keys * width};
+  Shape expected{q.dim(0), q.dim(1), heads.keys * width};
+  if (k.shape().size() == 3) expected[1] = std::max(expected[1], k.dim(1));
   for (const auto& [what, given] : {std::pair{"keys", k}, {"values", v}}) {
     if (given.shape() != expected) {
       ops::fail(kOp, what + (" " + shape_string(expected)), shape_string(given.shape()));
     }
     ops::require_same_dtype(kOp, what, q, given);
   }
-  return {q.dim(0), q.dim(1), heads.queries, heads.keys, width};
+  const Shape positions{expected[0], expected[1]};
+  if (starts.defined() && (starts.dtype() != q.dtype() || starts.shape() != positions)) {
+    ops::fail(kOp, "starts " + std::string(dtype_name(q.dtype())) + " " + shape_string(positions),
+              std::string(dtype_name(starts.dtype())) + " " + shape_string(starts.shape()));
+  }
+  return {q.dim(0), q.dim(1), expected[1], heads.queries, heads.keys, width};
 }
 
 }  // namespace
 
 Variable causal_attention(const Variable& q, const Variable& k, const Variable& v,
-                          const AttentionHeads& heads) {
-  const kernels::AttentionShape shape = checked_shape(q, k, v, heads);
+                          const AttentionHeads& heads, const Tensor& starts) {
+  const kernels::AttentionShape shape = checked_shape(q, k, v, heads, starts);
   const Device device = q.value().device();
   if (shapes_only()) return Variable(Tensor::zeros(q.shape(), q.dtype(), device));
   Tensor y = Tensor::empty(q.shape(), q.dtype(), device);
   const Tensor log_sums =
-      Tensor::empty({shape.samples, shape.heads, shape.length}, q.dtype(), device);
+      Tensor::empty({shape.samples, shape.heads, shape.queries}, q.dtype(), device);
   visit_floating(q.dtype(), "causal_attention", [&](auto zero) {
     using T = decltype(zero);
     run(device, kernels::CausalAttention<T>{.shape = shape,
                                             .q = q.value().data<T>(),
                                             .k = k.value().data<T>(),
                                             .v = v.value().data<T>(),
+                                            .starts = data_or_null<T>(starts),
                                             .y = y.data<T>(),
                                             .log_sums = log_sums.data<T>()});
   });
   if (!should_record({q, k, v})) return Variable(y);
-  const std::vector<Tensor> kept{q.value(), k.value(), v.value(), y, log_sums};
+  const std::vector<Tensor> kept{q.value(), k.value(), v.value(), y, log_sums, starts};
   return record(y, std::make_shared<CausalAttentionFunction>(shape, kept), {q, k, v});
 }
 
