@@ -176,6 +176,30 @@ class Files(TorchCase):
         stored = reference.values_of(*tensors["blk.0.attn_output.weight"])
         self.assertEqual(stored.tobytes(), model.model.layers[0].self_attn.o_proj.weight.detach().numpy().tobytes())
 
+    def test_scales_may_be_searched(self):
+        errors = {}
+        for rule in ("reference", "search"):
+            torch.manual_seed(3)
+            model = reference.Llama()
+            source = self.source(model)
+            plan = steelyard.torch.quantize_(model, recipe("q4_0", groups=[
+                {"targets": ["Linear", "Embedding"], "weights": {"scale": rule}}]))
+            self.assertEqual("gguf q4_0, searched scales" in plan, rule == "search")
+            losses = self.train(model, 6)
+            self.assertLess(losses[-1], losses[0])
+            tensors, _ = self.export(model, source)
+            weight = model.model.layers[0].mlp.up_proj.weight.detach()
+            stored = reference.values_of(*tensors["blk.0.ffn_up.weight"])
+            trained = model.model.layers[0].mlp.up_proj.weight_quantizer(weight).detach().numpy()
+            self.assertEqual(stored.tobytes(), trained.tobytes())
+            y = _blocks.block_linear(torch.eye(weight.shape[1]), weight, "q4_0_searched" if rule == "search" else "q4_0")
+            self.assert_near(y.t(), torch.from_numpy(trained), 1e-2)
+            errors[rule] = float((weight - torch.from_numpy(trained)).pow(2).sum())
+        self.assertLess(errors["search"], 0.85 * errors["reference"])
+        self.assert_refused("groups[0].weights.scale: search: expected weights of q4_0, iq4_nl or mxfp4, got q8_0",
+                            steelyard.torch.quantize_, reference.Llama(), recipe("q8_0", groups=[
+                                {"targets": ["Linear", "Embedding"], "weights": {"scale": "search"}}]))
+
     def test_the_plan_says_the_types(self):
         plan = steelyard.torch.quantize_(reference.Llama(), recipe("iq4_nl"))
         self.assertIn("gguf iq4_nl", plan)
