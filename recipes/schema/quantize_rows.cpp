@@ -422,7 +422,8 @@ Table<Recipe> export_table() {
               nested<Recipe>("limits", limits_table(), &Recipe::exports, &ExportSpec::limits),
               key("target",
                   "for a model of `model.gguf`: training computes what llama.cpp computes with "
-                  "weights of this type, and `steelyard export` writes the GGUF file; absent: "
+                  "weights of this type, or of those that `quantize` gives single layers by "
+                  "`type` and `scale` alone, and `steelyard export` writes the GGUF file; absent: "
                   "such a model is trained in float, and not exported (docs/language_models.md)",
                   &Recipe::exports, &ExportSpec::target)})
       .check([](const OptionReader& from, Recipe& recipe) {
