@@ -154,10 +154,11 @@ class UseBlocksOf : public ::testing::Test {
     const auto inner = std::make_shared<Sequential>(
         Sequential::NamedChildren{{"up", linear()}, {"down", linear()}});
     const auto table = std::make_shared<Embedding>(EmbeddingOptions{10, 32}, rng);
-    model_ = std::make_shared<Graph>(Graph({{"embd", table, {}},
-                                            {"inner", inner, {}},
-                                            {"last", linear(), {}},
-                                            {"head", std::make_shared<EmbeddingHead>(table), {}}}));
+    model_ = std::make_shared<Graph>(
+        std::vector<Graph::NamedNode>{{"embd", table, {}},
+                                      {"inner", inner, {}},
+                                      {"last", linear(), {}},
+                                      {"head", std::make_shared<EmbeddingHead>(table), {}}});
   }
   std::string error(const BlockConfig& config) {
     return message_of<InputError>([&] { use_blocks(*model_, config); });
