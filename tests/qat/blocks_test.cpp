@@ -148,23 +148,23 @@ TEST(BlockLinear, MayHaveSearchedScales) {
 // What chooses: the first group, `ignore`, containers.
 class UseBlocksOf : public ::testing::Test {
  protected:
-  UseBlocksOf() {
+  static std::shared_ptr<Graph> new_model() {
     Rng rng(1);
     const auto linear = [&] { return std::make_shared<Linear>(LinearOptions{32, 32}, rng); };
     const auto inner = std::make_shared<Sequential>(
         Sequential::NamedChildren{{"up", linear()}, {"down", linear()}});
     const auto table = std::make_shared<Embedding>(EmbeddingOptions{10, 32}, rng);
-    model_ = std::make_shared<Graph>(
+    return std::make_shared<Graph>(
         std::vector<Graph::NamedNode>{{"embd", table, {}},
                                       {"inner", inner, {}},
                                       {"last", linear(), {}},
                                       {"head", std::make_shared<EmbeddingHead>(table), {}}});
   }
-  std::string error(const BlockConfig& config) {
-    return message_of<InputError>([&] { use_blocks(*model_, config); });
+  static std::string error(const BlockConfig& config) {
+    return message_of<InputError>([&] { use_blocks(*new_model(), config); });
   }
 
-  std::shared_ptr<Graph> model_;
+  std::shared_ptr<Graph> model_ = new_model();
 };
 
 TEST_F(UseBlocksOf, EachLayerItsOwn) {
