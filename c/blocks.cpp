@@ -19,7 +19,9 @@ using namespace kernels;
 template <class Format>
 constexpr std::string_view name_of() {
   if (std::is_same_v<Format, InputBlocks>) return "inputs";
+  if (std::is_same_v<Format, SearchedQ4_0Blocks>) return "q4_0_searched";
   if (std::is_same_v<Format, SearchedIq4NlBlocks>) return "iq4_nl_searched";
+  if (std::is_same_v<Format, SearchedMxfp4Blocks>) return "mxfp4_searched";
   return ggml_type(Format::kType).name;
 }
 
@@ -33,8 +35,16 @@ struct StoredAs<InputBlocks> {
   using type = Q8_0Blocks;
 };
 template <>
+struct StoredAs<SearchedQ4_0Blocks> {
+  using type = Q4_0Blocks;
+};
+template <>
 struct StoredAs<SearchedIq4NlBlocks> {
   using type = Iq4NlBlocks;
+};
+template <>
+struct StoredAs<SearchedMxfp4Blocks> {
+  using type = Mxfp4Blocks;
 };
 
 // Calls use(a null pointer of the format) for the one of the list that has this name.
@@ -55,12 +65,30 @@ void with_format(const char* type, const char* others, const Use& use) {
   }
 }
 
+constexpr const char* kMadeTypes =
+    "f32, f16, bf16, q4_0, q4_0_searched, q4_1, q8_0, inputs, iq4_nl, iq4_nl_searched, mxfp4, "
+    "mxfp4_searched or q2_0";
+constexpr const char* kStoredTypes =
+    "f32, f16, bf16, q4_0, q4_0_searched, q4_1, q5_0, q5_1, q8_0, q2_k, q3_k, q4_k, q5_k, q6_k, "
+    "inputs, iq4_nl, iq4_nl_searched, mxfp4, mxfp4_searched or q2_0";
+
+// Formats of which blocks are made, and further ones that are decoded.
+template <class... Further, class Use>
+void with_any_format(const char* type, const char* types, const Use& use) {
+  with_format<F32Blocks, F16Blocks, BF16Blocks, Q4_0Blocks, SearchedQ4_0Blocks, Q4_1Blocks,
+              Q8_0Blocks, InputBlocks, Iq4NlBlocks, SearchedIq4NlBlocks, Mxfp4Blocks,
+              SearchedMxfp4Blocks, Q2_0Blocks, Further...>(type, types, use);
+}
+
 template <class Use>
-void with_any_format(const char* type, const Use& use) {
-  with_format<F32Blocks, F16Blocks, BF16Blocks, Q4_0Blocks, Q4_1Blocks, Q8_0Blocks, InputBlocks,
-              Iq4NlBlocks, SearchedIq4NlBlocks, Mxfp4Blocks, Q2_0Blocks>(
-      type, "f32, f16, bf16, q4_0, q4_1, q8_0, inputs, iq4_nl, iq4_nl_searched, mxfp4 or q2_0",
-      use);
+void with_made_format(const char* type, const Use& use) {
+  with_any_format(type, kMadeTypes, use);
+}
+
+template <class Use>
+void with_stored_format(const char* type, const Use& use) {
+  with_any_format<Q5_0Blocks, Q5_1Blocks, Q2_KBlocks, Q3_KBlocks, Q4_KBlocks, Q5_KBlocks,
+                  Q6_KBlocks>(type, kStoredTypes, use);
 }
 
 View matrix_of(const DLTensor* tensor, const char* name, DType dtype) {
@@ -160,7 +188,7 @@ steelyard_status steelyard_blocks_layout(steelyard_context* context, const char*
   return c::call(context, __func__, [&] {
     c::required(elements, "elements");
     c::required(bytes, "bytes");
-    c::with_any_format(type, [&](auto* format) {
+    c::with_stored_format(type, [&](auto* format) {
       *elements = std::remove_pointer_t<decltype(format)>::kElements;
       *bytes = std::remove_pointer_t<decltype(format)>::kBytes;
     });
@@ -175,7 +203,7 @@ steelyard_status steelyard_blocks_encode(steelyard_context* context, void* strea
     const c::View to = c::matrix_of(blocks, "blocks", DType::kU8);
     c::require_on(to, "blocks", from.device);
     c::require_apart(from, "values", to, "blocks");
-    c::with_any_format(type, [&](auto* format) {
+    c::with_made_format(type, [&](auto* format) {
       c::encode<std::remove_pointer_t<decltype(format)>>(from, scales, to, stream);
     });
   });
@@ -188,7 +216,7 @@ steelyard_status steelyard_blocks_decode(steelyard_context* context, void* strea
     const c::View to = c::matrix_of(values, "values", DType::kF32);
     c::require_on(to, "values", from.device);
     c::require_apart(from, "blocks", to, "values");
-    c::with_any_format(type, [&](auto* format) {
+    c::with_stored_format(type, [&](auto* format) {
       using Format = std::remove_pointer_t<decltype(format)>;
       using Stored = typename c::StoredAs<Format>::type;
       c::decode<Stored>(from, to, stream);

@@ -275,9 +275,11 @@ STEELYARD_API steelyard_status steelyard_observer_reset(steelyard_context* conte
  *
  * Values are f32 [rows, columns] whose columns are whole blocks; blocks are u8 [rows, bytes of a
  * row]. Types are ggml's names: "f32", "f16", "bf16", "q4_0", "q4_1", "q8_0", "iq4_nl", "mxfp4" and
- * "q2_0". "inputs" is what a product's inputs become: q8_0 as ggml rounds them on x86;
- * "iq4_nl_searched" is iq4_nl as ggml_quantize_chunk makes it, "iq4_nl" follows the reference. All
- * arrays are dense and on one device; `stream` as for plans. */
+ * "q2_0", and of blocks that are decoded alone "q5_0", "q5_1" and "q2_k" to "q6_k". "inputs" is
+ * what a product's inputs become: q8_0 as ggml rounds them on x86. "q4_0_searched",
+ * "iq4_nl_searched" (as ggml_quantize_chunk makes it) and "mxfp4_searched" have searched scales,
+ * where the plain names follow ggml's reference. All arrays are dense and on one device; `stream`
+ * as for plans. */
 
 /* How many elements and bytes a block has. */
 STEELYARD_API steelyard_status steelyard_blocks_layout(steelyard_context* context, const char* type,

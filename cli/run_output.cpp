@@ -37,7 +37,7 @@ std::string advice_on_ranges(const QuantizeSpec& quantize) {
 
 // One line about the ranges that fit the training samples badly, or "".
 std::string warning_of_ranges(Experiment& experiment) {
-  if (!experiment.plan()) return "";
+  if (!experiment.recipe().quantize) return "";
   const std::int64_t batches = std::min(
       kBatchesOfRanges, batches_per_epoch(experiment.train(), experiment.loader_options()));
   const auto doubtful = qat::doubtful_ranges(

@@ -36,10 +36,9 @@ std::optional<std::uint32_t> file_type_of(BlockType type) {
       return 32;
     case BlockType::kMxfp4:
       return 38;
-    case BlockType::kQ2_0:
-      break;
+    default:
+      return std::nullopt;
   }
-  return std::nullopt;
 }
 
 bool is_float_type(BlockType type) {
@@ -57,19 +56,21 @@ struct Encoded {
   Tensor values;
 };
 
-Encoded encoded_as(BlockType type, const Tensor& values) {
-  return visit_blocks(type, [&](auto format) {
-    using Format = decltype(format);
-    const std::int64_t n = values.size() / Format::kElements;
-    Encoded made{std::string(static_cast<std::size_t>(n * Format::kBytes), '\0'),
-                 Tensor::empty(values.shape())};
-    auto* blocks = reinterpret_cast<std::uint8_t*>(made.bytes.data());
-    run(Device{}, kernels::EncodeBlocks<Format>{
+Encoded encoded_as(BlockType type, bool searched, const Tensor& values) {
+  const kernels::GgmlType& layout = kernels::ggml_type(type);
+  const std::int64_t n = values.size() / layout.elements;
+  Encoded made{std::string(static_cast<std::size_t>(n * layout.bytes), '\0'),
+               Tensor::empty(values.shape())};
+  auto* blocks = reinterpret_cast<std::uint8_t*>(made.bytes.data());
+  visit_block_makers(type, searched, [&](auto maker) {
+    run(Device{}, kernels::EncodeBlocks<decltype(maker)>{
                       .n = n, .x = values.data<float>(), .scales = nullptr, .blocks = blocks});
-    run(Device{},
-        kernels::DecodeBlocks<Format>{.n = n, .blocks = blocks, .x = made.values.data<float>()});
-    return made;
   });
+  visit_blocks(type, [&](auto format) {
+    run(Device{}, kernels::DecodeBlocks<decltype(format)>{
+                      .n = n, .blocks = blocks, .x = made.values.data<float>()});
+  });
+  return made;
 }
 
 class Rewrite {
@@ -90,7 +91,7 @@ class Rewrite {
     const auto old_type = block_type_of(*old);
     const BlockType type = given.type.value_or(float_type_of(old_type, given.values));
     require_blocks(given.tensor, old->sizes[0], type);
-    Encoded made = encoded_as(type, given.values);
+    Encoded made = encoded_as(type, given.searched, given.values);
     if (type == old_type && have_same_values(made.values, read_values(source_, *old))) return;
     tensors_[static_cast<std::size_t>(old - source_.header().tensors.data())].type =
         &kernels::ggml_type(type);
@@ -132,8 +133,8 @@ class Rewrite {
   }
 
   static BlockType float_type_of(std::optional<BlockType> old, const Tensor& values) {
-    const bool holds =
-        old && is_float_type(*old) && have_same_values(encoded_as(*old, values).values, values);
+    const bool holds = old && is_float_type(*old) &&
+                       have_same_values(encoded_as(*old, false, values).values, values);
     return holds ? *old : BlockType::kF32;
   }
 

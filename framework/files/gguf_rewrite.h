@@ -20,13 +20,15 @@ struct GgufValues {
   Tensor values;  // f32, of the tensor's shape
   // Absent: f32, or the file's own float type where that holds the values exactly.
   std::optional<kernels::BlockType> type = {};
+  bool searched = false;  // with the scales of kernels/ggml_blocks/searched_formats.h
 };
 
 // Writes a file that has the source's entries, and its tensors in their order, some with new
 // values: bytes are copied where they stand for a tensor's values already. general.file_type
 // becomes that of the type that most of `values` ask for. `path` is replaced at once, and may be
 // the source. Throws InputError that names the file and the tensor: values for a tensor that the
-// source lacks or of another shape, values that are not finite, rows that are not whole blocks.
+// source lacks or of another shape, values that are not finite, rows that are not whole blocks;
+// std::invalid_argument for a type that blocks are not made of.
 void rewrite_gguf(const GgufReader& source, const std::vector<GgufValues>& values,
                   const std::filesystem::path& path);
 

@@ -1,8 +1,8 @@
 // How ggml's block types hold values: a format for each, with what makes a block of values and
 // what a block's values are.
 //
-// encode() follows ggml's reference quantizers (quantize_row_*_ref in ggml-quants.c; of IQ4_NL the
-// search that ggml_quantize_chunk makes is SearchedIq4Nl): float32 without fused operations, the
+// encode() follows ggml's reference quantizers (quantize_row_*_ref in ggml-quants.c;
+// searched_formats.h has other scales): float32 without fused operations, the
 // scale inverted before it is rounded to float16. Where their conversion of a float to an integer
 // is undefined, it is x86's: 0 in the lowest 8 bits. Two things differ:
 //  - a block with a value that is not finite has a scale that is NaN, so that its values are NaN
@@ -312,23 +312,6 @@ struct Iq4NlBlocks {
   static constexpr int kCodeOfZeroBlocks = 8;
 };
 
-// The search that ggml_quantize_chunk makes: of 16 scales the one whose codes fit best.
-struct SearchedIq4NlBlocks : Iq4NlBlocks {
-  STEELYARD_HOST_DEVICE static void encode(const float* x, std::uint8_t* block) {
-    const float extreme = ggml::signed_extreme<kElements>(x);
-    Fit first = fit(x, 1.0F / (-extreme / -127.0F));
-    float scale = first.scale(), best = scale * first.with_x;
-    for (int attempt = -7; attempt <= 7; ++attempt) {
-      const Fit sums = fit(x, static_cast<float>(attempt - 127) / extreme);
-      if (sums.squares > 0.0F && sums.with_x * sums.with_x > best * sums.squares) {
-        scale = sums.scale();
-        best = scale * sums.with_x;
-      }
-    }
-    store(x, block, extreme, ggml::inverse_of(scale), scale);
-  }
-};
-
 // OCP's MXFP4: E2M1 with a power of two, kept doubled so that codes are integers.
 // e = floor(log2(amax)) - 2 + 127; the value is code * 2^(e - 128), and NaN for e = 255.
 struct Mxfp4Blocks {
@@ -361,7 +344,7 @@ struct Mxfp4Blocks {
     return number(ggml::load_nibble(block + 1, j));
   }
 
- private:
+ protected:
   // 2^(e - 128): below e = 2 a denormal.
   STEELYARD_HOST_DEVICE static float power(int e) {
     if (e == kNan) return bits_as<float>(0x7FC00000U);

@@ -10,13 +10,21 @@
 
 namespace steelyard::kernels {
 
-// The types that blocks.h encodes and decodes; the values are ggml's numbers.
+// The types that are encoded and decoded (block_formats.h), or decoded alone (stored_formats.h);
+// the values are ggml's numbers.
 enum class BlockType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
   kQ4_0 = 2,
   kQ4_1 = 3,
+  kQ5_0 = 6,  // decoded alone, as all from here to kQ6_K but kQ8_0
+  kQ5_1 = 7,
   kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
   kIq4Nl = 20,
   kBF16 = 30,
   kMxfp4 = 39,

@@ -1,9 +1,11 @@
 // Values as the blocks of ggml's types, and products of such blocks, as llama.cpp computes them.
 //
-// The arithmetic is kernels/ggml_blocks/block_formats.h.
+// The arithmetic is kernels/ggml_blocks/*_formats.h.
 #pragma once
 
 #include "steelyard/kernels/ggml_blocks/block_formats.h"
+#include "steelyard/kernels/ggml_blocks/searched_formats.h"
+#include "steelyard/kernels/ggml_blocks/stored_formats.h"
 #include "steelyard/kernels/run.h"
 
 namespace steelyard::kernels {
@@ -55,9 +57,11 @@ struct BlockProduct {
 
 using GgmlBlocksKernels = JoinedKernels<
     ForTypes<EncodeBlocks, F32Blocks, F16Blocks, BF16Blocks, Q4_0Blocks, Q4_1Blocks, Q8_0Blocks,
-             InputBlocks, Iq4NlBlocks, SearchedIq4NlBlocks, Mxfp4Blocks, Q2_0Blocks>,
+             InputBlocks, Iq4NlBlocks, Mxfp4Blocks, Q2_0Blocks, SearchedQ4_0Blocks,
+             SearchedIq4NlBlocks, SearchedMxfp4Blocks>,
     ForTypes<DecodeBlocks, F32Blocks, F16Blocks, BF16Blocks, Q4_0Blocks, Q4_1Blocks, Q8_0Blocks,
-             Iq4NlBlocks, Mxfp4Blocks, Q2_0Blocks>,
+             Iq4NlBlocks, Mxfp4Blocks, Q2_0Blocks, Q5_0Blocks, Q5_1Blocks, Q2_KBlocks, Q3_KBlocks,
+             Q4_KBlocks, Q5_KBlocks, Q6_KBlocks>,
     ForTypes<BlockProduct, Q4_0Blocks, Q8_0Blocks, Iq4NlBlocks, Mxfp4Blocks, Q2_0Blocks>>;
 
 }  // namespace steelyard::kernels

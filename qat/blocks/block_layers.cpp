@@ -1,105 +1,183 @@
 #include "steelyard/qat/blocks/block_layers.h"
 
-#include <map>
+#include <optional>
+#include <vector>
 
 #include "steelyard/framework/ops/products/embedding.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/decoder.h"
 #include "steelyard/qat/blocks/block_ops.h"
+#include "steelyard/qat/model/target_match.h"
 
 namespace steelyard::qat {
 namespace {
 
 using kernels::BlockType;
 
-std::string described(const char* layer, const Variable& weight, BlockType type) {
+constexpr const char* kLinear = "Linear";
+constexpr const char* kEmbedding = "Embedding";
+
+std::string described(const char* layer, const Variable& weight, const BlockScheme& scheme) {
   return std::string(layer) + "(" + std::to_string(weight.dim(0)) + " x " +
-         std::to_string(weight.dim(1)) + ", " + std::string(kernels::ggml_type(type).name) + ")";
+         std::to_string(weight.dim(1)) + ", " + to_string(scheme) + ")";
+}
+
+// The groups as a matcher reads them: which of its configs is which group is its place in the list.
+QuantizeConfig groups_of(const BlockConfig& config) {
+  QuantizeConfig groups{
+      .groups = {}, .ignore = config.ignore, .ignore_places = config.ignore_places};
+  for (const BlockGroup& group : config.groups) {
+    groups.groups.push_back({group.targets, {}, group.target_places});
+  }
+  if (groups.groups.empty()) groups.groups.push_back({{"re:.*"}, {}, {}});
+  return groups;
+}
+
+std::string name_of(const std::optional<BlockScheme>& scheme) {
+  return scheme ? to_string(*scheme) : "float";
 }
 
 class BlockSwap {
  public:
-  explicit BlockSwap(BlockType type) : type_(type) {}
+  explicit BlockSwap(const BlockConfig& config)
+      : config_(config), groups_(groups_of(config)), matcher_(groups_) {}
 
   // The layers below a module, before its heads: these share what replaces an embedding.
-  void visit(const Module& module, const std::string& path) {
+  void visit(const Module& module, const std::string& path, TargetMatcher::Scope around) {
+    const TargetMatcher::Scope scope = matcher_.enter(path, module.type_name(), around);
     for (const auto& slot : module.children()) {
       const std::string name = join_path(path, slot->name());
       if (const auto* linear = dynamic_cast<const Linear*>(&**slot)) {
-        require_whole_blocks(name, linear->weight().dim(1), type_);
-        slot->replace(std::make_shared<BlockLinear>(*linear, type_));
+        if (const auto scheme = scheme_of(name, kLinear, scope, linear->weight().dim(1))) {
+          slot->replace(std::make_shared<BlockLinear>(*linear, *scheme));
+        }
       } else if (const auto* embedding = dynamic_cast<const Embedding*>(&**slot)) {
-        require_whole_blocks(name, embedding->weight().dim(1), type_);
-        const auto made = std::make_shared<BlockEmbedding>(*embedding, type_);
-        embeddings_[embedding->weight().node().get()] = made;
-        slot->replace(made);
+        const auto scheme = scheme_of(name, kEmbedding, scope, embedding->weight().dim(1));
+        Table& table = tables_[embedding->weight().node().get()];
+        table = {name, scheme, nullptr};
+        if (!scheme) continue;
+        table.layer = std::make_shared<BlockEmbedding>(*embedding, *scheme);
+        slot->replace(table.layer);
       } else if (const auto* head = dynamic_cast<const EmbeddingHead*>(&**slot)) {
-        heads_.push_back({slot.get(), head->table().node().get()});
+        const auto scheme = scheme_of(name, kLinear, scope, head->table().dim(1));
+        heads_.push_back({slot.get(), head->table().node().get(), name, scheme});
       } else {
-        visit(**slot, name);
+        visit(**slot, name, scope);
       }
     }
   }
 
-  void finish() const {
-    for (const auto& [slot, table] : heads_) {
-      slot->replace(std::make_shared<BlockEmbeddingHead>(*embeddings_.at(table), type_));
+  Plan finish() {
+    for (const Head& head : heads_) {
+      const Table& table = tables_.at(head.table);
+      if (head.scheme != table.scheme) {
+        throw InputError(head.name + " and " + table.name +
+                         " share a weight, which is one tensor of the file: expected both in one "
+                         "type, or neither, got " +
+                         name_of(head.scheme) + " and " + name_of(table.scheme));
+      }
+      if (table.layer) head.slot->replace(std::make_shared<BlockEmbeddingHead>(*table.layer));
     }
+    matcher_.finish("Linear and Embedding");
+    return std::move(plan_);
   }
 
  private:
-  BlockType type_;
-  // By the tape's node of a table's parameter.
-  std::map<const GradNode*, std::shared_ptr<BlockEmbedding>> embeddings_;
-  std::vector<std::pair<Slot*, const GradNode*>> heads_;
+  struct Table {
+    std::string name;
+    std::optional<BlockScheme> scheme;
+    std::shared_ptr<BlockEmbedding> layer;  // null: in float
+  };
+  struct Head {
+    Slot* slot;
+    const GradNode* table;
+    std::string name;
+    std::optional<BlockScheme> scheme;
+  };
+
+  // What the config says of a layer, which the plan gets.
+  std::optional<BlockScheme> scheme_of(const std::string& name, const char* type,
+                                       TargetMatcher::Scope scope, std::int64_t width) {
+    std::string reason;
+    const QConfig* chosen = matcher_.config_for(name, type, scope, reason);
+    if (chosen == nullptr) {
+      plan_.rows.push_back({name, "weight", "float", "-", reason});
+      return std::nullopt;
+    }
+    BlockScheme scheme(config_.type);
+    for (std::size_t i = 0; i < config_.groups.size(); ++i) {
+      if (&groups_.groups[i].config != chosen) continue;
+      scheme = {config_.groups[i].type.value_or(config_.type), config_.groups[i].scales};
+    }
+    require_whole_blocks(name, width, scheme.type);
+    plan_.rows.push_back({name, "weight", "blocks of " + std::string(ggml_type(scheme.type).name),
+                          word_of(scheme.scales),
+                          type == kLinear ? "inputs are blocks of q8_0" : ""});
+    return scheme;
+  }
+
+  const BlockConfig& config_;
+  const QuantizeConfig groups_;
+  TargetMatcher matcher_;
+  Plan plan_;
+  std::map<const GradNode*, Table> tables_;  // by the tape's node of a table's parameter
+  std::vector<Head> heads_;
 };
 
 }  // namespace
 
-BlockLinear::BlockLinear(const Linear& layer, BlockType type)
-    : type_(type), weight_(register_parameter("weight", layer.weight().value())) {
+BlockLinear::BlockLinear(const Linear& layer, const BlockScheme& scheme)
+    : scheme_(scheme), weight_(register_parameter("weight", layer.weight().value())) {
   if (layer.bias().defined()) bias_ = register_parameter("bias", layer.bias().value());
 }
 
 Variable BlockLinear::forward(const Variable& x, ForwardContext&) {
-  return block_linear(x, weight_, bias_, type_);
+  return block_linear(x, weight_, bias_, scheme_);
 }
 
-std::string BlockLinear::description() const { return described("BlockLinear", weight_, type_); }
+std::string BlockLinear::description() const { return described("BlockLinear", weight_, scheme_); }
 
-BlockEmbedding::BlockEmbedding(const Embedding& layer, BlockType type)
-    : type_(type), weight_(register_parameter("weight", layer.weight().value())) {}
+BlockEmbedding::BlockEmbedding(const Embedding& layer, const BlockScheme& scheme)
+    : scheme_(scheme), weight_(register_parameter("weight", layer.weight().value())) {}
 
 Variable BlockEmbedding::forward(const Variable& x, ForwardContext&) {
   return block_values(
-      is_floating(x.dtype()) ? embedding(x, weight_) : embedding(x.value(), weight_), type_);
+      is_floating(x.dtype()) ? embedding(x, weight_) : embedding(x.value(), weight_), scheme_);
 }
 
 std::string BlockEmbedding::description() const {
-  return described("BlockEmbedding", weight_, type_);
+  return described("BlockEmbedding", weight_, scheme_);
 }
 
 Variable BlockEmbeddingHead::forward(const Variable& x, ForwardContext&) {
-  return block_linear(x, table_, {}, type_);
+  return block_linear(x, table_, {}, scheme_);
 }
 
 std::string BlockEmbeddingHead::description() const {
-  return described("BlockEmbeddingHead", table_, type_);
+  return described("BlockEmbeddingHead", table_, scheme_);
 }
 
-void use_blocks(Module& model, BlockType type) {
-  BlockSwap swap(type);
-  swap.visit(model, "");
-  swap.finish();
+Plan use_blocks(Module& model, const BlockConfig& config) {
+  BlockSwap swap(config);
+  swap.visit(model, "", TargetMatcher::kNoScope);
+  return swap.finish();
 }
 
-std::vector<std::string> block_weights(Module& model) {
-  std::vector<std::string> names;
+Plan use_blocks(Module& model, BlockType type) {
+  return use_blocks(model, BlockConfig{.type = type});
+}
+
+std::map<std::string, BlockScheme> block_weights(Module& model) {
+  std::map<std::string, BlockScheme> schemes;
   for (const NamedModule& entry : model.named_modules()) {
-    const bool has_blocks = dynamic_cast<const BlockLinear*>(entry.module) != nullptr ||
-                            dynamic_cast<const BlockEmbedding*>(entry.module) != nullptr;
-    if (has_blocks) names.push_back(join_path(entry.name, "weight"));
+    const std::string name = join_path(entry.name, "weight");
+    if (const auto* linear = dynamic_cast<const BlockLinear*>(entry.module)) {
+      schemes.emplace(name, linear->scheme());
+    } else if (const auto* embedding = dynamic_cast<const BlockEmbedding*>(entry.module)) {
+      schemes.emplace(name, embedding->scheme());
+    }
   }
-  return names;
+  return schemes;
 }
 
 }  // namespace steelyard::qat

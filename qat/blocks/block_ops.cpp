@@ -28,6 +28,12 @@ Tensor encoded(const Tensor& x) {
   return blocks;
 }
 
+// Of weights, by a scheme.
+Tensor encoded(const Tensor& x, const BlockScheme& scheme) {
+  return visit_block_makers(scheme.type, scheme.scales == BlockScales::kSearch,
+                            [&](auto maker) { return encoded<decltype(maker)>(x); });
+}
+
 // Their values f32, of that shape.
 template <class Format>
 Tensor decoded(const Tensor& blocks, const Shape& shape) {
@@ -91,12 +97,11 @@ class BlockLinearFunction : public Function {
   Shape x_shape_;
 };
 
+// y [..., out] of inputs that are blocks of x [..., in].
 template <class Format>
-Variable product(const ProductShape& shape, const Variable& x, const Variable& weight,
-                 const Variable& bias) {
-  const Tensor inputs = encoded<kernels::InputBlocks>(x.value());
-  const Tensor weights = encoded<Format>(weight.value());
-  Shape y_shape = x.shape();
+Tensor multiplied(const ProductShape& shape, const Shape& x_shape, const Tensor& inputs,
+                  const Tensor& weights, const Variable& bias) {
+  Shape y_shape = x_shape;
   y_shape.back() = shape.out;
   Tensor y = Tensor::empty(std::move(y_shape), DType::kF32, inputs.device());
   run(y.device(), kernels::BlockProduct<Format>{.rows = shape.rows,
@@ -112,6 +117,15 @@ Variable product(const ProductShape& shape, const Variable& x, const Variable& w
                                             .bias = bias.value().data<float>(),
                                             .y = y.data<float>()});
   }
+  return y;
+}
+
+template <class Format>
+Variable product(const ProductShape& shape, const Variable& x, const Variable& weight,
+                 const Variable& bias, const BlockScheme& scheme) {
+  const Tensor inputs = encoded<kernels::InputBlocks>(x.value());
+  const Tensor weights = encoded(weight.value(), scheme);
+  const Tensor y = multiplied<Format>(shape, x.shape(), inputs, weights, bias);
   if (!should_record({x, weight, bias})) return Variable(y);
   return record(y, std::make_shared<BlockLinearFunction<Format>>(shape, x.shape(), inputs, weights),
                 {x, weight, bias});
@@ -135,6 +149,12 @@ Variable visit_products(BlockType type, const F& f) {
   }
 }
 
+Variable shape_alone(const Variable& x, std::int64_t out) {
+  Shape shape = x.shape();
+  shape.back() = out;
+  return Variable(Tensor::zeros(shape, DType::kF32, x.value().device()));
+}
+
 void require_f32(const char* op, const char* what, const Variable& x) {
   ops::require_defined(op, what, x);
   if (x.dtype() != DType::kF32) {
@@ -153,19 +173,18 @@ void require_whole_blocks(const std::string& what, std::int64_t width, BlockType
       std::string(kernels::ggml_type(type).name) + ", got rows of " + std::to_string(width));
 }
 
-Variable block_values(const Variable& x, BlockType type) {
+Variable block_values(const Variable& x, const BlockScheme& scheme) {
   require_f32("block_values", "values", x);
-  require_whole_blocks("[block_values]", x.dim(-1), type);
-  Tensor y = visit_blocks(type, [&](auto format) {
-    using Format = decltype(format);
-    return decoded<Format>(encoded<Format>(x.value()), x.shape());
-  });
+  require_whole_blocks("[block_values]", x.dim(-1), scheme.type);
+  const Tensor blocks = encoded(x.value(), scheme);
+  Tensor y = visit_blocks(
+      scheme.type, [&](auto format) { return decoded<decltype(format)>(blocks, x.shape()); });
   if (!should_record({x})) return Variable(y);
   return record(y, std::make_shared<BlockValuesFunction>(), {x});
 }
 
 Variable block_linear(const Variable& x, const Variable& weight, const Variable& bias,
-                      BlockType type) {
+                      const BlockScheme& scheme) {
   require_f32("block_linear", "an input", x);
   require_f32("block_linear", "a weight", weight);
   const std::int64_t in = x.dim(-1);
@@ -175,15 +194,42 @@ Variable block_linear(const Variable& x, const Variable& weight, const Variable&
   }
   ops::require_vector("block_linear", "bias", weight.dim(0), bias);
   ops::require_same_dtype("block_linear", "bias", x, bias);
-  require_whole_blocks("[block_linear]", in, type);
-  if (shapes_only()) {
-    Shape shape = x.shape();
-    shape.back() = weight.dim(0);
-    return Variable(Tensor::zeros(shape, DType::kF32, x.value().device()));
-  }
-  return visit_products(type, [&](auto format) {
-    return product<decltype(format)>({x.value().size() / in, in, weight.dim(0)}, x, weight, bias);
+  require_whole_blocks("[block_linear]", in, scheme.type);
+  if (shapes_only()) return shape_alone(x, weight.dim(0));
+  return visit_products(scheme.type, [&](auto format) {
+    return product<decltype(format)>({x.value().size() / in, in, weight.dim(0)}, x, weight, bias,
+                                     scheme);
   });
+}
+
+Variable stored_block_linear(const Variable& x, const Tensor& weight, const Variable& bias,
+                             BlockType type) {
+  require_f32("stored_block_linear", "an input", x);
+  const std::int64_t in = x.dim(-1);
+  require_whole_blocks("[stored_block_linear]", in, type);
+  const kernels::GgmlType& layout = kernels::ggml_type(type);
+  const std::int64_t bytes = in / layout.elements * layout.bytes;
+  if (weight.dtype() != DType::kU8 || weight.rank() != 2 || weight.dim(1) != bytes) {
+    ops::fail("stored_block_linear", "blocks u8 [out, " + std::to_string(bytes) + "]",
+              shape_string(weight.shape()));
+  }
+  ops::require_vector("stored_block_linear", "bias", weight.dim(0), bias);
+  if (shapes_only()) return shape_alone(x, weight.dim(0));
+  return visit_products(type, [&](auto format) {
+    return Variable(
+        multiplied<decltype(format)>({x.value().size() / in, in, weight.dim(0)}, x.shape(),
+                                     encoded<kernels::InputBlocks>(x.value()), weight, bias));
+  });
+}
+
+bool has_block_product(BlockType type) {
+  return type == BlockType::kQ4_0 || type == BlockType::kQ8_0 || type == BlockType::kIq4Nl ||
+         type == BlockType::kMxfp4;
+}
+
+std::string to_string(const BlockScheme& scheme) {
+  return std::string(kernels::ggml_type(scheme.type).name) +
+         (scheme.scales == BlockScales::kSearch ? ", searched scales" : "");
 }
 
 }  // namespace steelyard::qat

@@ -19,7 +19,6 @@
 #include "steelyard/qat/ptq/reestimate.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/models/imported_model.h"
-#include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/initial_weights.h"
 #include "steelyard/recipes/runs/prepared_model.h"
 
@@ -257,7 +256,7 @@ std::shared_ptr<Module> Experiment::prepared(std::shared_ptr<Module> model,
                                              std::optional<qat::Plan>& plan) const {
   if (recipe_.exports.target) {
     try {
-      qat::use_blocks(*model, block_type_of(*recipe_.exports.target));
+      plan = qat::use_blocks(*model, recipe_.exports.blocks);
     } catch (const std::invalid_argument& error) {
       fail_at(place("export", "target"), std::string("export.target: ") + error.what());
     }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <set>
+#include <map>
 
 #include "steelyard/framework/files/gguf_rewrite.h"
 #include "steelyard/framework/files/gguf_values.h"
@@ -15,15 +15,11 @@
 #include "steelyard/import/gguf/decoder.h"
 #include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/blocks/block_ops.h"
+#include "steelyard/qat/blocks/stored_layers.h"
 #include "steelyard/recipes/models/imported_model.h"
 
 namespace steelyard {
 namespace {
-
-std::set<std::string> names_of_blocks(Module& model) {
-  const std::vector<std::string> names = qat::block_weights(model);
-  return {names.begin(), names.end()};
-}
 
 // Values, of which some may differ in their bits.
 std::int64_t differing(const Tensor& a, const Tensor& b) {
@@ -36,10 +32,11 @@ std::int64_t differing(const Tensor& a, const Tensor& b) {
   return count;
 }
 
-void compare_weights(const GgufReader& file, Module& model, kernels::BlockType type,
+using Schemes = std::map<std::string, qat::BlockScheme>;  // of the parameters that are blocks
+
+void compare_weights(const GgufReader& file, Module& model, const Schemes& schemes,
                      GgufComparison& result) {
   const NoGradGuard no_grad;
-  const std::set<std::string> blocks = names_of_blocks(model);
   for (const NamedParameter& p : model.named_parameters()) {
     const std::string name = imports::tensor_of_parameter(p.name);
     const GgufTensor* tensor = file.find(name);
@@ -48,9 +45,10 @@ void compare_weights(const GgufReader& file, Module& model, kernels::BlockType t
                        shape_string(p.variable.shape()));
     }
     const Tensor stored = read_values(file, *tensor);
-    if (blocks.contains(p.name)) {
+    if (const auto blocks = schemes.find(p.name); blocks != schemes.end()) {
       result.values += stored.size();
-      result.differing_values += differing(stored, qat::block_values(p.variable, type).value());
+      result.differing_values +=
+          differing(stored, qat::block_values(p.variable, blocks->second).value());
     } else {
       result.others += stored.size();
       result.differing_others += differing(stored, p.variable.value());
@@ -58,15 +56,22 @@ void compare_weights(const GgufReader& file, Module& model, kernels::BlockType t
   }
 }
 
-// The model of the file alone, with the arithmetic of training.
+// The model of the file alone, with the arithmetic of training: products are those of the file's
+// blocks where training has blocks.
 std::shared_ptr<Module> model_of(const GgufReader& file, std::int64_t length,
-                                 kernels::BlockType type,
+                                 const Schemes& schemes,
                                  const std::optional<TokenOptions>& tokens) {
   const imports::Imported imported =
       imports::import_decoder(file, length, document_border(tokens, file));
   std::shared_ptr<Module> model = imports::build(imported.graph, /*with_head=*/true, file.name());
   load_into(*model, imported.weights, file.name());
-  qat::use_blocks(*model, type);
+  qat::use_stored_blocks(*model, [&](const std::string& parameter) {
+    const GgufTensor* tensor = file.find(imports::tensor_of_parameter(parameter));
+    const auto type = tensor == nullptr ? std::nullopt : block_type_of(*tensor);
+    const bool blocks = schemes.contains(parameter) && type && qat::has_block_product(*type);
+    return blocks ? std::optional(qat::StoredBlocks{read_blocks(file, *tensor), *type})
+                  : std::nullopt;
+  });
   return model;
 }
 
@@ -83,20 +88,6 @@ void compare_logits(Module& ours, Module& theirs, const Dataset& test, GgufCompa
 }
 
 }  // namespace
-
-kernels::BlockType block_type_of(GgufTarget target) {
-  switch (target) {
-    case GgufTarget::kQ4_0:
-      return kernels::BlockType::kQ4_0;
-    case GgufTarget::kQ8_0:
-      return kernels::BlockType::kQ8_0;
-    case GgufTarget::kIq4Nl:
-      return kernels::BlockType::kIq4Nl;
-    case GgufTarget::kMxfp4:
-      break;
-  }
-  return kernels::BlockType::kMxfp4;
-}
 
 std::filesystem::path gguf_path(const std::filesystem::path& folder) {
   return folder / "model.gguf";
@@ -118,12 +109,15 @@ void write_gguf(const LoadedRun& run, const std::filesystem::path& path) {
                      "expected another folder");
   }
   const GgufReader file(source);
-  const kernels::BlockType type = block_type_of(experiment.recipe().exports.target.value());
-  const std::set<std::string> blocks = names_of_blocks(experiment.model());
+  const Schemes schemes = qat::block_weights(experiment.model());
   std::vector<GgufValues> values;
   for (const NamedParameter& p : experiment.model().named_parameters()) {
-    values.push_back({imports::tensor_of_parameter(p.name), p.variable.value(),
-                      blocks.contains(p.name) ? std::optional(type) : std::nullopt});
+    GgufValues& added =
+        values.emplace_back(GgufValues{imports::tensor_of_parameter(p.name), p.variable.value()});
+    const auto blocks = schemes.find(p.name);
+    if (blocks == schemes.end()) continue;
+    added.type = blocks->second.type;
+    added.searched = blocks->second.scales == qat::BlockScales::kSearch;
   }
   rewrite_gguf(file, values, path);
 }
@@ -131,14 +125,14 @@ void write_gguf(const LoadedRun& run, const std::filesystem::path& path) {
 GgufComparison compare_gguf(const LoadedRun& run, const std::filesystem::path& path,
                             std::int64_t samples) {
   Experiment& experiment = *run.experiment;
-  const kernels::BlockType type = block_type_of(experiment.recipe().exports.target.value());
   const GgufReader file(path);
+  const Schemes schemes = qat::block_weights(experiment.model());
   GgufComparison result;
-  compare_weights(file, experiment.model(), type, result);
+  compare_weights(file, experiment.model(), schemes, result);
   const Dataset test =
       spread_samples(experiment.test(), std::min(samples, experiment.test().size()));
   const std::shared_ptr<Module> theirs =
-      model_of(file, test.sample_shape()[0], type, experiment.recipe().data.tokens);
+      model_of(file, test.sample_shape()[0], schemes, experiment.recipe().data.tokens);
   compare_logits(experiment.model(), *theirs, test, result);
   return result;
 }

@@ -4,13 +4,9 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "steelyard/kernels/ggml_blocks/block_type.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard {
-
-// The type of weights that a target names.
-kernels::BlockType block_type_of(GgufTarget target);
 
 // The GGUF file in an export folder.
 std::filesystem::path gguf_path(const std::filesystem::path& folder);

@@ -123,30 +123,37 @@ Table<QuantizerConfig> weights_table(const Registries& registries) {
   const auto scheme = [](const std::string& name, const std::string& help, auto member) {
     return key(name, help, &QuantizerConfig::scheme, member);
   };
-  return Table<QuantizerConfig>(
-             "Quantization of weights.",
-             {bits_row("bit width", 8), symmetric_row().by_default(),
-              scheme("strategy",
-                     "granularity of the scales. `channel`: one for each output channel; `tensor`: "
-                     "one for all; `group`: one for each group of consecutive weights of an output "
-                     "channel (with `activations`, codes are multiplied as integers and each "
-                     "group's sum is scaled; without, weights are multiplied in float)",
-                     &QScheme::granularity)
-                  .only({Granularity::kChannel, Granularity::kTensor, Granularity::kGroup})
-                  .by_default("channel"),
-              scheme("group_size",
-                     "with strategy group: number of weights that share a scale, in the order of "
-                     "PyTorch's layout; must divide the number of weights of an output channel or "
-                     "exceed it; absent: 32",
-                     &QScheme::group_size)
-                  .within(1, kMaxCount),
-              scheme("narrow_range",
-                     "whether the lowest code is left unused (with 8 bits: -127 to 127 instead of "
-                     "-128 to 127); absent: yes, except with learned scales or `symmetric: false`",
-                     &QScheme::narrow_range),
-              observer_row("how the range is found").by_default()})
+  std::vector<Row<QuantizerConfig>> rows{
+      bits_row("bit width", 8),
+      symmetric_row().by_default(),
+      scheme("strategy",
+             "granularity of the scales. `channel`: one for each output channel; `tensor`: "
+             "one for all; `group`: one for each group of consecutive weights of an output "
+             "channel (with `activations`, codes are multiplied as integers and each "
+             "group's sum is scaled; without, weights are multiplied in float)",
+             &QScheme::granularity)
+          .only({Granularity::kChannel, Granularity::kTensor, Granularity::kGroup})
+          .by_default("channel"),
+      scheme("group_size",
+             "with strategy group: number of weights that share a scale, in the order of "
+             "PyTorch's layout; must divide the number of weights of an output channel or "
+             "exceed it; absent: 32",
+             &QScheme::group_size)
+          .within(1, kMaxCount),
+      scheme("narrow_range",
+             "whether the lowest code is left unused (with 8 bits: -127 to 127 instead of "
+             "-128 to 127); absent: yes, except with learned scales or `symmetric: false`",
+             &QScheme::narrow_range),
+      observer_row("how the range is found").by_default()};
+  const std::vector<RecipeOption> of_blocks = block_weight_options();
+  for (const RecipeOption& option : of_blocks) rows.push_back({option});
+  return Table<QuantizerConfig>("Quantization of weights.", std::move(rows))
       .cases("observer", observer_cases(registries))
-      .check([&registries](const OptionReader& from, QuantizerConfig& weights) {
+      .check([&registries, of_blocks](const OptionReader& from, QuantizerConfig& weights) {
+        for (const RecipeOption& option : of_blocks) {
+          if (!from.has(option.name)) continue;
+          fail_at(from.at(option.name).place, option.name + ": needs export.target");
+        }
         take_own_observer(from, weights.observer, registries);
         set_group_size(from, weights.scheme);
       });
@@ -415,7 +422,8 @@ Table<Recipe> export_table() {
               nested<Recipe>("limits", limits_table(), &Recipe::exports, &ExportSpec::limits),
               key("target",
                   "for a model of `model.gguf`: training computes what llama.cpp computes with "
-                  "weights of this type, and `steelyard export` writes the GGUF file; absent: "
+                  "weights of this type, or of those that `quantize` gives single layers by "
+                  "`type` and `scale` alone, and `steelyard export` writes the GGUF file; absent: "
                   "such a model is trained in float, and not exported (docs/language_models.md)",
                   &Recipe::exports, &ExportSpec::target)})
       .check([](const OptionReader& from, Recipe& recipe) {

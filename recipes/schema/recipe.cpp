@@ -105,6 +105,11 @@ void note_needs(Recipe& recipe, const Registries& registries) {
   if (!list.items.empty()) set_entry(recipe.resolved, "needs", std::move(list));
 }
 
+bool has_target(const YamlNode& document) {
+  const YamlNode* exports = document.find("export");
+  return exports != nullptr && exports->find("target") != nullptr;
+}
+
 YamlNode overridden(YamlNode document, const std::vector<std::string>& overrides) {
   for (const std::string& assignment : overrides) apply_override(document, assignment);
   return document;
@@ -119,7 +124,8 @@ Recipe parse_recipe(std::string_view text, const std::string& source,
 
 Recipe read_recipe(YamlNode document, const Registries& registries) {
   require_parts(document, registries);
-  const Table<Recipe> table = recipe_table(registries);
+  const Table<Recipe> table =
+      has_target(document) ? target_table(registries) : recipe_table(registries);
   Recipe recipe{.resolved = resolve_options(document, table.option(), "")};
   table.read(recipe.resolved, recipe);
   note_needs(recipe, registries);

@@ -19,6 +19,7 @@
 #include "steelyard/framework/train/optimizer.h"
 #include "steelyard/framework/train/trainer.h"
 #include "steelyard/kernels/matmul_precision.h"
+#include "steelyard/qat/blocks/block_config.h"
 #include "steelyard/qat/model/oscillations.h"
 #include "steelyard/qat/model/schedule.h"
 #include "steelyard/qat/ptq/adaround.h"
@@ -155,12 +156,16 @@ inline constexpr Word<GgufTarget> kGgufTargetWords[] = {
 static_assert(is_complete<GgufTarget>(kGgufTargetWords, GgufTarget::kMxfp4));
 constexpr std::span<const Word<GgufTarget>> words_of(GgufTarget) { return kGgufTargetWords; }
 
+// The type of weights that a target names.
+kernels::BlockType block_type_of(GgufTarget target);
+
 struct ExportSpec {
   std::vector<std::string> formats = {};  // names of deploy::export_formats(), for after training
   qat::Profile profile = qat::Profile::kOrt;
   bool reduce_range = false;  // applied to the widths of `quantize` already
   std::optional<DeviceLimits> limits = {};
   std::optional<GgufTarget> target = {};
+  qat::BlockConfig blocks = {};  // with a target: what `quantize` says beside it
 };
 
 struct Recipe {

@@ -124,14 +124,11 @@ void require_gguf_target(const OptionReader& from, const Recipe& recipe) {
   if (!recipe.exports.target) {
     if (!recipe.model.gguf || !recipe.quantize) return;
     fail_at(from.at("quantize").place,
-            "quantize: a language model (model.gguf) has export.target in its place");
+            "quantize: a language model (model.gguf) needs export.target beside it");
   }
   const std::string& place = from.table("export").at("target").place;
   const std::string target = "export.target: " + word_of(*recipe.exports.target);
   if (!recipe.model.gguf) fail_at(place, target + " needs model.gguf");
-  if (recipe.quantize) {
-    fail_at(place, target + " says how weights and inputs are quantized: expected no 'quantize'");
-  }
   if (!recipe.exports.formats.empty()) {
     fail_at(place, target + " is written by `steelyard export`: expected no export.formats");
   }
@@ -206,18 +203,38 @@ std::vector<Row<Recipe>> recipe_rows(const Registries& registries) {
           .role(OptionRole::kFree)};
 }
 
+void check_recipe(const OptionReader& from, Recipe& recipe) {
+  if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
+  require_teachable(from, recipe);
+  require_gguf_target(from, recipe);
+  require_known_ranges(from, recipe);
+  require_rows_for_shards(from, recipe);
+  require_mergeable_ranges(from, recipe);
+}
+
+// Blocks have no ranges that other keys could change: those are errors.
+void need_ranges(RecipeOption& option) {
+  if (option.needs == "quantize") option.needs = "quantize' without 'export.target";
+  for (RecipeOption& member : option.members) need_ranges(member);
+}
+
 }  // namespace
 
 Table<Recipe> recipe_table(const Registries& registries) {
-  return Table<Recipe>("", recipe_rows(registries))
-      .check([](const OptionReader& from, Recipe& recipe) {
-        if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
-        require_teachable(from, recipe);
-        require_gguf_target(from, recipe);
-        require_known_ranges(from, recipe);
-        require_rows_for_shards(from, recipe);
-        require_mergeable_ranges(from, recipe);
-      });
+  return Table<Recipe>("", recipe_rows(registries)).check(check_recipe);
+}
+
+Table<Recipe> target_table(const Registries& registries) {
+  std::vector<Row<Recipe>> rows = recipe_rows(registries);
+  for (Row<Recipe>& row : rows) {
+    need_ranges(row.option);
+    if (row.option.name != "quantize") continue;
+    row = nested<Recipe>("quantize", block_table(), &Recipe::exports, &ExportSpec::blocks);
+  }
+  return Table<Recipe>("", std::move(rows)).check([](const OptionReader& from, Recipe& recipe) {
+    check_recipe(from, recipe);
+    check_blocks(from, recipe);
+  });
 }
 
 Table<Recipe> hosted_table(const Registries& registries) {

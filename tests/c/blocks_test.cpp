@@ -92,7 +92,7 @@ TEST_F(Blocks, RefusesWhatDoesNotFit) {
     return steelyard_blocks_encode(context_, nullptr, type, &from.tensor, nullptr, &to.tensor);
   };
   EXPECT_EQ(encode("q8_0", of_x, of_bytes), STEELYARD_OK);
-  expect_refused(encode("q9_0", of_x, of_bytes), "mxfp4 or q2_0, got 'q9_0'");
+  expect_refused(encode("q9_0", of_x, of_bytes), "mxfp4_searched or q2_0, got 'q9_0'");
   expect_refused(encode(nullptr, of_x, of_bytes), "expected a pointer for type");
   expect_refused(encode("q8_0", of_x, of_short), "blocks: expected");
   expect_refused(encode("q8_0", of_odd, of_bytes), "whole blocks of 32");

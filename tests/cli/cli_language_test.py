@@ -89,6 +89,98 @@ class Language(Case):
             self.fail_with(3, "not verified", arguments=["verify", "run"])
             shutil.rmtree(self.path("run"))
 
+    def test_layers_have_their_own_types(self):
+        write_llama(self.path("tiny.gguf"), seed=1, tied=False)
+        quantize = """quantize:
+  ignore: ["re:blk_0_attn_(q|k)", blk_0_ffn_gate]
+  groups:
+    - {targets: [Embedding, output], weights: {type: q8_0}}
+    - {targets: ["re:.*_down"], weights: {type: mxfp4, scale: search}}
+    - {targets: ["re:.*_up"], weights: {type: iq4_nl, scale: search}}
+    - {targets: [Linear], weights: {scale: search}}
+"""
+        recipe = self.recipe_of(TARGET + quantize)
+        plan = self.succeed("train", recipe, "--run-dir", "run", "--dry-run")
+        for row in (r"token_embd +weight +blocks of q8_0 +reference\n",
+                    r"output +weight +blocks of q8_0 +reference +inputs are blocks of q8_0\n",
+                    r"blk_0_ffn_down +weight +blocks of mxfp4 +search +inputs", r"blk_0_ffn_up +weight +blocks of iq4_nl +search",
+                    r"blk_0_attn_output +weight +blocks of q4_0 +search",
+                    r"blk_0_attn_q +weight +float +- +ignored by 're:blk_0_attn_\(q\|k\)'"):
+            self.assertRegex(plan, row)
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=2", "--resume")
+        self.succeed("train", recipe, "--run-dir", "whole", "--set", "train.epochs=2")
+        runs = [read_checkpoint(self.path(f"{run}/last.safetensors"))[1] for run in ("run", "whole")]
+        self.assertEqual(*runs)
+        self.succeed("export", "run")
+        verified = self.succeed("verify", "run")
+        self.assertIn(f": 0 of {2 * 40 * 32 + 32 * 32 + 16 * 32 + 2 * 64 * 32} weights differ", verified)
+        self.assertIn(f", 0 of {32 * 32 + 16 * 32 + 64 * 32 + 3 * 32} others", verified)
+        self.assertIn(" 0 of 160 tokens", verified)
+        listed = self.succeed("inspect", "run/export/model.gguf")
+        for tensor, kind in (("token_embd", "q8_0"), ("output", "q8_0"), ("blk.0.ffn_down", "mxfp4"), ("blk.0.ffn_up", "iq4_nl"),
+                             ("blk.0.attn_v", "q4_0"), ("blk.0.attn_q", "f32")):
+            self.assertRegex(listed, rf"(?m)^{tensor}\.weight +{kind} ")
+        self.assertIn("perplexity", self.succeed("eval", "run"))
+        self.fail_with(2, "run: expected layers that integers can have", arguments=["sensitivity", "run"])
+
+    def test_begins_with_a_file_of_k_quants(self):
+        """As files of Q4_K_M are: q4_k, and q6_k for the embedding."""
+        generator = random.Random(7)
+
+        def stored_as(name, shape):
+            blocks = shape[0] * shape[1] // 256
+            if name != "token_embd":  # scales, 6 bits of each, nibbles
+                return b"".join(struct.pack("<ee", 0.001, 0.01) + generator.randbytes(140) for _ in range(blocks)), 12
+            return b"".join(generator.randbytes(208) + struct.pack("<e", 0.0005) for _ in range(blocks)), 14
+
+        write_llama(self.path("tiny.gguf"), seed=1, width=256, hidden=256, stored_as=stored_as)
+        with open(self.path("tiny.gguf"), "rb") as file:
+            source = file.read()
+        recipe = self.recipe_of(**{"epochs: 4,": "epochs: 1, only: [output_norm],"})
+        self.succeed("train", recipe, "--run-dir", "float")
+        header, data = read_checkpoint(self.path("float/last.safetensors"))
+        begin, _ = header["token_embd.weight"]["data_offsets"]
+        values = struct.unpack_from("<256f", data, begin)
+        at = len(source) - sum(
+            size + -size % 32 for size in (40 * 210, *(n * 144 for n in (256, 128, 128, 256, 256, 256, 256)), 3 * 4 * 256))
+        block = source[at:at + 210]
+        for j, value in enumerate(values):
+            half, quarter, l = j // 128, j % 128 // 32, j % 32
+            nibbles = block[64 * half + l + 32 * (quarter % 2)]
+            code = (nibbles >> 4 if quarter > 1 else nibbles & 15) | ((block[128 + 32 * half + l] >> (2 * quarter)) & 3) << 4
+            scale, = struct.unpack_from("<e", block, 208)
+            by, = struct.unpack_from("<b", block, 192 + j // 16)
+            self.assertEqual(value, scale * by * (code - 32), j)
+        self.succeed("train", self.recipe_of(TARGET, **{"epochs: 4,": "epochs: 1,"}), "--run-dir", "run")
+        self.succeed("export", "run")
+        self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
+        write_llama(self.path("tiny.gguf"), seed=1, stored_as=lambda name, shape: (bytes(shape[0] * 144), 12))
+        refused = "tensor 'token_embd.weight': expected rows of whole blocks of 256 for q4_k, got rows of 32"
+        self.fail_with(2, refused, arguments=["train", recipe, "--run-dir", "short"])
+
+    def test_says_which_layers_and_types_do_not_fit(self):
+        def refused(fragment, quantize, target=TARGET):
+            recipe = self.recipe_of(f"{target}quantize: {quantize}\n")
+            self.fail_with(2, fragment, arguments=["train", recipe, "--run-dir", "run"])
+
+        refused("quantize.ignore: 'blk_0_atn_q' matches no module (did you mean 'blk_0_attn_q'?)", "{ignore: [blk_0_atn_q]}")
+        refused("'blk_0_attn' names blk_0_attn (CausalAttention), which is not quantized by itself", "{ignore: [blk_0_attn]}")
+        refused("recipe.yaml:7:32: quantize.groups.0.targets: 'Conv2d' matches no module", "{groups: [{targets: [Conv2d]}]}")
+        refused("expected one of q4_0, q8_0, iq4_nl, mxfp4, got 'q4_k'",
+                "{groups: [{targets: [Linear], weights: {type: q4_k}}]}")
+        refused("unknown key 'num_bits'", "{groups: [{targets: [Linear], weights: {num_bits: 4}}]}")
+        refused("scale: search: expected weights of q4_0, iq4_nl or mxfp4, got q8_0",
+                "{groups: [{targets: [Linear], weights: {type: q8_0, scale: search}}]}")
+        refused("output and token_embd share a weight, which is one tensor of the file: expected both in one type, or "
+                "neither, got q4_0 and q8_0", "{groups: [{targets: [Embedding], weights: {type: q8_0}}, {targets: [Linear]}]}")
+        refused("got q4_0 and float", "{ignore: [token_embd]}")
+        refused("got float and q4_0, searched scales", "{groups: [{targets: [Embedding], weights: {scale: search}}]}")
+        refused("calibrate needs 'quantize' without 'export.target'", "{ignore: [blk_0_attn_q]}\ncalibrate: {batches: 1}")
+        refused("quantize: a language model (model.gguf) needs export.target beside it",
+                "{groups: [{targets: [Linear], weights: {num_bits: 8}}]}", target="")
+        refused("type: needs export.target", "{groups: [{targets: [Linear], weights: {type: q4_0}}]}", target="")
+
     def test_data_and_reports_speak_of_tokens(self):
         recipe = self.recipe_of(TARGET)
         self.assertRegex(self.succeed("data", recipe), r"\ntoken +train +test\n0 +\d+ +\d+\n")
@@ -175,8 +267,6 @@ class Language(Case):
 
         refused("needs class labels, the dataset has a token at each position (train.loss: token_cross_entropy)",
                 **{"loss: token_cross_entropy, ": ""})
-        refused("quantize: a language model (model.gguf) has export.target in its place",
-                "quantize: {groups: [{targets: [Linear], weights: {num_bits: 8}}]}\n")
         refused("data.normalize: expected none", **{"normalize: none, ": ""})
         refused("'llama.context_length': expected at least the 100 tokens", **{"length: 16": "length: 100"})
         refused("export.target: gguf-q8_0 needs model.gguf", "export: {target: gguf-q8_0}\n",

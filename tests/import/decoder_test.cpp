@@ -419,7 +419,8 @@ TEST_F(DecoderRefusal, NamesATypeThatIsNotRead) {
   EXPECT_EQ(message_of<InputError>([&] { import_decoder(GgufReader(path_), 6); }),
             file() +
                 "tensor 'token_embd.weight': expected a type among f32, f16, bf16, q8_0, "
-                "q4_0, q4_1, q2_0, iq4_nl, mxfp4, got i32");
+                "q4_0, q4_1, q5_0, q5_1, q2_0, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, mxfp4, got "
+                "i32");
 }
 
 }  // namespace

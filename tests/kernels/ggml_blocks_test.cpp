@@ -222,19 +222,6 @@ TEST(GgmlBlocks, Iq4NlHasTheNearestNumbersAndTheScaleOfLeastSquares) {
       });
 }
 
-double squared_error(const std::vector<float>& x, const std::vector<float>& y) {
-  double sum = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) sum += std::pow(double{x[i]} - double{y[i]}, 2);
-  return sum;
-}
-
-TEST(GgmlBlocks, TheSearchedIq4NlIsNearer) {
-  std::vector<float> x = many_values(6 * 200);
-  const double plain = squared_error(x, decoded<Iq4NlBlocks>(encoded<Iq4NlBlocks>(x)));
-  const double searched = squared_error(x, decoded<Iq4NlBlocks>(encoded<SearchedIq4NlBlocks>(x)));
-  EXPECT_LT(searched, 0.97 * plain);
-}
-
 template <class Format>
 void expect_nan_to_spread() {
   for (const float bad : {kNan, kInf, -kInf}) {

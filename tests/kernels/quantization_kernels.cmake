@@ -9,6 +9,8 @@ steelyard_add_tests(quantization_kernels_test
     fixed_functions_test.cpp
     fixed_point_test.cpp
     ggml_blocks_test.cpp
+    ggml_searched_blocks_test.cpp
+    ggml_stored_blocks_test.cpp
     oscillation_test.cpp
     quantization_params_test.cpp
     quantizer_state_test.cpp

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "steelyard/framework/ops/products/embedding.h"
 #include "steelyard/framework/ops/products/linear.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/framework/tensor/visit_blocks.h"
 #include "steelyard/kernels/ggml_blocks/ggml_blocks.h"
@@ -11,6 +13,7 @@
 #include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/decoder.h"
 #include "steelyard/qat/blocks/block_ops.h"
+#include "steelyard/qat/blocks/stored_layers.h"
 #include "tests/support/gradcheck.h"
 
 namespace steelyard::qat {
@@ -96,7 +99,9 @@ TEST(UseBlocks, KeepsNamesAndStoragesAndTheSharedTable) {
   const std::vector<std::string> names = testing::names_of(model.named_parameters());
   use_blocks(model, BlockType::kQ8_0);
   EXPECT_EQ(testing::names_of(model.named_parameters()), names);
-  EXPECT_EQ(block_weights(model), (std::vector<std::string>{"embd.weight", "inner.up.weight"}));
+  EXPECT_EQ(block_weights(model),
+            (std::map<std::string, BlockScheme>{{"embd.weight", BlockType::kQ8_0},
+                                                {"inner.up.weight", BlockType::kQ8_0}}));
   EXPECT_EQ(model.slot("head")->type_name(), "BlockEmbeddingHead");
   EXPECT_EQ(model.named_parameters()[0].variable.value().raw(), table->weight().value().raw());
 
@@ -121,6 +126,121 @@ TEST(UseBlocks, NamesTheLayerThatHasNoWholeBlocks) {
       Sequential::NamedChildren{{"down", std::make_shared<Linear>(LinearOptions{48, 32}, rng)}});
   EXPECT_EQ(message_of<std::invalid_argument>([&] { use_blocks(model, BlockType::kMxfp4); }),
             "down: expected rows of whole blocks of 32 for mxfp4, got rows of 48");
+}
+
+TEST(BlockLinear, MayHaveSearchedScales) {
+  const Variable x(random_tensor({4, 64}, 1, DType::kF32));
+  const Variable w(random_tensor({8, 64}, 2, DType::kF32), true);
+  for (const BlockType type : {BlockType::kQ4_0, BlockType::kIq4Nl, BlockType::kMxfp4}) {
+    const BlockScheme scheme(type, BlockScales::kSearch);
+    const Tensor values = block_values(w, scheme).value();
+    EXPECT_FALSE(all_close(values, block_values(w, type).value(), 0, 0));
+    const Variable inputs(round_trip<kernels::InputBlocks, kernels::Q8_0Blocks>(x.value()));
+    const Variable y = block_linear(x, w, {}, scheme);
+    EXPECT_TRUE(all_close(y.value(), linear(inputs, Variable(values), {}).value(), 1e-5, 1e-5));
+  }
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              block_values(x, {BlockType::kQ8_0, BlockScales::kSearch});
+            }),
+            "[blocks] no scales are searched for the type q8_0");
+}
+
+// What chooses: the first group, `ignore`, containers.
+class UseBlocksOf : public ::testing::Test {
+ protected:
+  static std::shared_ptr<Graph> new_model() {
+    Rng rng(1);
+    const auto linear = [&] { return std::make_shared<Linear>(LinearOptions{32, 32}, rng); };
+    const auto inner = std::make_shared<Sequential>(
+        Sequential::NamedChildren{{"up", linear()}, {"down", linear()}});
+    const auto table = std::make_shared<Embedding>(EmbeddingOptions{10, 32}, rng);
+    return std::make_shared<Graph>(
+        std::vector<Graph::NamedNode>{{"embd", table, {}},
+                                      {"inner", inner, {}},
+                                      {"last", linear(), {}},
+                                      {"head", std::make_shared<EmbeddingHead>(table), {}}});
+  }
+  static std::string error(const BlockConfig& config) {
+    return message_of<InputError>([&] { use_blocks(*new_model(), config); });
+  }
+
+  std::shared_ptr<Graph> model_ = new_model();
+};
+
+TEST_F(UseBlocksOf, EachLayerItsOwn) {
+  const BlockConfig config{
+      .type = BlockType::kMxfp4,
+      .groups = {{.targets = {"embd", "head"}, .type = BlockType::kQ8_0},
+                 {.targets = {"re:inner[.]d.*"}, .scales = BlockScales::kSearch},
+                 {.targets = {"Linear"}, .type = BlockType::kQ4_0, .scales = BlockScales::kSearch}},
+      .ignore = {"last"}};
+  const Plan plan = use_blocks(*model_, config);
+  EXPECT_EQ(block_weights(*model_),
+            (std::map<std::string, BlockScheme>{
+                {"embd.weight", BlockType::kQ8_0},
+                {"inner.down.weight", {BlockType::kMxfp4, BlockScales::kSearch}},
+                {"inner.up.weight", {BlockType::kQ4_0, BlockScales::kSearch}}}));
+  EXPECT_EQ(model_->slot("last")->type_name(), "Linear");
+  ASSERT_EQ(plan.rows.size(), 5U);
+  EXPECT_EQ(plan.rows[1].module, "inner.up");
+  EXPECT_EQ(plan.rows[1].quantized, "blocks of q4_0");
+  EXPECT_EQ(plan.rows[1].observer, "search");
+  EXPECT_EQ(plan.rows[3].quantized, "float");
+  EXPECT_EQ(plan.rows[3].note, "ignored by 'last'");
+}
+
+TEST_F(UseBlocksOf, ATableInFloatKeepsItsHead) {
+  use_blocks(*model_, {.groups = {}, .ignore = {"embd", "head", "inner"}});
+  EXPECT_EQ(block_weights(*model_),
+            (std::map<std::string, BlockScheme>{{"last.weight", BlockType::kQ4_0}}));
+  EXPECT_EQ(model_->slot("head")->type_name(), "EmbeddingHead");
+}
+
+TEST_F(UseBlocksOf, WhatDoesNotFit) {
+  EXPECT_EQ(error({.ignore = {"lost"}}),
+            "quantize.ignore: 'lost' matches no module (did you mean 'last'?)");
+  EXPECT_EQ(error({.groups = {{.targets = {"Embedding"}}}}),
+            "head and embd share a weight, which is one tensor of the file: expected both in one "
+            "type, or neither, got float and q4_0");
+  EXPECT_NE(error({.groups = {{.targets = {"re:.*"}}, {.targets = {"last"}}}})
+                .find("names only layers that a group before it"),
+            std::string::npos);
+}
+
+TEST(StoredLayers, MultiplyTheBlocksThatTheyAreGiven) {
+  Rng rng(1);
+  const auto table = std::make_shared<Embedding>(EmbeddingOptions{10, 32}, rng);
+  const auto layer = std::make_shared<Linear>(LinearOptions{32, 32}, rng);
+  Graph model({{"embd", table, {}},
+               {"up", layer, {}},
+               {"head", std::make_shared<EmbeddingHead>(table), {}}});
+  const Tensor tokens = Tensor::from<float>({3, 9}, {1, 2});
+  const Variable inner = (*layer)(embedding(Variable(tokens), table->weight()), {});
+  const Variable float_y = model(Variable(tokens), {});
+  const auto blocks_of = [](const Tensor& w) {
+    const std::int64_t n = w.size() / 32;
+    StoredBlocks stored{Tensor::empty({w.dim(0), w.dim(1) / 32 * 18}, DType::kU8),
+                        BlockType::kQ4_0};
+    run(Device{},
+        kernels::EncodeBlocks<kernels::Q4_0Blocks>{.n = n,
+                                                   .x = w.data<float>(),
+                                                   .scales = nullptr,
+                                                   .blocks = stored.blocks.data<std::uint8_t>()});
+    return stored;
+  };
+  const Tensor of_table = table->weight().value();
+  use_stored_blocks(model, [&](const std::string& parameter) {
+    return parameter == "embd.weight" ? std::optional(blocks_of(of_table)) : std::nullopt;
+  });
+  const Variable y = model(Variable(tokens), {});
+  EXPECT_FALSE(all_close(y.value(), float_y.value(), 1e-6, 1e-6));
+  EXPECT_TRUE(all_close(
+      y.value(), block_linear(inner, Variable(of_table), {}, BlockType::kQ4_0).value(), 0, 0))
+      << "the embedding and the other layer are in float";
+  EXPECT_EQ(message_of<std::invalid_argument>([&] {
+              stored_block_linear(inner, Tensor::zeros({10, 17}, DType::kU8), {}, BlockType::kQ4_0);
+            }),
+            "[stored_block_linear] expected blocks u8 [out, 18], got [10, 17]");
 }
 
 }  // namespace

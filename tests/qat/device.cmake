@@ -1,6 +1,6 @@
 # Tests that run on a GPU, and, with the emulated one, everywhere.
 add_library(qat_device_cases OBJECT
-  device/device_bf16_test.cpp device/device_fold_test.cpp device/device_layers_test.cpp device/device_test.cpp)
+  device/device_bf16_test.cpp device/device_blocks_test.cpp device/device_fold_test.cpp device/device_layers_test.cpp device/device_test.cpp)
 steelyard_test_target(qat_device_cases steelyard::export)
 steelyard_add_gpu_tests(qat_device_tests
   SOURCES $<TARGET_OBJECTS:qat_device_cases>

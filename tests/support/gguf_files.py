@@ -24,12 +24,12 @@ def _entry(key, value):
 
 
 def write_gguf(path, entries, tensors):
-    """tensors: {name: (shape, values)}, stored as f32."""
+    """tensors: {name: (shape, values)}, stored as f32, or {name: (shape, bytes, number of the type)}."""
     infos, data = b"", b""
-    for name, (shape, values) in tensors.items():
+    for name, (shape, values, *kind) in tensors.items():
         infos += _text(name) + struct.pack("<I", len(shape))
-        infos += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack("<IQ", 0, len(data))
-        data += struct.pack(f"<{len(values)}f", *values)
+        infos += struct.pack(f"<{len(shape)}Q", *reversed(shape)) + struct.pack("<IQ", *(kind or [0]), len(data))
+        data += values if kind else struct.pack(f"<{len(values)}f", *values)
         data += bytes(-len(data) % ALIGNMENT)
     header = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(entries))
     header += b"".join(_entry(key, value) for key, value in entries.items()) + infos
@@ -38,8 +38,9 @@ def write_gguf(path, entries, tensors):
 
 
 def write_llama(path, seed, vocabulary=40, width=32, hidden=64, heads=4, key_heads=2, blocks=1, context=64,
-                tokenizer=None):
-    """A Llama whose head shares the embedding's table. `tokenizer`: entries tokenizer.ggml.*, if it has one."""
+                tokenizer=None, tied=True, stored_as=None):
+    """A Llama. `tokenizer`: entries tokenizer.ggml.*, if it has one; `tied`: the head shares the embedding's table;
+    `stored_as(name, shape)`: bytes and number of the type of a matrix, None for f32."""
     generator = random.Random(seed)
     tensors = {}
 
@@ -49,7 +50,8 @@ def write_llama(path, seed, vocabulary=40, width=32, hidden=64, heads=4, key_hea
             count *= size
         spread = 0.2 if len(shape) == 2 else 0.0
         values = [generator.gauss(0, spread) if spread else 1.0 for _ in range(count)]
-        tensors[name + ".weight"] = (shape, values)
+        other = stored_as and len(shape) == 2 and stored_as(name, shape)
+        tensors[name + ".weight"] = (shape, *other) if other else (shape, values)
 
     add("token_embd", vocabulary, width)
     for block in range(blocks):
@@ -63,6 +65,8 @@ def write_llama(path, seed, vocabulary=40, width=32, hidden=64, heads=4, key_hea
         add(f"blk.{block}.ffn_up", hidden, width)
         add(f"blk.{block}.ffn_down", width, hidden)
     add("output_norm", width)
+    if not tied:
+        add("output", vocabulary, width)
     write_gguf(path, {"general.architecture": "llama", "general.name": "tiny", "general.file_type": 0,
                       "llama.block_count": blocks, "llama.context_length": context, "llama.embedding_length": width,
                       "llama.feed_forward_length": hidden, "llama.attention.head_count": heads,

@@ -15,6 +15,7 @@ from .._error import Error
 from .._gguf import INPUTS, block_layout
 from ._function import torch_view
 from ._ops import _operator, ready
+from ._scheme import SEARCHED
 
 Tensor = torch.Tensor
 
@@ -71,7 +72,8 @@ def _pass_all(ctx: Any, grad_y: Tensor) -> tuple:
 def _block_linear(x: Tensor, weight: Tensor, type: str) -> Tensor:
     inputs, weights = encode(x, INPUTS), encode(weight, type)
     y = inputs.new_empty((inputs.shape[0], weights.shape[0]), dtype=torch.float32)
-    _gguf.product(type, torch_view(inputs, "inputs"), torch_view(weights, "weights"), torch_view(y, "y"), ready(y.device))
+    _gguf.product(type.removesuffix(SEARCHED), torch_view(inputs, "inputs"), torch_view(weights, "weights"),
+                  torch_view(y, "y"), ready(y.device))
     return y.reshape(*x.shape[:-1], weight.shape[0]).to(x.dtype)
 
 

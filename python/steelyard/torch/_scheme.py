@@ -11,6 +11,7 @@ from .._error import INVALID_INPUT, Error
 from .._recipe import Recipe, recipe_text
 
 MXFP4_GROUP = 32
+SEARCHED = "_searched"  # of a type's name: its blocks with searched scales
 # Targets of llama.cpp's: the type of weights that export.target names. Their inputs are blocks of q8_0.
 GGUF_TARGETS = {f"gguf-{type}": type for type in ("q4_0", "q8_0", "iq4_nl", "mxfp4")}
 
@@ -32,6 +33,12 @@ class Scheme:
     method: str = "ste"
     type: str = "int"
     is_blocks: bool = False
+    searched: bool = False  # the scales of blocks
+
+    @property
+    def block_type(self) -> str:
+        """What _blocks calls them."""
+        return self.type + (SEARCHED if self.searched else "")
 
     @property
     def codes(self) -> tuple[int, int, int]:
@@ -47,7 +54,8 @@ class Scheme:
 
     def __str__(self) -> str:
         if self.is_blocks:
-            return "gguf q8_0 inputs" if self.type == "inputs" else f"gguf {self.type}"
+            searched = ", searched scales" if self.searched else ""
+            return "gguf q8_0 inputs" if self.type == "inputs" else f"gguf {self.type}{searched}"
         sizes = " x ".join(map(str, self.sizes))
         if self.type == "float":
             return f"mxfp4, group of {sizes}"
@@ -210,16 +218,19 @@ def _activations(section: _Section, method: str) -> Scheme:
     return scheme
 
 
-def _blocks(type: str) -> Scheme:
+def _block_scheme(type: str, searched: bool = False) -> Scheme:
     return Scheme(8 if type in ("q8_0", "inputs") else 4, True, "group", (32,), observer="dynamic", type=type,
-                  is_blocks=True)
+                  is_blocks=True, searched=searched)
 
 
 def _block_weights(section: _Section, default: str) -> Scheme:
-    """The weights of a group whose target is llama.cpp: their type alone may be another one."""
+    """The weights of a group whose target is llama.cpp: their type and the rule of scales alone may be others."""
     type = section.one_of("type", default, tuple(GGUF_TARGETS.values()))
+    searched = section.one_of("scale", "reference", ("reference", "search")) == "search"
+    if searched and type == "q8_0":
+        raise Error(f"{section.at('scale')}: search: expected weights of q4_0, iq4_nl or mxfp4, got q8_0", INVALID_INPUT)
     section.done()
-    return _blocks(type)
+    return _block_scheme(type, searched)
 
 
 def _target(top: _Section) -> Optional[str]:
@@ -260,7 +271,7 @@ def groups_of(recipe: Recipe) -> tuple[list[Group], tuple[str, ...]]:
         if target is not None:
             weights = section.get("weights", {}, Mapping)
             parts = {"weights": _block_weights(_Section(weights, section.at("weights")), target),
-                     "activations": _blocks("inputs")}
+                     "activations": _block_scheme("inputs")}
         for key, read in (("weights", _weights), ("activations", _activations)):
             if target is not None:
                 break

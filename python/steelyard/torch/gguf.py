@@ -13,6 +13,7 @@ from torch import nn
 from .._error import Error
 from .._gguf import GgufFile, Path, TensorInfo
 from . import _blocks
+from ._scheme import SEARCHED
 from .quantize import _layers, uncompiled
 
 # llama.cpp's names of tensors, and those of transformers: of a model, and of its layers.
@@ -107,9 +108,9 @@ class _Source:
 def load_gguf(model: nn.Module, path: Path) -> nn.Module:
     """Copies a GGUF file's weights into a model of transformers: Llama, Qwen2 or Qwen3, of the file's shapes.
 
-    Types f32, f16, bf16, q4_0, q4_1, q8_0, iq4_nl, mxfp4 and q2_0. A q4_0, q8_0 or mxfp4 file that ggml wrote has the
-    codes again that quantize_() gives its values. Raises Error, naming file and tensor: tensors without a parameter,
-    parameters without a tensor, other shapes, other types.
+    Types f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q2_k to q6_k, iq4_nl, mxfp4 and q2_0. A q4_0, q8_0 or mxfp4 file
+    that ggml wrote has the codes again that quantize_() gives its values. Raises Error, naming file and tensor: tensors
+    without a parameter, parameters without a tensor, other shapes, other types.
     """
     source = _Source(model, path)
     for name, parameter in source.parameters.items():
@@ -119,7 +120,7 @@ def load_gguf(model: nn.Module, path: Path) -> nn.Module:
 
 
 def _schemes(model: nn.Module) -> dict[int, Optional[str]]:
-    """By weight its type in the file; None where a layer computes it in float."""
+    """By weight what makes its blocks; None where a layer computes it in float."""
     types: dict[int, Optional[str]] = {}
     owner: dict[int, str] = {}
     quantized = dict(_layers(model))
@@ -131,7 +132,7 @@ def _schemes(model: nn.Module) -> dict[int, Optional[str]]:
         if quantizer is not None:
             if not quantizer.scheme.is_blocks:
                 raise Error(f"{path}: a GGUF file has no weights of {quantizer.scheme}: expected export.target in the recipe")
-            type = quantizer.scheme.type
+            type = quantizer.scheme.block_type
         key = id(layer.weight)
         if types.setdefault(key, type) != type:
             raise Error(f"{path} and {owner[key]} share a weight, which is one tensor of the file: expected both among the "
@@ -161,14 +162,15 @@ def export_gguf(model: nn.Module, source: Path, path: Path) -> None:
         values = origin.to_file(name, parameter.detach().cpu().float()).reshape(info.shape)
         if not bool(torch.isfinite(values).all()):
             raise Error(f"{origin.names[name]}: expected finite weights, got NaN or infinity")
-        type = types.get(id(parameter))
-        if type is not None:
-            used[type] += 1
-        elif info.type in _FLOATS and torch.equal(_blocks.block_values(values, info.type), values):
-            type = info.type
+        maker = types.get(id(parameter))
+        if maker is None:
+            exact = info.type in _FLOATS and torch.equal(_blocks.block_values(values, info.type), values)
+            maker = info.type if exact else "f32"
+            type = maker
         else:
-            type = "f32"
-        blocks = _blocks.encode(values, type)
+            type = maker.removesuffix(SEARCHED)
+            used[type] += 1
+        blocks = _blocks.encode(values, maker)
         if type == info.type and torch.equal(_blocks.decode(blocks, type), _blocks.decode(origin.blocks(info), type)):
             continue  # the file's bytes stand for these values already
         replaced[name] = (type, blocks.numpy().reshape(-1))

@@ -28,7 +28,7 @@ class QuantizedLinear(nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if self._multiplies_blocks():
-            y = _blocks.block_linear(input, self.weight, self.weight_quantizer.scheme.type)
+            y = _blocks.block_linear(input, self.weight, self.weight_quantizer.scheme.block_type)
             return y if self.bias is None else y + self.bias
         x = input if self.input_quantizer is None else self.input_quantizer(input)
         w = self.weight if self.weight_quantizer is None else self.weight_quantizer(self.weight)

@@ -95,7 +95,7 @@ class WeightQuantizer(Quantizer):
         if not self.quantizing:
             return weight
         if scheme.is_blocks:
-            return _blocks.block_values(weight, scheme.type)
+            return _blocks.block_values(weight, scheme.block_type)
         if scheme.type == "float":
             return _mxfp4.fake_quantize(weight)
         if scheme.learned:
@@ -110,7 +110,7 @@ class WeightQuantizer(Quantizer):
         if not self.quantizing:
             return rows
         if scheme.is_blocks:
-            return _blocks.block_values(rows, scheme.type)
+            return _blocks.block_values(rows, scheme.block_type)
         if scheme.type == "float":
             return _mxfp4.fake_quantize(rows)
         # A channel is a row of the table.
@@ -224,7 +224,7 @@ class ActivationQuantizer(Quantizer):
             if self.calibrating or not self.quantizing:
                 return x
             if scheme.is_blocks:
-                return _blocks.block_values(x, scheme.type)
+                return _blocks.block_values(x, scheme.block_type)
             return _ops.fake_quantize_dynamic(x, scheme.codes, scheme.strategy, scheme.sizes)[0]
         if self.calibrating or (self.training and self.observing and not scheme.learned):
             self.observe(x)

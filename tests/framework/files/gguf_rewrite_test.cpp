@@ -84,6 +84,46 @@ TEST_F(GgufRewrite, WritesNewValuesInTheTypeAskedFor) {
   EXPECT_EQ(again.header().find("general.name")->text(), "tiny");
 }
 
+TEST_F(GgufRewrite, WritesSearchedScales) {
+  const GgufReader file(source(BlockType::kF32));
+  const Tensor matrix = testing::random_tensor({32, 64}, 7, DType::kF32);
+  const auto written = [&](bool searched) {
+    rewrite_gguf(file, {{kMatrix, matrix, BlockType::kQ4_0, searched}}, new_);
+    return values_in(GgufReader(new_), kMatrix);
+  };
+  const auto error = [&](const Tensor& values) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < matrix.size(); ++i) {
+      sum += std::pow(double{values.data<float>()[i]} - double{matrix.data<float>()[i]}, 2);
+    }
+    return sum;
+  };
+  EXPECT_LT(error(written(true)), 0.9 * error(written(false)));
+}
+
+// What is decoded alone becomes f32 where it is given again.
+TEST_F(GgufRewrite, ReadsTypesThatAreNotWritten) {
+  const std::filesystem::path path = folder_ / "k.gguf";
+  GgufWriter writer(path, {}, {{"w", {256, 2}, &kernels::ggml_type(BlockType::kQ6_K)}});
+  std::vector<std::uint8_t> bytes(std::size_t{2} * 210, 0);
+  bytes[0] = 0x35;    // the first value's low bits, and those of the 64th
+  bytes[192] = 0xFE;  // times -2
+  bytes[209] = 0x3C;  // times 1
+  writer.write(bytes.data(), bytes.size());
+  writer.commit();
+  const GgufReader file(path);
+  const Tensor values = read_values(file, *file.find("w"));
+  EXPECT_EQ(values.shape(), (Shape{2, 256}));
+  EXPECT_EQ(values.data<float>()[0], -2.0F * (5 - 32));
+  EXPECT_EQ(values.data<float>()[1], 64.0F);
+  EXPECT_EQ(values.data<float>()[16], 0.0F);
+  rewrite_gguf(file, {}, new_);
+  EXPECT_EQ(read_bytes(new_), read_bytes(path));
+  rewrite_gguf(file, {{"w", values}}, new_);
+  EXPECT_EQ(GgufReader(new_).find("w")->type->name, "f32");
+  EXPECT_TRUE(all_close(values_in(GgufReader(new_), "w"), values, 0, 0));
+}
+
 // Values that float16 does not hold are not rounded to it.
 TEST_F(GgufRewrite, KeepsAFloatTypeOnlyWhereItIsExact) {
   const GgufReader file(source(BlockType::kF16));
