@@ -26,22 +26,17 @@ LENGTH = 512
 
 
 def recipe_of(row, arguments, folder):
-    """The recipe of a row, of the example in docs/language_models.md."""
-    weights = {"type": arguments.target.removeprefix("gguf-")}
-    if row == "searched":
-        weights["scale"] = "search"
+    """The recipe of a row: that of examples/language_model.yaml, or one that is not trained."""
     recipe = {"version": 1, "name": row, "seed": 1,
               "data": {"dataset": "tokens", "path": str(folder / "tokens"), "tokens": {"length": LENGTH, "type": "u16"},
                        "batch_size": arguments.batch, "normalize": "none", "validation": 8},
-              "model": {"gguf": str(arguments.model)},
-              "train": {"epochs": 1 if row == "trained" else 0, "loss": "token_cross_entropy",
-                        "optimizer": {"type": "adamw", "lr": arguments.lr}, "lr_schedule": {"type": "cosine"},
-                        "checkpoint_every_steps": 25},
-              "export": {"target": arguments.target}}
-    if row == "trained":
-        recipe["train"]["distill"] = {"teacher": "self", "weight": 1}
+              "model": {"gguf": str(arguments.model)}, "export": {"target": arguments.target}}
     if row == "searched":
-        recipe["quantize"] = {"groups": [{"targets": ["Linear", "Embedding"], "weights": weights}]}
+        recipe["quantize"] = {"groups": [{"targets": ["Linear", "Embedding"], "weights": {"scale": "search"}}]}
+    if row == "trained":
+        recipe["train"] = {"epochs": 1, "loss": "token_cross_entropy", "distill": {"teacher": "self", "weight": 1},
+                           "optimizer": {"type": "adamw", "lr": arguments.lr}, "lr_schedule": {"type": "cosine"},
+                           "checkpoint_every_steps": 25}
     return recipe
 
 
@@ -136,8 +131,8 @@ def main():
         recipe = arguments.folder / f"{row}.yaml"
         recipe.write_text(yaml.safe_dump(recipe_of(row, arguments, arguments.folder)))
         start = time.monotonic()
-        resume = ["--resume"] if (run / "last.safetensors").exists() else []
-        subprocess.run([arguments.steelyard, "train", str(recipe), "--run-dir", str(run), *resume], check=True)
+        verb = ["train", "--resume"] if (run / "last.safetensors").exists() else ["train" if row == "trained" else "calibrate"]
+        subprocess.run([arguments.steelyard, *verb, str(recipe), "--run-dir", str(run)], check=True)
         subprocess.run([arguments.steelyard, "export", str(run)], check=True)
         seconds[row] = time.monotonic() - start
     result = {"date": datetime.date.today().isoformat(), "cpu": cpu_name(), "model": arguments.model.name,

@@ -33,17 +33,33 @@ std::string rounding_text(const std::vector<qat::LearnedRounding>& layers) {
       layers.size(), changed, weights, ratios / static_cast<double>(layers.size()));
 }
 
+// The entry of the loss that fits the data; nothing where it is the default one.
+std::string default_loss(const YamlNode* data) {
+  const auto says = [&](const char* key, const char* value) {
+    const YamlNode* entry = data != nullptr ? data->find(key) : nullptr;
+    return entry != nullptr && entry->text == value;
+  };
+  if (says("dataset", "tokens")) return ", loss: token_cross_entropy";
+  return says("labels", "false") ? ", loss: fidelity" : "";
+}
+
+// What the ranges come from.
+std::string calibration_text(Run& run) {
+  const Experiment& experiment = run.experiment();
+  if (run.calibration_batches() == 0) {
+    return "nothing was measured: the scales of blocks follow from the weights\n";
+  }
+  return fmt::format("calibrated on {} batches of {} samples\n", run.calibration_batches(),
+                     experiment.loader_options().batch_size);
+}
+
 // A recipe that only calibrates need not say how to train; the loss is that of the result.
 Recipe recipe_to_calibrate(const CalibrateArguments& options, const Registries& registries) {
   YamlNode document = load_document(options.recipe, options.all_overrides());
   if (document.find("train") == nullptr) {
-    const YamlNode* data = document.find("data");
-    const YamlNode* labels = data != nullptr ? data->find("labels") : nullptr;
-    const bool unlabelled = labels != nullptr && labels->text == "false";
+    const std::string loss = default_loss(document.find("data"));
     YamlNode train =
-        parse_yaml(unlabelled ? "{epochs: 1, optimizer: {type: sgd, lr: 0.001}, loss: fidelity}"
-                              : "{epochs: 1, optimizer: {type: sgd, lr: 0.001}}",
-                   "calibrate");
+        parse_yaml("{epochs: 1, optimizer: {type: sgd, lr: 0.001}" + loss + "}", "calibrate");
     set_entry(document, "train", placed_at(std::move(train), "calibrate"));
   }
   return read_recipe(std::move(document), registries);
@@ -54,18 +70,16 @@ ExitCode calibrate(const CalibrateArguments& options, const Registries& registri
   require_calibratable(recipe);
   const std::string folder =
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;
-  Run run(
-      std::move(recipe),
-      {.folder = folder,
-       .tested =
-           [&](const Metrics& final) {
-             show(fmt::format("calibrated on {} batches of {} samples\n", run.calibration_batches(),
-                              run.experiment().loader_options().batch_size));
-             const auto& rounding = run.experiment().rounding();
-             if (!rounding.empty()) show(rounding_text(rounding));
-             print_result(run, final);
-           }},
-      registries);
+  Run run(std::move(recipe),
+          {.folder = folder,
+           .tested =
+               [&](const Metrics& final) {
+                 show(calibration_text(run));
+                 const auto& rounding = run.experiment().rounding();
+                 if (!rounding.empty()) show(rounding_text(rounding));
+                 print_result(run, final);
+               }},
+          registries);
   run.require_folder();
   show(model_text(run.experiment(), run.device()));
   print_notes(run.experiment().notes());
@@ -83,8 +97,8 @@ Verb add_calibrate(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "calibrate", "Quantize trained weights without training: measure ranges on a few batches");
   options->add_recipe(*verb, "calibrate.batches=64",
-                      "A recipe file with quantize and trained weights (init.checkpoint or "
-                      "model.onnx), or the name of a preset");
+                      "A recipe file with quantize or export.target and trained weights "
+                      "(init.checkpoint, model.onnx or model.gguf), or the name of a preset");
   verb->add_option("--run-dir", options->run_dir,
                    "The run's folder (default: runs/<name>-calibrated)");
   options->add_device(*verb);

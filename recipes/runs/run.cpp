@@ -174,7 +174,9 @@ RunOptions in_folder(RunOptions options, const Recipe& recipe) {
 
 void require_calibratable(const Recipe& recipe) {
   const std::string& place = recipe.resolved.place;
-  if (!recipe.quantize) throw InputError(place + ": calibrate needs 'quantize'");
+  if (!recipe.quantize && !recipe.exports.target) {
+    throw InputError(place + ": calibrate needs 'quantize' or 'export.target'");
+  }
   if (!recipe.init_checkpoint && !recipe.model.file()) {
     throw InputError(
         place +
@@ -377,6 +379,7 @@ RunResult Run::save_untrained() {
 }
 
 std::int64_t Run::calibration_batches() const {
+  if (experiment_.recipe().exports.target) return 0;  // scales of blocks follow from the weights
   const auto& batches = experiment_.recipe().calibrate_batches;
   return batches ? *batches : experiment_.default_calibration_batches();
 }

@@ -67,6 +67,18 @@ class Language(Case):
             for run in ("whole", "halves"):
                 shutil.rmtree(self.path(run))
 
+    def test_a_file_without_training(self):
+        recipe = self.recipe_of(TARGET, **{RECIPE.splitlines()[-1] + "\n": ""})
+        written = self.succeed("calibrate", recipe, "--run-dir", "run")
+        self.assertIn("nothing was measured: the scales of blocks follow from the weights", written)
+        self.succeed("export", "run")
+        self.assertRegex(self.succeed("verify", "run"), r": 0 of \d+ weights differ")
+        self.succeed("train", self.recipe_of(TARGET), "--run-dir", "trained", "--set", "train.epochs=1",
+                     "--set", "train.optimizer={type: sgd, lr: 1.0e-30}")
+        self.succeed("export", "trained")
+        with open(self.path("run/export/model.gguf"), "rb") as one, open(self.path("trained/export/model.gguf"), "rb") as two:
+            self.assertEqual(one.read(), two.read())
+
     def test_a_run_for_llama_cpp_is_what_its_file_holds(self):
         for target, block in (("gguf-q4_0", 18), ("gguf-q8_0", 34), ("gguf-iq4_nl", 18), ("gguf-mxfp4", 17)):
             recipe = self.recipe_of(TARGET.replace("gguf-q4_0", target))
