@@ -95,7 +95,10 @@ ExitCode calibrate(const CalibrateArguments& options, const Registries& registri
 Verb add_calibrate(CLI::App& app) {
   auto options = std::make_shared<CalibrateArguments>();
   CLI::App* verb = app.add_subcommand(
-      "calibrate", "Quantize trained weights without training: measure ranges on a few batches");
+      "calibrate",
+      "Quantize trained weights without training: measure ranges on a few batches, or take the "
+      "blocks of a GGUF target");
+  verb->footer("A recipe that only calibrates needs no `train` section.");
   options->add_recipe(*verb, "calibrate.batches=64",
                       "A recipe file with quantize or export.target and trained weights "
                       "(init.checkpoint, model.onnx or model.gguf), or the name of a preset");

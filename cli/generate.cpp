@@ -15,6 +15,8 @@
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/gguf/decoder.h"
+#include "steelyard/qat/blocks/stored_layers.h"
+#include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/text/generation.h"
 #include "steelyard/recipes/text/gguf_tokenizer.h"
@@ -46,13 +48,14 @@ LanguageModel of_run(const GenerateArguments& options, const Registries& registr
   auto run = std::make_shared<LoadedRun>(
       load_run(options.model, options.checkpoint, registries, RunData::kNone));
   print_notes(run->notes);
-  const auto& gguf = run->experiment->recipe().model.gguf;
-  if (!gguf) {
+  if (!run->experiment->recipe().model.gguf) {
     throw InputError(shown(options.model) +
                      ": expected the run of a language model (model: {gguf: FILE})");
   }
+  const std::filesystem::path file = source_gguf(*run);
   Module& module = run->experiment->model();
-  return {std::shared_ptr<Module>(std::move(run), &module), *gguf};
+  qat::store_blocks(module);
+  return {std::shared_ptr<Module>(std::move(run), &module), file};
 }
 
 LanguageModel of_file(const std::string& path) {
@@ -174,7 +177,9 @@ Verb add_generate(CLI::App& app) {
   verb->footer(
       "The arithmetic is that of training: with export.target that of the exported file. Keys and "
       "values are kept, in float32: memory for the prompt and --tokens more is taken at once, "
-      "or for the model's context where that is less.");
+      "or for the model's context where that is less. A run needs the GGUF file that it began "
+      "with, for its vocabulary. Control tokens that are drawn count and print nothing; a line "
+      "ends the text.");
   verb->add_option(
           "model", options->model,
           "The run's folder, or a GGUF file, whose weights are then computed with in float")
@@ -188,7 +193,7 @@ Verb add_generate(CLI::App& app) {
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   verb->add_option("--top-k", options->sampling.top_k,
-                   "Draw among so many likeliest tokens; 0: all")
+                   "With a temperature: draw among so many likeliest tokens; 0: all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24))
       ->capture_default_str();
   verb->add_option("--top-p", options->sampling.top_p,

@@ -106,10 +106,7 @@ class Requantizer {
   // multiples of 8 where there is a mask.
   void operator()(std::int64_t begin, std::int64_t end, const std::int32_t* acc) const {
 #ifdef __AVX2__
-    if (by_sums_ && !is_masked()) {
-      return fit_ ? write_vectors(begin, end, acc)
-                  : write_sixteens<SixteenCodes<Code>>(begin, end, acc);
-    }
+    if (by_sums_ && !is_masked()) return write_vectors(begin, end, acc);
     if constexpr (kHasMasks) {
       if (by_sums_ && tiled_.plan.tile() % 8 == 0) {
         return write_sixteens<SixteenPasses<Code>>(begin, end, acc);
@@ -180,7 +177,7 @@ class Requantizer {
           const std::int32_t* const bias = tiled_.bias.data() + slot;
           const float* const multiplier = multiplier_.data() + slot;
           const std::int64_t done =
-              codes_of_vectors(length, sums, bias, multiplier, output_, codes_ + first);
+              fit_ ? codes_of_vectors(length, sums, bias, multiplier, output_, codes_ + first) : 0;
           requantize_sixteens(length - done, sums + done, bias + done, multiplier + done,
                               SixteenCodes<Code>(output_), codes_ + first + done, nullptr);
         });

@@ -206,9 +206,9 @@ class SixteenPasses {
 #if defined(__AVX2__)
 // By value: codes are bytes, which might alias anything else. The mask is null for SixteenCodes.
 template <typename Code, class Sixteen>
-void requantize_sixteens(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                         const float* multiplier, Sixteen sixteen, Code* codes,
-                         std::uint8_t* mask) {
+[[gnu::noinline]] void requantize_sixteens(std::int64_t n, const std::int32_t* acc,
+                                           const std::int32_t* bias, const float* multiplier,
+                                           Sixteen sixteen, Code* codes, std::uint8_t* mask) {
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     const std::uint16_t passes = sixteen({16, acc + i, bias + i, multiplier + i}, codes + i);
@@ -232,8 +232,9 @@ inline __m512i rounded_products(const std::int32_t* acc, const std::int32_t* bia
 // Codes of a run where products_fit(), for as many accumulators as are a multiple of 64; returns
 // how many. Each step saturates at the ends of its type, within which all codes lie.
 template <typename Code>
-std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                              const float* multiplier, const OutputCodes& out, Code* codes) {
+[[gnu::noinline]] std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc,
+                                                const std::int32_t* bias, const float* multiplier,
+                                                const OutputCodes& out, Code* codes) {
   const __m512i zero_point = _mm512_set1_epi16(static_cast<std::int16_t>(out.full.zero_point));
   const __m512i lowest = _mm512_set1_epi8(static_cast<char>(out.clamped.qmin));
   const __m512i highest = _mm512_set1_epi8(static_cast<char>(out.clamped.qmax));
@@ -271,8 +272,9 @@ inline __m256i rounded_products(const std::int32_t* acc, const std::int32_t* bia
 // Codes of a run where products_fit(), for as many accumulators as are a multiple of 32; returns
 // how many. Each step saturates at the ends of its type, within which all codes lie.
 template <typename Code>
-std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                              const float* multiplier, const OutputCodes& out, Code* codes) {
+[[gnu::noinline]] std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc,
+                                                const std::int32_t* bias, const float* multiplier,
+                                                const OutputCodes& out, Code* codes) {
   const __m256i zero_point = _mm256_set1_epi16(static_cast<std::int16_t>(out.full.zero_point));
   const __m256i lowest = _mm256_set1_epi8(static_cast<char>(out.clamped.qmin));
   const __m256i highest = _mm256_set1_epi8(static_cast<char>(out.clamped.qmax));
@@ -306,8 +308,9 @@ std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std
 // Codes of a run where codes_are_finite(), for as many accumulators as are a multiple of sixteen;
 // returns how many. Each step saturates at the ends of its type, within which all codes lie.
 template <typename Code>
-std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc, const std::int32_t* bias,
-                              const float* multiplier, const OutputCodes& out, Code* codes) {
+[[gnu::noinline]] std::int64_t codes_of_vectors(std::int64_t n, const std::int32_t* acc,
+                                                const std::int32_t* bias, const float* multiplier,
+                                                const OutputCodes& out, Code* codes) {
   const int16x8_t zero_point = vdupq_n_s16(static_cast<std::int16_t>(out.full.zero_point));
   const auto lowest = static_cast<Code>(out.clamped.qmin);
   const auto highest = static_cast<Code>(out.clamped.qmax);

@@ -223,7 +223,30 @@ struct SoftmaxTable {
     table[d] = static_cast<std::uint32_t>(round_half_even(one * exp_of_negative(exponent)));
   }
 };
-// codes = (table[d] * floor(1 / scale) + sum / 2) / sum + zero point, in integers.
+// The codes of a row whose exponentials have a sum: (exponential * floor(1 / scale) + sum / 2) /
+// sum
+// + zero point, in integers. Those lie below 2^53, so that the quotient of doubles, at most 257, is
+// rounded down as one of integers: it lies at least 1 / sum below the next integer. Doubles are
+// divided several times as fast.
+struct SoftmaxShares {
+  STEELYARD_HOST_DEVICE std::int32_t code(std::int32_t exponential) const {
+    const auto term = static_cast<double>(exponential);
+    const std::int32_t code = static_cast<std::int32_t>((term * steps + half) / whole) + zero;
+    return code > most ? most : code;
+  }
+
+  double steps, half, whole;  // floor(1 / scale), sum / 2 rounded down, sum
+  std::int32_t zero, most;
+};
+// In the place of n exponentials; one function for all types of codes, in vectors.
+[[gnu::noinline]] STEELYARD_HOST_DEVICE inline void take_shares(std::int64_t n,
+                                                                const SoftmaxShares& of,
+                                                                std::int32_t* values) {
+  const SoftmaxShares shares = of;
+  STEELYARD_VECTORIZE
+  for (std::int64_t c = 0; c < n; ++c) values[c] = shares.code(values[c]);
+}
+
 template <typename In, typename Code>
 struct SoftmaxCodes {
   std::int64_t rows, columns;
@@ -245,35 +268,27 @@ struct SoftmaxCodes {
     };
     std::uint64_t sum = 0;
     team.each(columns, [&](std::int64_t c) { sum += exponential(c); });
-    const Shares shares(sum_of(team, sum), *this);
+    sum = sum_of(team, sum);
+    const SoftmaxShares shares{static_cast<double>(static_cast<std::int32_t>(1.0F / *scale)),
+                               static_cast<double>(sum / 2), static_cast<double>(sum), *zero_point,
+                               range.qmax};
     if constexpr (std::is_same_v<Team, OneThread>) {
-      STEELYARD_VECTORIZE
-      for (std::int64_t c = 0; c < columns; ++c) to[c] = shares.code(exponential(c));
+      constexpr std::int64_t kPart = 256;
+      std::int32_t part[kPart];
+      for (std::int64_t first = 0; first < columns; first += kPart) {
+        const std::int64_t n = columns - first < kPart ? columns - first : kPart;
+        for (std::int64_t c = 0; c < n; ++c) {
+          part[c] = static_cast<std::int32_t>(exponential(first + c));
+        }
+        take_shares(n, shares, part);
+        for (std::int64_t c = 0; c < n; ++c) to[first + c] = static_cast<Code>(part[c]);
+      }
     } else {
-      team.each(columns, [&](std::int64_t c) { to[c] = shares.code(exponential(c)); });
+      team.each(columns, [&](std::int64_t c) {
+        to[c] = static_cast<Code>(shares.code(static_cast<std::int32_t>(exponential(c))));
+      });
     }
   }
-
- private:
-  // Integers below 2^53, so that the quotient, at most 257, is rounded down as one of integers: it
-  // lies at least 1 / sum below the next integer. Doubles are divided several times as fast.
-  struct Shares {
-    STEELYARD_HOST_DEVICE Shares(std::uint64_t sum, const SoftmaxCodes& k)
-        : steps(static_cast<std::int32_t>(1.0F / *k.scale)),
-          half(static_cast<double>(sum / 2)),
-          whole(static_cast<double>(sum)),
-          zero(*k.zero_point),
-          most(k.range.qmax) {}
-
-    STEELYARD_HOST_DEVICE Code code(std::uint32_t exponential) const {
-      const auto term = static_cast<double>(static_cast<std::int32_t>(exponential));
-      const std::int32_t code = static_cast<std::int32_t>((term * steps + half) / whole) + zero;
-      return static_cast<Code>(code > most ? most : code);
-    }
-
-    double steps, half, whole;
-    std::int32_t zero, most;
-  };
 };
 
 using SoftmaxKernels = JoinedKernels<

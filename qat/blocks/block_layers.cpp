@@ -74,7 +74,8 @@ class BlockSwap {
         throw InputError(head.name + " and " + table.name +
                          " share a weight, which is one tensor of the file: expected both in one "
                          "type, or neither, got " +
-                         name_of(head.scheme) + " and " + name_of(table.scheme));
+                         name_of(head.scheme) + " and " + name_of(table.scheme) +
+                         "; name both in one list of targets");
       }
       if (table.layer) head.slot->replace(std::make_shared<BlockEmbeddingHead>(*table.layer));
     }

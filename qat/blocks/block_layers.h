@@ -23,6 +23,8 @@ class BlockLinear : public Module, public RowLayer {
   std::string type_name() const override { return "BlockLinear"; }
   std::string description() const override;
   const BlockScheme& scheme() const { return scheme_; }
+  const Variable& weight() const { return weight_; }
+  const Variable& bias() const { return bias_; }
 
  private:
   BlockScheme scheme_;
@@ -55,6 +57,8 @@ class BlockEmbeddingHead : public Module, public RowLayer {
   Variable forward(const Variable& x, ForwardContext& context) override;
   std::string type_name() const override { return "BlockEmbeddingHead"; }
   std::string description() const override;
+  const BlockScheme& scheme() const { return scheme_; }
+  const Variable& table() const { return table_; }
 
  private:
   BlockScheme scheme_;

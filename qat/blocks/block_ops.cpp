@@ -28,12 +28,6 @@ Tensor encoded(const Tensor& x) {
   return blocks;
 }
 
-// Of weights, by a scheme.
-Tensor encoded(const Tensor& x, const BlockScheme& scheme) {
-  return visit_block_makers(scheme.type, scheme.scales == BlockScales::kSearch,
-                            [&](auto maker) { return encoded<decltype(maker)>(x); });
-}
-
 // Their values f32, of that shape.
 template <class Format>
 Tensor decoded(const Tensor& blocks, const Shape& shape) {
@@ -124,7 +118,7 @@ template <class Format>
 Variable product(const ProductShape& shape, const Variable& x, const Variable& weight,
                  const Variable& bias, const BlockScheme& scheme) {
   const Tensor inputs = encoded<kernels::InputBlocks>(x.value());
-  const Tensor weights = encoded(weight.value(), scheme);
+  const Tensor weights = encoded_blocks(weight.value(), scheme);
   const Tensor y = multiplied<Format>(shape, x.shape(), inputs, weights, bias);
   if (!should_record({x, weight, bias})) return Variable(y);
   return record(y, std::make_shared<BlockLinearFunction<Format>>(shape, x.shape(), inputs, weights),
@@ -176,7 +170,7 @@ void require_whole_blocks(const std::string& what, std::int64_t width, BlockType
 Variable block_values(const Variable& x, const BlockScheme& scheme) {
   require_f32("block_values", "values", x);
   require_whole_blocks("[block_values]", x.dim(-1), scheme.type);
-  const Tensor blocks = encoded(x.value(), scheme);
+  const Tensor blocks = encoded_blocks(x.value(), scheme);
   Tensor y = visit_blocks(
       scheme.type, [&](auto format) { return decoded<decltype(format)>(blocks, x.shape()); });
   if (!should_record({x})) return Variable(y);
@@ -220,6 +214,11 @@ Variable stored_block_linear(const Variable& x, const Tensor& weight, const Vari
         multiplied<decltype(format)>({x.value().size() / in, in, weight.dim(0)}, x.shape(),
                                      encoded<kernels::InputBlocks>(x.value()), weight, bias));
   });
+}
+
+Tensor encoded_blocks(const Tensor& x, const BlockScheme& scheme) {
+  return visit_block_makers(scheme.type, scheme.scales == BlockScales::kSearch,
+                            [&](auto maker) { return encoded<decltype(maker)>(x); });
 }
 
 bool has_block_product(BlockType type) {

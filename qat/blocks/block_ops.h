@@ -22,6 +22,9 @@ Variable block_linear(const Variable& x, const Variable& weight, const Variable&
 Variable stored_block_linear(const Variable& x, const Tensor& weight, const Variable& bias,
                              kernels::BlockType type);
 
+// The blocks u8 [rows, bytes of a row] that x f32 [..., F] becomes; rows are whole blocks.
+Tensor encoded_blocks(const Tensor& x, const BlockScheme& scheme);
+
 // Whether block_linear() has a product of the type.
 bool has_block_product(kernels::BlockType type);
 

@@ -5,6 +5,7 @@
 #include "steelyard/layers/decoder.h"
 #include "steelyard/layers/weighted/embedding.h"
 #include "steelyard/layers/weighted/linear.h"
+#include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/blocks/block_ops.h"
 
 namespace steelyard::qat {
@@ -64,6 +65,23 @@ void use_stored_blocks(
     Module& model,
     const std::function<std::optional<StoredBlocks>(const std::string& parameter)>& blocks_of) {
   StoredSwap(blocks_of).visit(model, "");
+}
+
+void store_blocks(const Module& model) {
+  const auto store = [](Slot& slot, const Variable& weight, const Variable& bias,
+                        const BlockScheme& scheme) {
+    slot.replace(std::make_shared<StoredBlockLinear>(
+        StoredBlocks{encoded_blocks(weight.value(), scheme), scheme.type}, bias));
+  };
+  for (const auto& slot : model.children()) {
+    if (const auto* linear = dynamic_cast<const BlockLinear*>(&**slot)) {
+      store(*slot, linear->weight(), linear->bias(), linear->scheme());
+    } else if (const auto* head = dynamic_cast<const BlockEmbeddingHead*>(&**slot)) {
+      store(*slot, head->table(), {}, head->scheme());
+    } else {
+      store_blocks(**slot);
+    }
+  }
 }
 
 }  // namespace steelyard::qat

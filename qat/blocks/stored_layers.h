@@ -23,4 +23,8 @@ void use_stored_blocks(
     Module& model,
     const std::function<std::optional<StoredBlocks>(const std::string& parameter)>& blocks_of);
 
+// Encodes the weights of block layers (block_layers.h) below a module, but for embeddings, whose
+// passes encode single rows: once instead of in every pass. For evaluation, as above.
+void store_blocks(const Module& model);
+
 }  // namespace steelyard::qat

@@ -93,16 +93,21 @@ std::filesystem::path gguf_path(const std::filesystem::path& folder) {
   return folder / "model.gguf";
 }
 
-void write_gguf(const LoadedRun& run, const std::filesystem::path& path) {
-  Experiment& experiment = *run.experiment;
-  const std::filesystem::path source = experiment.recipe().model.gguf.value();
+std::filesystem::path source_gguf(const LoadedRun& run) {
+  const std::filesystem::path source = run.experiment->recipe().model.gguf.value();
   const auto known = run.sources.find("model.gguf");
   if (known != run.sources.end() && sha256_of_file(source) != known->second) {
     throw InputError(printable(source.string()) +
-                     ": model.gguf: expected the file that the run began with, whose metadata and "
-                     "vocabulary the new one has (sha256 " +
+                     ": model.gguf: expected the file that the run began with, which has its "
+                     "metadata and its vocabulary (sha256 " +
                      known->second + ")");
   }
+  return source;
+}
+
+void write_gguf(const LoadedRun& run, const std::filesystem::path& path) {
+  Experiment& experiment = *run.experiment;
+  const std::filesystem::path source = source_gguf(run);
   if (std::error_code error; std::filesystem::equivalent(source, path, error)) {
     throw InputError(printable(path.string()) +
                      ": is the float model (model.gguf), which the new file would replace: "

@@ -11,9 +11,12 @@ namespace steelyard {
 // The GGUF file in an export folder.
 std::filesystem::path gguf_path(const std::filesystem::path& folder);
 
+// The file that a run's model came from, which has its metadata and its vocabulary. Throws
+// InputError where it is not there, or is another one than the run began with.
+std::filesystem::path source_gguf(const LoadedRun& run);
+
 // Writes the weights of a run whose recipe has an export.target into a copy of the file that its
-// model came from. Throws InputError where that file is not there, or is another one than the run
-// began with.
+// model came from (source_gguf()).
 void write_gguf(const LoadedRun& run, const std::filesystem::path& path);
 
 // A GGUF file beside a run's model.

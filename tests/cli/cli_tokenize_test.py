@@ -189,6 +189,9 @@ class Tokenize(Case):
             expected = b"".join(bytes(ORIGINAL[c] for c in made.tokens[t]) for t in (tokens * 2)[known:known + len(tokens)])
             self.assertEqual(said.stdout, expected.decode() + "\n")
             self.assertRegex(said.stderr, rf"note: {len(tokens)} tokens after {known}, [\d.]+ a second\n")
+        with open(self.path("model.gguf"), "ab") as file:
+            file.write(b"more")
+        self.fail_with(2, "model.gguf: model.gguf: expected the file that the run began with", arguments=("generate", "run", "The"))
 
         def run(model, *arguments):  # what is drawn, or cut off, need not be UTF-8
             return subprocess.run([PROGRAM, "generate", model, *arguments], cwd=self.folder, input=b"The owl", capture_output=True,

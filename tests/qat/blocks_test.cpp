@@ -201,10 +201,26 @@ TEST_F(UseBlocksOf, WhatDoesNotFit) {
             "quantize.ignore: 'lost' matches no module (did you mean 'last'?)");
   EXPECT_EQ(error({.groups = {{.targets = {"Embedding"}}}}),
             "head and embd share a weight, which is one tensor of the file: expected both in one "
-            "type, or neither, got float and q4_0");
+            "type, or neither, got float and q4_0; name both in one list of targets");
   EXPECT_NE(error({.groups = {{.targets = {"re:.*"}}, {.targets = {"last"}}}})
                 .find("names only layers that a group before it"),
             std::string::npos);
+}
+
+TEST_F(UseBlocksOf, WeightsAreEncodedOnceForEvaluation) {
+  use_blocks(*model_, {.groups = {{.targets = {"embd", "head"}, .type = BlockType::kQ8_0},
+                                  {.targets = {"Linear"}, .scales = BlockScales::kSearch}},
+                       .ignore = {"last"}});
+  const NoGradGuard no_grad;
+  const Tensor tokens = Tensor::from<float>({3, 9}, {1, 2});
+  const Tensor y = (*model_)(Variable(tokens), {}).value();
+  store_blocks(*model_);
+  EXPECT_TRUE(all_close((*model_)(Variable(tokens), {}).value(), y, 0, 0));
+  EXPECT_EQ(model_->slot("head")->type_name(), "StoredBlockLinear");
+  EXPECT_EQ(model_->slot("last")->type_name(), "Linear");
+  std::vector<std::string> left;
+  for (const NamedParameter& p : model_->named_parameters()) left.push_back(p.name);
+  EXPECT_EQ(left, (std::vector<std::string>{"embd.weight", "last.weight", "last.bias"}));
 }
 
 TEST(StoredLayers, MultiplyTheBlocksThatTheyAreGiven) {
