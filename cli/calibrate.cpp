@@ -47,7 +47,9 @@ std::string default_loss(const YamlNode* data) {
 std::string calibration_text(Run& run) {
   const Experiment& experiment = run.experiment();
   if (run.calibration_batches() == 0) {
-    return "nothing was measured: the scales of blocks follow from the weights\n";
+    return experiment.recipe().exports.target
+               ? "nothing was measured: the scales of blocks follow from the weights\n"
+               : "nothing was measured: the model is in float\n";
   }
   return fmt::format("calibrated on {} batches of {} samples\n", run.calibration_batches(),
                      experiment.loader_options().batch_size);
@@ -100,8 +102,8 @@ Verb add_calibrate(CLI::App& app) {
       "blocks of a GGUF target");
   verb->footer("A recipe that only calibrates needs no `train` section.");
   options->add_recipe(*verb, "calibrate.batches=64",
-                      "A recipe file with quantize or export.target and trained weights "
-                      "(init.checkpoint, model.onnx or model.gguf), or the name of a preset");
+                      "A recipe file with quantize and trained weights (init.checkpoint or "
+                      "model.onnx) or with model.gguf, or the name of a preset");
   verb->add_option("--run-dir", options->run_dir,
                    "The run's folder (default: runs/<name>-calibrated)");
   options->add_device(*verb);

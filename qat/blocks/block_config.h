@@ -24,7 +24,8 @@ constexpr std::span<const Word<BlockScales>> words_of(BlockScales) { return kBlo
 
 // What weights become in every pass.
 struct BlockScheme {
-  BlockScheme(kernels::BlockType of_type, BlockScales with = BlockScales::kReference)
+  BlockScheme(kernels::BlockType of_type,  // NOLINT: a type is one
+              BlockScales with = BlockScales::kReference)
       : type(of_type), scales(with) {}
 
   kernels::BlockType type;

@@ -11,7 +11,6 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/evaluate.h"
-#include "steelyard/framework/train/trained_weights.h"
 #include "steelyard/import/gguf/decoder.h"
 #include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/blocks/block_ops.h"

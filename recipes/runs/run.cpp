@@ -174,8 +174,9 @@ RunOptions in_folder(RunOptions options, const Recipe& recipe) {
 
 void require_calibratable(const Recipe& recipe) {
   const std::string& place = recipe.resolved.place;
-  if (!recipe.quantize && !recipe.exports.target) {
-    throw InputError(place + ": calibrate needs 'quantize' or 'export.target'");
+  // A language model has blocks, or is tested in float.
+  if (!recipe.quantize && !recipe.model.gguf) {
+    throw InputError(place + ": calibrate needs 'quantize'");
   }
   if (!recipe.init_checkpoint && !recipe.model.file()) {
     throw InputError(
@@ -379,7 +380,7 @@ RunResult Run::save_untrained() {
 }
 
 std::int64_t Run::calibration_batches() const {
-  if (experiment_.recipe().exports.target) return 0;  // scales of blocks follow from the weights
+  if (experiment_.recipe().model.gguf) return 0;  // scales of blocks follow from the weights
   const auto& batches = experiment_.recipe().calibrate_batches;
   return batches ? *batches : experiment_.default_calibration_batches();
 }

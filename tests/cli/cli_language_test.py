@@ -76,6 +76,11 @@ class Language(Case):
         self.succeed("train", self.recipe_of(TARGET), "--run-dir", "trained", "--set", "train.epochs=1",
                      "--set", "train.optimizer={type: sgd, lr: 1.0e-30}")
         self.succeed("export", "trained")
+        written = self.succeed("calibrate", self.recipe_of(), "--run-dir", "float")
+        self.assertIn("nothing was measured: the model is in float", written)
+        self.assertIn(re.search(r"test loss [\d.]+", self.succeed(
+            "train", self.recipe_of(), "--run-dir", "kept", "--set", "train.epochs=1",
+            "--set", "train.optimizer={type: sgd, lr: 1.0e-30}")).group(), written)
         with open(self.path("run/export/model.gguf"), "rb") as one, open(self.path("trained/export/model.gguf"), "rb") as two:
             self.assertEqual(one.read(), two.read())
 
