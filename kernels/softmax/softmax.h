@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "steelyard/kernels/affine.h"
-#include "steelyard/kernels/cpu/vectorize.h"
 #include "steelyard/kernels/exponential.h"
 #include "steelyard/kernels/run.h"
 #include "steelyard/kernels/softmax/formulas.h"
@@ -229,23 +228,23 @@ struct SoftmaxTable {
 // rounded down as one of integers: it lies at least 1 / sum below the next integer. Doubles are
 // divided several times as fast.
 struct SoftmaxShares {
+  STEELYARD_HOST_DEVICE SoftmaxShares(float scale, std::int32_t zero_point, std::int32_t qmax,
+                                      std::uint64_t sum)
+      : steps(static_cast<std::int32_t>(1.0F / scale)),
+        half(static_cast<double>(sum / 2)),
+        whole(static_cast<double>(sum)),
+        zero(zero_point),
+        most(qmax) {}
+
   STEELYARD_HOST_DEVICE std::int32_t code(std::int32_t exponential) const {
     const auto term = static_cast<double>(exponential);
     const std::int32_t code = static_cast<std::int32_t>((term * steps + half) / whole) + zero;
     return code > most ? most : code;
   }
 
-  double steps, half, whole;  // floor(1 / scale), sum / 2 rounded down, sum
+  double steps, half, whole;
   std::int32_t zero, most;
 };
-// In the place of n exponentials; one function for all types of codes, in vectors.
-[[gnu::noinline]] STEELYARD_HOST_DEVICE inline void take_shares(std::int64_t n,
-                                                                const SoftmaxShares& of,
-                                                                std::int32_t* values) {
-  const SoftmaxShares shares = of;
-  STEELYARD_VECTORIZE
-  for (std::int64_t c = 0; c < n; ++c) values[c] = shares.code(values[c]);
-}
 
 template <typename In, typename Code>
 struct SoftmaxCodes {
@@ -258,9 +257,49 @@ struct SoftmaxCodes {
   Code* codes;
 
   template <class Team>
-  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const {
+  STEELYARD_HOST_DEVICE void row(std::int64_t r, const Team& team) const;
+};
+
+// SoftmaxCodes::row() for one thread, of bytes whose order is that of values once they have been
+// joined with `sign`: one function for all types, in loops that compilers vectorize.
+[[gnu::noinline]] STEELYARD_HOST_DEVICE inline void softmax_row_of_bytes(
+    const SoftmaxCodes<std::uint8_t, std::uint8_t>& k, std::int64_t r, std::uint8_t sign) {
+  const std::int64_t columns = k.columns;
+  const std::uint8_t* const x = k.x + r * columns;
+  std::uint8_t largest = 0;
+  for (std::int64_t c = 0; c < columns; ++c) {
+    const auto ordered = static_cast<std::uint8_t>(x[c] ^ sign);
+    largest = ordered > largest ? ordered : largest;
+  }
+  const auto first_code = static_cast<std::uint8_t>(largest ^ sign);
+  const std::uint32_t* const table = k.table;
+  const auto exponential = [=](std::int64_t c) {
+    return table[static_cast<std::uint8_t>(first_code - x[c])];
+  };
+  std::uint64_t sum = 0;
+  for (std::int64_t c = 0; c < columns; ++c) sum += exponential(c);
+  const SoftmaxShares shares(*k.scale, *k.zero_point, k.range.qmax, sum);
+  constexpr std::int64_t kPart = 256;
+  std::int32_t part[kPart];
+  for (std::int64_t first = 0; first < columns; first += kPart) {
+    const std::int64_t n = columns - first < kPart ? columns - first : kPart;
+    for (std::int64_t c = 0; c < n; ++c) {
+      part[c] = shares.code(static_cast<std::int32_t>(exponential(first + c)));
+    }
+    std::uint8_t* const to = k.codes + r * columns + first;
+    for (std::int64_t c = 0; c < n; ++c) to[c] = static_cast<std::uint8_t>(part[c]);
+  }
+}
+
+template <typename In, typename Code>
+template <class Team>
+STEELYARD_HOST_DEVICE void SoftmaxCodes<In, Code>::row(std::int64_t r, const Team& team) const {
+  if constexpr (std::is_same_v<Team, OneThread>) {
+    softmax_row_of_bytes({rows, columns, reinterpret_cast<const std::uint8_t*>(x), table, scale,
+                          zero_point, range, reinterpret_cast<std::uint8_t*>(codes)},
+                         r, std::is_signed_v<In> ? 0x80 : 0);
+  } else {
     const In* from = x + r * columns;
-    Code* to = codes + r * columns;
     const auto value = [from](std::int64_t c) { return static_cast<float>(from[c]); };
     const float largest = team.template largest<float>(columns, value);
     const auto exponential = [from, largest, of = table](std::int64_t c) {
@@ -268,28 +307,13 @@ struct SoftmaxCodes {
     };
     std::uint64_t sum = 0;
     team.each(columns, [&](std::int64_t c) { sum += exponential(c); });
-    sum = sum_of(team, sum);
-    const SoftmaxShares shares{static_cast<double>(static_cast<std::int32_t>(1.0F / *scale)),
-                               static_cast<double>(sum / 2), static_cast<double>(sum), *zero_point,
-                               range.qmax};
-    if constexpr (std::is_same_v<Team, OneThread>) {
-      constexpr std::int64_t kPart = 256;
-      std::int32_t part[kPart];
-      for (std::int64_t first = 0; first < columns; first += kPart) {
-        const std::int64_t n = columns - first < kPart ? columns - first : kPart;
-        for (std::int64_t c = 0; c < n; ++c) {
-          part[c] = static_cast<std::int32_t>(exponential(first + c));
-        }
-        take_shares(n, shares, part);
-        for (std::int64_t c = 0; c < n; ++c) to[first + c] = static_cast<Code>(part[c]);
-      }
-    } else {
-      team.each(columns, [&](std::int64_t c) {
-        to[c] = static_cast<Code>(shares.code(static_cast<std::int32_t>(exponential(c))));
-      });
-    }
+    const SoftmaxShares shares(*scale, *zero_point, range.qmax, sum_of(team, sum));
+    team.each(columns, [&](std::int64_t c) {
+      codes[r * columns + c] =
+          static_cast<Code>(shares.code(static_cast<std::int32_t>(exponential(c))));
+    });
   }
-};
+}
 
 using SoftmaxKernels = JoinedKernels<
     ForFloats<Softmax, SoftmaxBackward, LogSoftmax, LogSoftmaxBackward, SoftmaxCrossEntropy,

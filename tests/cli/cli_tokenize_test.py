@@ -189,9 +189,6 @@ class Tokenize(Case):
             expected = b"".join(bytes(ORIGINAL[c] for c in made.tokens[t]) for t in (tokens * 2)[known:known + len(tokens)])
             self.assertEqual(said.stdout, expected.decode() + "\n")
             self.assertRegex(said.stderr, rf"note: {len(tokens)} tokens after {known}, [\d.]+ a second\n")
-        with open(self.path("model.gguf"), "ab") as file:
-            file.write(b"more")
-        self.fail_with(2, "model.gguf: model.gguf: expected the file that the run began with", arguments=("generate", "run", "The"))
 
         def run(model, *arguments):  # what is drawn, or cut off, need not be UTF-8
             return subprocess.run([PROGRAM, "generate", model, *arguments], cwd=self.folder, input=b"The owl", capture_output=True,
@@ -202,6 +199,9 @@ class Tokenize(Case):
         self.assertIn(b", the context of 64 is full", run("run", "-", "--tokens", "200").stderr)
         self.succeed("export", "run")
         self.assertTrue(run(os.path.join("run", "export", "model.gguf"), "The owl").stdout.startswith(b" sat"))
+        with open(self.path("model.gguf"), "ab") as file:
+            file.write(b"more")
+        self.fail_with(2, "model.gguf: model.gguf: expected the file that the run began with", arguments=("generate", "run", "The"))
 
     def test_generates_to_the_end_of_a_text(self):
         self.vocabulary(add_bos_token=1)
