@@ -97,6 +97,12 @@ def judge(files, test, count, threads):
                            "same_top_token": same / tokens} for name, (loss, divergence, same) in sums.items()}
 
 
+def given_back(rows, name):
+    """The share, in percent, of the loss that `plain` adds to that of `float`."""
+    loss = {row: np.log(rows[row]["perplexity"]) for row in ("float", "plain", name)}
+    return 100 * (loss["plain"] - loss[name]) / (loss["plain"] - loss["float"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steelyard")
@@ -142,10 +148,9 @@ def main():
         count, rows = judge(files, test, arguments.windows, arguments.threads)
         result["texts"][test.stem] = {"tokens": count, "rows": rows}
         print(f"{test.stem}, {count} tokens")
-        lost = rows["plain"]["divergence"] if "plain" in rows else None
         for name, row in rows.items():
-            kept = "" if lost is None or name in ("float", "plain") else \
-                f"  gives back {100 * (1 - row['divergence'] / lost):.1f} % of what plain diverges"
+            kept = "" if "plain" not in rows or name in ("float", "plain") else \
+                f"  gives back {given_back(rows, name):.1f} % of the loss that plain adds"
             print(f"  {name:10} perplexity {row['perplexity']:8.3f}  divergence {row['divergence']:.5f}  "
                   f"same top token {100 * row['same_top_token']:.2f} %{kept}")
     if arguments.out:

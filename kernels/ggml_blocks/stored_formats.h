@@ -25,6 +25,20 @@ STEELYARD_HOST_DEVICE inline SixBits load_six_bits(const std::uint8_t* packed, i
           packed[part + 4] >> 4 | (packed[part] >> 6) << 4};
 }
 
+// Values of a block of 256 that begins with d, m and the scales and minima of its parts of 32.
+template <class Code>
+STEELYARD_HOST_DEVICE void decode_six_bits(const std::uint8_t* block, const Code& code, float* x) {
+  const float scale = load_half(block), minimum = load_half(block + 2);
+  for (int part = 0; part < 8; ++part) {
+    const SixBits of = load_six_bits(block + 4, part);
+    const float by = scale * static_cast<float>(of.scale);
+    const float low = minimum * static_cast<float>(of.minimum);
+    for (int j = 32 * part; j < 32 * (part + 1); ++j) {
+      x[j] = by * static_cast<float>(code(part, j)) - low;
+    }
+  }
+}
+
 // Four bits of 256 codes: of each 64 the first half in the low nibbles of 32 bytes.
 STEELYARD_HOST_DEVICE inline int load_nibble_of_256(const std::uint8_t* nibbles, int j) {
   const int byte = nibbles[j / 64 * 32 + j % 32];
@@ -100,15 +114,8 @@ struct Q4_KBlocks {
   static constexpr BlockType kType = BlockType::kQ4_K;
   static constexpr int kElements = 256, kBytes = 144;
   STEELYARD_HOST_DEVICE static void decode(const std::uint8_t* block, float* x) {
-    const float scale = ggml::load_half(block), minimum = ggml::load_half(block + 2);
-    for (int part = 0; part < 8; ++part) {
-      const ggml::SixBits of = ggml::load_six_bits(block + 4, part);
-      const float by = scale * static_cast<float>(of.scale);
-      const float low = minimum * static_cast<float>(of.minimum);
-      for (int j = 32 * part; j < 32 * (part + 1); ++j) {
-        x[j] = by * static_cast<float>(ggml::load_nibble_of_256(block + 16, j)) - low;
-      }
-    }
+    ggml::decode_six_bits(
+        block, [&](int, int j) { return ggml::load_nibble_of_256(block + 16, j); }, x);
   }
 };
 
@@ -117,16 +124,11 @@ struct Q5_KBlocks {
   static constexpr BlockType kType = BlockType::kQ5_K;
   static constexpr int kElements = 256, kBytes = 176;
   STEELYARD_HOST_DEVICE static void decode(const std::uint8_t* block, float* x) {
-    const float scale = ggml::load_half(block), minimum = ggml::load_half(block + 2);
-    for (int part = 0; part < 8; ++part) {
-      const ggml::SixBits of = ggml::load_six_bits(block + 4, part);
-      const float by = scale * static_cast<float>(of.scale);
-      const float low = minimum * static_cast<float>(of.minimum);
-      for (int j = 32 * part; j < 32 * (part + 1); ++j) {
-        const int fifth = (block[16 + j % 32] >> part) & 1;
-        x[j] = by * static_cast<float>(ggml::load_nibble_of_256(block + 48, j) | fifth << 4) - low;
-      }
-    }
+    const auto code = [&](int part, int j) {
+      const int fifth = (block[16 + j % 32] >> part) & 1;
+      return ggml::load_nibble_of_256(block + 48, j) | fifth << 4;
+    };
+    ggml::decode_six_bits(block, code, x);
   }
 };
 

@@ -67,7 +67,7 @@ void use_stored_blocks(
   StoredSwap(blocks_of).visit(model, "");
 }
 
-void store_blocks(const Module& model) {
+void store_blocks(Module& model) {
   const auto store = [](Slot& slot, const Variable& weight, const Variable& bias,
                         const BlockScheme& scheme) {
     slot.replace(std::make_shared<StoredBlockLinear>(

@@ -25,6 +25,6 @@ void use_stored_blocks(
 
 // Encodes the weights of block layers (block_layers.h) below a module, but for embeddings, whose
 // passes encode single rows: once instead of in every pass. For evaluation, as above.
-void store_blocks(const Module& model);
+void store_blocks(Module& model);
 
 }  // namespace steelyard::qat
