@@ -10,6 +10,7 @@
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/gguf_export.h"
+#include "steelyard/recipes/runs/huggingface_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 
 namespace steelyard::cli {
@@ -44,11 +45,26 @@ ExitCode export_gguf(const ExportArguments& options, const LoadedRun& run) {
   return kDone;
 }
 
+// A language model of a folder of transformers.
+ExitCode export_huggingface(const ExportArguments& options, const LoadedRun& run) {
+  if (!options.formats.empty() || !options.profile.empty()) {
+    throw InputError(options.run +
+                     ": is of a folder of transformers (model.huggingface) and becomes one: "
+                     "expected neither --format nor --profile");
+  }
+  create_folders(folder_of(options));
+  for (const auto& path : write_huggingface(run, folder_of(options))) {
+    fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
+  }
+  return kDone;
+}
+
 ExitCode export_run(const ExportArguments& options, const Registries& registries) {
   const LoadedRun run = load_run(options.run, options.checkpoint, registries, RunData::kNone);
   print_notes(run.notes);
   const Recipe& recipe = run.experiment->recipe();
   if (recipe.exports.target) return export_gguf(options, run);
+  if (recipe.model.huggingface) return export_huggingface(options, run);
   if (recipe.model.gguf) {
     throw InputError(
         options.run +
@@ -81,7 +97,7 @@ Verb add_export(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "export",
       "Export a run as safetensors, ONNX, TFLite, or C: a header, or a program in fixed point; a "
-      "language model trained for llama.cpp as GGUF");
+      "language model trained for llama.cpp as GGUF, one of transformers as such a folder");
   verb->add_option("run", options->run, "The run's folder")->required();
   verb->add_option("--format", options->formats,
                    join(formats) + "; may be repeated (default: " +

@@ -14,7 +14,7 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/import/language/gguf_decoder.h"
 #include "steelyard/qat/blocks/stored_layers.h"
 #include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"

@@ -21,6 +21,7 @@
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/gguf_export.h"
+#include "steelyard/recipes/runs/huggingface_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/runtime/graph_file.h"
 #include "steelyard/runtime/op_info.h"
@@ -291,23 +292,49 @@ ExitCode verify_larger(const VerifyArguments& options,
   return worst;
 }
 
+void require_exported(const VerifyArguments& options, const std::filesystem::path& path) {
+  if (path_exists(path)) return;
+  throw InputError(shown(path) + ": is not there: `steelyard export " + printable(options.run) +
+                   "` writes it");
+}
+
+void print_weights(const std::filesystem::path& path, const WeightComparison& found) {
+  fmt::print(
+      "{}: {} of {} weights differ from those that training computes with, {} of {} others\n",
+      shown(path), found.differing_values, found.values, found.differing_others, found.others);
+}
+bool is_same(const WeightComparison& found) {
+  return found.differing_values + found.differing_others == 0;
+}
+
 // A GGUF file beside the model that was trained for it.
 ExitCode verify_gguf(const VerifyArguments& options, const LoadedRun& run) {
   const std::filesystem::path path = options.model.empty()
                                          ? gguf_path(std::filesystem::path(options.run) / "export")
                                          : std::filesystem::path(options.model);
-  if (!path_exists(path)) {
-    throw InputError(shown(path) + ": there is no such file: `steelyard export " +
-                     printable(options.run) + "` writes it");
-  }
+  require_exported(options, path);
   const GgufComparison found = compare_gguf(run, path, options.samples);
-  fmt::print(
-      "{}: {} of {} weights differ from those that training computes with, {} of {} others\n",
-      shown(path), found.differing_values, found.values, found.differing_others, found.others);
+  print_weights(path, found);
   fmt::print("the file's model: {} of {} tokens have other logits\n", found.differing_tokens,
              found.tokens);
-  const bool same = found.differing_values + found.differing_others + found.differing_tokens == 0;
-  return same ? kDone : kMismatch;
+  return is_same(found) && found.differing_tokens == 0 ? kDone : kMismatch;
+}
+
+// A folder of transformers beside the model that it was written of.
+ExitCode verify_huggingface(const VerifyArguments& options, const LoadedRun& run) {
+  const std::filesystem::path folder = options.model.empty()
+                                           ? std::filesystem::path(options.run) / "export"
+                                           : std::filesystem::path(options.model);
+  require_exported(options, folder);
+  const HuggingfaceComparison found = compare_huggingface(run, folder, options.samples);
+  print_weights(folder, found);
+  if (found.tokens > 0) {
+    fmt::print("the folder's weights in float: {} of {} tokens have other logits\n",
+               found.differing_tokens, found.tokens);
+  } else {
+    fmt::print("logits: not compared, the inputs of layers are codes\n");
+  }
+  return is_same(found) && found.differing_tokens == 0 ? kDone : kMismatch;
 }
 
 ExitCode compare_all(const VerifyArguments& options, const Registries& registries) {
@@ -317,6 +344,7 @@ ExitCode compare_all(const VerifyArguments& options, const Registries& registrie
   Experiment& experiment = *run.experiment;
   fmt::print("trained model: {}\n", shown(run.checkpoint));
   if (experiment.recipe().exports.target) return verify_gguf(options, run);
+  if (experiment.recipe().model.huggingface) return verify_huggingface(options, run);
   const std::optional<deploy::Graph> graph = model_to_check(options, run);
   if (!graph) return kMismatch;
   const deploy::Interpreter interpreter(*graph);

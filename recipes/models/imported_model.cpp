@@ -8,7 +8,8 @@
 #include "steelyard/framework/files/gguf.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/import/language/gguf_decoder.h"
+#include "steelyard/import/language/huggingface_decoder.h"
 #include "steelyard/import/onnx/onnx_file.h"
 
 namespace steelyard {
@@ -43,18 +44,44 @@ ImportedModel of_checkpoint(const std::filesystem::path& path, const ModelSpec& 
                    ", as the checkpoint's network has, got " + printable(join(choices.outputs)));
 }
 
+// The length of sequences.
+std::int64_t length_of(const imports::SampleSpec& sample, const std::filesystem::path& model) {
+  if (sample.shape.size() == 1) return sample.shape[0];
+  throw InputError(printable(model.string()) +
+                   ": a language model takes sequences [length] of tokens (data.dataset: "
+                   "tokens), the dataset has samples " +
+                   shape_string(sample.shape));
+}
+
+// The token that ends documents, by the options or as the file has it; `place` names that.
+std::optional<std::int64_t> border_of(const std::optional<TokenOptions>& tokens,
+                                      const std::function<std::optional<std::int64_t>()>& stored,
+                                      const std::function<std::string()>& place) {
+  if (!tokens || tokens->documents != TokenDocuments::kSeparate) return std::nullopt;
+  if (tokens->end) return tokens->end;
+  if (const auto number = stored()) return number;
+  throw InputError(place() +
+                   ": expected the token that ends a document, the file has none: "
+                   "data.tokens.end says it");
+}
+
 ImportedModel of_gguf(const std::filesystem::path& path, const imports::SampleSpec& sample,
                       const std::optional<TokenOptions>& tokens) {
-  if (sample.shape.size() != 1) {
-    throw InputError(printable(path.string()) +
-                     ": a language model takes sequences [length] of tokens (data.dataset: "
-                     "tokens), the dataset has samples " +
-                     shape_string(sample.shape));
-  }
+  const std::int64_t length = length_of(sample, path);
   const GgufReader file(path);
-  imports::Imported imported =
-      imports::import_decoder(file, sample.shape[0], document_border(tokens, file));
+  imports::Imported imported = imports::import_decoder(file, length, document_border(tokens, file));
   return {std::move(imported.graph), std::move(imported.weights), sha256_of_file(path)};
+}
+
+ImportedModel of_huggingface(const std::filesystem::path& folder, const imports::SampleSpec& sample,
+                             const std::optional<TokenOptions>& tokens) {
+  const std::int64_t length = length_of(sample, folder);
+  const auto border = border_of(
+      tokens, [&] { return imports::end_of_text(folder); },
+      [&] { return printable((folder / imports::kConfigFile).string()) + ": 'eos_token_id'"; });
+  imports::Imported imported = imports::import_huggingface(folder, length, border);
+  return {std::move(imported.graph), std::move(imported.weights),
+          imports::digest_of_huggingface(folder)};
 }
 
 // Whether the inputs of samples with several lie where the network looks for them.
@@ -124,21 +151,25 @@ class WithOutputActivation : public Module {
 
 std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
                                             const GgufReader& file) {
-  if (!tokens || tokens->documents != TokenDocuments::kSeparate) return std::nullopt;
-  if (tokens->end) return tokens->end;
   constexpr const char* kEnd = "tokenizer.ggml.eos_token_id";
-  const GgufValue* value = file.header().find(kEnd);
-  const auto number = value == nullptr ? std::nullopt : value->whole_number();
-  if (number) return number;
-  throw InputError(file.name() + ": metadata '" + kEnd +
-                   "': expected the token that ends a document, the file has none: "
-                   "data.tokens.end says it");
+  const auto stored = [&] {
+    const GgufValue* value = file.header().find(kEnd);
+    return value == nullptr ? std::nullopt : value->whole_number();
+  };
+  return border_of(tokens, stored,
+                   [&] { return file.name() + ": metadata '" + std::string(kEnd) + "'"; });
 }
 
 ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample,
                                   const std::optional<TokenOptions>& tokens) {
   const std::filesystem::path path = spec.file().value();
+  if (spec.huggingface && is_folder(path)) return of_huggingface(path, sample, tokens);
   if (kind_of(InputFile(path)) == kSafetensorsKind) return of_checkpoint(path, spec);
+  if (spec.huggingface) {
+    throw InputError(printable(path.string()) +
+                     ": expected a folder with config.json, or a checkpoint of a run that began "
+                     "with one");
+  }
   if (spec.gguf) return of_gguf(path, sample, tokens);
   imports::OnnxModel model = imports::read_onnx(path);
   choose(model, spec.choices, "model.batch_axis");

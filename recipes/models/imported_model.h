@@ -1,4 +1,4 @@
-// Imported networks: `model: {onnx: file}`.
+// Imported networks: `model: {onnx: file}`, `gguf` and `huggingface`.
 #pragma once
 
 #include <filesystem>
@@ -21,13 +21,13 @@ inline constexpr const char* kNetworkKey = "network";
 
 struct ImportedModel {
   imports::GraphSpec graph;
-  std::optional<std::vector<NamedTensor>> weights = {};  // of an ONNX file; none of a checkpoint
-  std::string sha256 = {};                               // of the ONNX file
+  std::optional<std::vector<NamedTensor>> weights = {};  // none of a checkpoint
+  std::string sha256 = {};                               // of what was imported, likewise
   std::vector<std::string> notes = {};
 };
 
-// Reads the ONNX file `spec.onnx` for such samples, or the network of a checkpoint of a run that
-// began with one. `tokens` says what documents are to a language model. Throws InputError;
+// Reads the file or folder `spec.file()` for such samples, or the network of a checkpoint of a run
+// that began with one. `tokens` says what documents are to a language model. Throws InputError;
 // imports::UnsupportedGraph where an operation has no form here.
 ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample,
                                   const std::optional<TokenOptions>& tokens = {});

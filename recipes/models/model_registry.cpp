@@ -209,10 +209,10 @@ Table<ModelSpec> ModelRegistry::model_table() const {
       {}};
   return Table<ModelSpec>(
              "The network: a built-in architecture, a list of layers, an ONNX file, or a language "
-             "model in a GGUF file. Its weights must fit in memory.",
+             "model in a GGUF file or a folder of transformers. Its weights must fit in memory.",
              {key("type",
-                  "a built-in architecture; exactly one of `type`, `layers`, `onnx` and `gguf` is "
-                  "given",
+                  "a built-in architecture; exactly one of `type`, `layers`, `onnx`, `gguf` and "
+                  "`huggingface` is given",
                   &ModelSpec::type),
               key("onnx",
                   "a float ONNX file with the network and its weights, or a checkpoint of a run "
@@ -226,6 +226,13 @@ Table<ModelSpec> ModelRegistry::model_table() const {
                   "mxfp4), or a checkpoint of a run that imported one; relative to the current "
                   "folder (docs/language_models.md)",
                   &ModelSpec::gguf)
+                  .role(OptionRole::kNotEssential),
+              key("huggingface",
+                  "a folder with config.json and safetensors of a language model of the "
+                  "model_type llama, mistral, qwen2 or qwen3, as transformers writes it (f32, f16, "
+                  "bf16), or a checkpoint of a run that imported one; relative to the current "
+                  "folder (docs/language_models.md)",
+                  &ModelSpec::huggingface)
                   .role(OptionRole::kNotEssential),
               key("output",
                   "the outputs of the ONNX file, or values inside of it, that alone are trained "
@@ -257,10 +264,13 @@ Table<ModelSpec> ModelRegistry::model_table() const {
       .check([](const OptionReader& from, ModelSpec& model) {
         model.options = from.node();
         int given = 0;
-        for (const char* key : {"type", "layers", "onnx", "gguf"}) given += int{from.has(key)};
+        for (const char* key : {"type", "layers", "onnx", "gguf", "huggingface"}) {
+          given += int{from.has(key)};
+        }
         if (given != 1) {
           fail_at(from.place(),
-                  "expected exactly one of 'type', 'layers', 'onnx' and 'gguf' in the model");
+                  "expected exactly one of 'type', 'layers', 'onnx', 'gguf' and 'huggingface' in "
+                  "the model");
         }
         for (const char* key : {"output", "batch_axis", "freeze"}) {
           if (!from.has(key) || from.has("onnx")) continue;

@@ -22,17 +22,21 @@ inline constexpr const char* kInputPartLayer = "InputPart";
 
 // The section `model` of a recipe.
 struct ModelSpec {
-  std::string type = {};                 // empty: the options hold `layers` or name a file
-  std::optional<std::string> onnx = {};  // recipes/models/imported_model.h
-  std::optional<std::string> gguf = {};  // likewise
-  OnnxChoices choices = {};              // of an ONNX file
+  std::string type = {};                        // empty: the options hold `layers` or name a file
+  std::optional<std::string> onnx = {};         // recipes/models/imported_model.h
+  std::optional<std::string> gguf = {};         // likewise
+  std::optional<std::string> huggingface = {};  // likewise, a folder
+  OnnxChoices choices = {};                     // of an ONNX file
   std::optional<std::int64_t> classes = {};
   YamlNode options =
       {};  // the resolved `model` table, for build_model() in recipes/models/models.h
 
-  // The file of a network that is imported, and the key that names it.
-  const std::optional<std::string>& file() const { return gguf ? gguf : onnx; }
-  std::string file_key() const { return gguf ? "gguf" : "onnx"; }
+  bool is_language_model() const { return gguf || huggingface; }
+  // The file or folder of a network that is imported, and the key that names it.
+  const std::optional<std::string>& file() const {
+    return gguf ? gguf : huggingface ? huggingface : onnx;
+  }
+  std::string file_key() const { return gguf ? "gguf" : huggingface ? "huggingface" : "onnx"; }
 };
 
 // The value that a layer takes, without the batch.

@@ -350,7 +350,8 @@ class Reporter {
   Experiment float_model() const {
     const auto& checkpoint = recipe_.init_checkpoint;
     if (!checkpoint && !recipe_.model.file()) {
-      throw InputError("the recipe has no init.checkpoint and no model.onnx or model.gguf");
+      throw InputError(
+          "the recipe has no init.checkpoint and no model.onnx, model.gguf or model.huggingface");
     }
     if (!recipe_.init.skip.empty()) {
       throw InputError("init.skip leaves tensors of init.checkpoint out");

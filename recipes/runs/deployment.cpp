@@ -226,8 +226,8 @@ void require_exportable(Experiment& experiment, const Registries& registries) {
 
 void note_exportability(Experiment& experiment, const Registries& registries) {
   if (asks_for_exports(experiment.recipe().exports)) return;
-  if (!experiment.plan() && !experiment.network()) return;  // our own architectures can be
-  if (experiment.recipe().model.gguf) return;               // export.target is for these
+  if (!experiment.plan() && !experiment.network()) return;    // our own architectures can be
+  if (experiment.recipe().model.is_language_model()) return;  // which have files of their own
   const Trial trial = tried(experiment, registries);
   if (trial.refusal) {
     const std::string& why = *trial.refusal;

@@ -21,8 +21,10 @@ std::string Experiment::place_of_file() const { return place("model", recipe_.mo
 
 void Experiment::load_network(const std::string& text) {
   const auto& tokens = recipe_.data.tokens;
-  if (tokens && tokens->documents == TokenDocuments::kSeparate && !recipe_.model.gguf) {
-    fail_at(place("data", "tokens"), "data.tokens.documents: separate needs model.gguf");
+  if (tokens && tokens->documents == TokenDocuments::kSeparate &&
+      !recipe_.model.is_language_model()) {
+    fail_at(place("data", "tokens"),
+            "data.tokens.documents: separate needs model.gguf or model.huggingface");
   }
   if (!recipe_.model.file()) return;
   const std::string place = place_of_file();

@@ -93,8 +93,8 @@ std::shared_ptr<Module> Experiment::float_start(const Registries& registries,
     load_source(key, *recipe_.init_checkpoint, place("init", "checkpoint"), *model, recipe_.init);
   } else if (network_) {
     const std::string& file = *recipe_.model.file();
-    const bool weights_later =
-        !imported_weights_ && kind_of(InputFile(file)) != kSafetensorsKind;  // of a checkpoint
+    const bool of_checkpoint = !is_folder(file) && kind_of(InputFile(file)) == kSafetensorsKind;
+    const bool weights_later = !imported_weights_ && !of_checkpoint;
     if (weights_later) {
       ImportedModel imported =
           read_imported_model(recipe_.model, {input_.sample, input_.names.inputs});
@@ -106,7 +106,7 @@ std::shared_ptr<Module> Experiment::float_start(const Registries& registries,
   } else {
     fail_at(place("data", "labels"),
             "data.labels: false: the float model's outputs are what is learned: expected its "
-            "weights, model.onnx, model.gguf or init.checkpoint");
+            "weights, model.onnx, model.gguf, model.huggingface or init.checkpoint");
   }
   const auto before = known.sources.find(key);
   if (before != known.sources.end() && sources_[key] != before->second) {

@@ -1,8 +1,6 @@
 #include "steelyard/recipes/runs/gguf_export.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <map>
 
 #include "steelyard/framework/files/gguf_rewrite.h"
@@ -11,7 +9,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/evaluate.h"
-#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/import/language/gguf_decoder.h"
 #include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/qat/blocks/block_ops.h"
 #include "steelyard/qat/blocks/stored_layers.h"
@@ -19,17 +17,6 @@
 
 namespace steelyard {
 namespace {
-
-// Values, of which some may differ in their bits.
-std::int64_t differing(const Tensor& a, const Tensor& b) {
-  const auto x = a.span<float>(), y = b.span<float>();
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    count += static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(x[i]) !=
-                                       std::bit_cast<std::uint32_t>(y[i]));
-  }
-  return count;
-}
 
 using Schemes = std::map<std::string, qat::BlockScheme>;  // of the parameters that are blocks
 
@@ -47,10 +34,10 @@ void compare_weights(const GgufReader& file, Module& model, const Schemes& schem
     if (const auto blocks = schemes.find(p.name); blocks != schemes.end()) {
       result.values += stored.size();
       result.differing_values +=
-          differing(stored, qat::block_values(p.variable, blocks->second).value());
+          differing_values(stored, qat::block_values(p.variable, blocks->second).value());
     } else {
       result.others += stored.size();
-      result.differing_others += differing(stored, p.variable.value());
+      result.differing_others += differing_values(stored, p.variable.value());
     }
   }
 }
@@ -76,14 +63,8 @@ std::shared_ptr<Module> model_of(const GgufReader& file, std::int64_t length,
 
 void compare_logits(Module& ours, Module& theirs, const Dataset& test, GgufComparison& result) {
   const Tensor a = outputs_of(ours, test, {}, 1), b = outputs_of(theirs, test, {}, 1);
-  const std::int64_t vocabulary = a.dim(-1);
-  result.tokens = a.size() / vocabulary;
-  for (std::int64_t i = 0; i < result.tokens; ++i) {
-    const bool same =
-        std::memcmp(a.data<float>() + i * vocabulary, b.data<float>() + i * vocabulary,
-                    static_cast<std::size_t>(vocabulary) * sizeof(float)) == 0;
-    result.differing_tokens += static_cast<std::int64_t>(!same);
-  }
+  result.tokens = a.size() / a.dim(-1);
+  result.differing_tokens = differing_tokens(a, b);
 }
 
 }  // namespace

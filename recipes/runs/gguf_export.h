@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/weight_comparison.h"
 
 namespace steelyard {
 
@@ -20,11 +21,9 @@ std::filesystem::path source_gguf(const LoadedRun& run);
 void write_gguf(const LoadedRun& run, const std::filesystem::path& path);
 
 // A GGUF file beside a run's model.
-struct GgufComparison {
-  std::int64_t values = 0, differing_values = 0;  // of the weights that are blocks
-  std::int64_t others = 0, differing_others = 0;  // of all other parameters
-  std::int64_t tokens = 0;                        // that the file's model was run on
-  std::int64_t differing_tokens = 0;              // with a logit of other bits
+struct GgufComparison : WeightComparison {
+  std::int64_t tokens = 0;            // that the file's model was run on
+  std::int64_t differing_tokens = 0;  // with a logit of other bits
 };
 
 // Compares what the file's weights stand for with what training computes with, and the logits of

@@ -175,13 +175,14 @@ RunOptions in_folder(RunOptions options, const Recipe& recipe) {
 void require_calibratable(const Recipe& recipe) {
   const std::string& place = recipe.resolved.place;
   // A language model has blocks, or is tested in float.
-  if (!recipe.quantize && !recipe.model.gguf) {
+  if (!recipe.quantize && !recipe.model.is_language_model()) {
     throw InputError(place + ": calibrate needs 'quantize'");
   }
   if (!recipe.init_checkpoint && !recipe.model.file()) {
     throw InputError(
         place +
-        ": calibrate needs the trained weights of 'init.checkpoint', 'model.onnx' or 'model.gguf'");
+        ": calibrate needs the trained weights of 'init.checkpoint', 'model.onnx', 'model.gguf' or "
+        "'model.huggingface'");
   }
 }
 
@@ -380,8 +381,9 @@ RunResult Run::save_untrained() {
 }
 
 std::int64_t Run::calibration_batches() const {
-  if (experiment_.recipe().model.gguf) return 0;  // scales of blocks follow from the weights
-  const auto& batches = experiment_.recipe().calibrate_batches;
+  const Recipe& recipe = experiment_.recipe();
+  if (recipe.exports.target || !recipe.quantize) return 0;  // scales follow from the weights
+  const auto& batches = recipe.calibrate_batches;
   return batches ? *batches : experiment_.default_calibration_batches();
 }
 

@@ -208,7 +208,8 @@ Table<TokenOptions> tokens_table() {
                .by_default(),
            key("end",
                "number of the token that ends a document, of `documents: separate`; absent: what "
-               "model.gguf has as tokenizer.ggml.eos_token_id",
+               "model.gguf has as tokenizer.ggml.eos_token_id, or config.json of "
+               "model.huggingface as eos_token_id",
                &TokenOptions::end)
                .within(0, kMostEnd)}};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "steelyard/export/compressed_tensors.h"
 #include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/option_docs.h"
 #include "steelyard/recipes/schema/recipe_tables.h"
@@ -134,6 +135,25 @@ void require_gguf_target(const OptionReader& from, const Recipe& recipe) {
   }
 }
 
+// What a folder of transformers has a form for.
+void require_compressed_form(const OptionReader& from, const Recipe& recipe) {
+  if (!recipe.model.huggingface) return;
+  if (!recipe.exports.formats.empty()) {
+    fail_at(from.table("export").at("formats").place,
+            "export.formats: a language model of model.huggingface becomes such a folder by "
+            "`steelyard export`: expected none");
+  }
+  if (!recipe.quantize) return;
+  const auto& groups = recipe.quantize->config.groups;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string refusal = deploy::refusal_of_compressed(groups[i].config);
+    if (refusal.empty()) continue;
+    fail_at(recipe.quantize->group_places[i],
+            "a language model of model.huggingface is exported as compressed-tensors has it: " +
+                refusal);
+  }
+}
+
 // What belongs to a loop, and is not done where that is the host's.
 void require_what_a_host_does_not(const OptionReader& from, const Recipe& recipe) {
   const auto refuse = [&](const char* table, const char* key, const char* why) {
@@ -207,6 +227,7 @@ void check_recipe(const OptionReader& from, Recipe& recipe) {
   if (from.has("schedule")) check_schedule(from.table("schedule"), recipe);
   require_teachable(from, recipe);
   require_gguf_target(from, recipe);
+  require_compressed_form(from, recipe);
   require_known_ranges(from, recipe);
   require_rows_for_shards(from, recipe);
   require_mergeable_ranges(from, recipe);

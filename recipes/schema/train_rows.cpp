@@ -122,7 +122,8 @@ Table<TrainSpec> distill_table() {
               words_key<TrainSpec>(
                   "teacher",
                   "`self`: the teacher is the float model that the run begins with, that "
-                  "of `model.onnx`, `model.gguf` or `init.checkpoint`, in place of a checkpoint",
+                  "of `model.onnx`, `model.gguf`, `model.huggingface` or `init.checkpoint`, in "
+                  "place of a checkpoint",
                   {{"self", true}}, &TrainSpec::teaches_itself),
               key("weight",
                   "weight of the teacher in the loss: (1 - weight) * task + weight * "

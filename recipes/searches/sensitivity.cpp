@@ -200,10 +200,9 @@ class Measurement {
         targets_(quantizable_types(run_.experiment->model(), registries.own_forms)) {
     require_widths(options.bits);
     const Experiment& experiment = *run_.experiment;
-    if (experiment.recipe().model.gguf) {
-      throw InputError(
-          folder.string() +
-          ": expected layers that integers can have, got a language model (model.gguf)");
+    if (experiment.recipe().model.is_language_model()) {
+      throw InputError(folder.string() +
+                       ": expected layers that integers can have, got a language model");
     }
     if (!experiment.recipe().quantize && targets_.empty()) {
       throw InputError(folder.string() + ": the model has no layer with weights to quantize");

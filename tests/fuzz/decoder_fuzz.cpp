@@ -1,7 +1,7 @@
 // A GGUF file with a language model: what can be imported is written as text, read back and, where
 // it is small, built and asked for the logits of a sequence.
 #include "steelyard/framework/files/checkpoint.h"
-#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/import/language/gguf_decoder.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace steelyard::imports {

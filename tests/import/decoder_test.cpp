@@ -1,5 +1,5 @@
 // Language models of GGUF files against plain formulas in double.
-#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/import/language/gguf_decoder.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Tiny random models of transformers as GGUF files: what `steelyard` computes of them beside torch. Logits of the model,
-the loss of a batch, its gradients (a step of SGD with the learning rate 1 subtracts them) and the loss after that step.
-Needs transformers and gguf. Exit code 1 where a difference is larger than --tolerance, relative to the largest value. With a
+"""Tiny random models of transformers, as their folders or as GGUF files: what `steelyard` computes of them beside torch.
+Logits of the model, the loss of a batch, its gradients (a step of SGD with the learning rate 1 subtracts them) and the loss after that step.
+Needs transformers and, for --from gguf, gguf. Exit code 1 where a difference is larger than --tolerance, relative to the largest value. With a
 target of llama.cpp's, torch's model is that of quantize_(): an input next to a tie of its grid may get another code there, so
 nothing is trained, and of the logits the median of a token's largest difference is compared.
 
-    decoder_agreement.py STEELYARD [--kinds llama qwen2 qwen3] [--target gguf-q4_0] [--tolerance 1e-5]
+    decoder_agreement.py STEELYARD [--from gguf] [--kinds llama qwen2 qwen3] [--target gguf-q4_0] [--tolerance 1e-5]
+    decoder_agreement.py STEELYARD --from huggingface [--kinds llama llama3 mistral qwen2 qwen3] [--tolerance 1e-5]
 """
 import argparse
 import json
@@ -15,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 
-import gguf
 import numpy as np
 import torch
 
@@ -27,7 +27,7 @@ RECIPE = """
 version: 1
 name: agreement
 data: {{dataset: tokens, path: {folder}, tokens: {{length: {length}}}, batch_size: {sequences}, normalize: none, validation: 0}}
-model: {{gguf: {model}}}
+model: {{{source}: {model}}}
 train: {{epochs: 1, loss: token_cross_entropy, optimizer: {{type: sgd, lr: {rate}, momentum: 0, weight_decay: 0}}}}
 """
 
@@ -65,12 +65,34 @@ def mean_loss(model, tokens):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()), logits
 
 
-def compare(kind, target, program, folder):
+def saved_as_gguf(model, kind, path):
+    """What a checkpoint calls each parameter, and its values as the file orders them."""
+    import gguf
+    write_source(model, kind, path)
+    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, kind.upper()), LAYERS)
+    tensors = {name: parameter_of(names.get_name(name, try_suffixes=(".weight", ".bias")))
+               for name, _ in model.named_parameters()}
+    return tensors, lambda name, values: to_file(kind, name, values)
+
+
+def saved_as_folder(model, _, path):
+    """The same of a folder of transformers, with its weights in several files."""
+    model.save_pretrained(path, max_shard_size="200KB")
+    tensors = {}
+    for name, _ in model.named_parameters():
+        module, _, parameter = name.rpartition(".")
+        tensors[name] = module.replace(".", "_") + "." + parameter
+    return tensors, lambda name, values: values
+
+
+FORMS = {"gguf": saved_as_gguf, "huggingface": saved_as_folder}
+
+
+def compare(kind, target, source, program, folder):
     """The differences by name, relative to the largest magnitude."""
     model = model_of(kind)
-    write_source(model, kind, folder / "model.gguf")
-    names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, kind.upper()), LAYERS)
-    tensors = {id(p): (name, names.get_name(name, try_suffixes=(".weight", ".bias"))) for name, p in model.named_parameters()}
+    tensors, stored_order = FORMS[source](model, kind, folder / "model")
+    names = {id(p): name for name, p in model.named_parameters()}
     if target:
         steelyard.torch.quantize_(model, {"version": 1, "name": "agreement", "export": {"target": target}})
     random = np.random.default_rng(1)
@@ -81,7 +103,7 @@ def compare(kind, target, program, folder):
         rows[split] = np.stack([tokens[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(count)])
     recipe = folder / "recipe.yaml"
     text = RECIPE.format(folder=folder, rate="1.0e-30" if target else 1, length=LENGTH, sequences=SEQUENCES,
-                         model=folder / "model.gguf")
+                         source=source, model=folder / "model")
     recipe.write_text(text + (f"export: {{target: {target}}}\n" if target else ""))
     run(program, "train", recipe, "--run-dir", folder / "run")
     steps = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -100,11 +122,11 @@ def compare(kind, target, program, folder):
     if not target:
         gradients = []
         for parameter in model.parameters():
-            name, tensor = tensors[id(parameter)]
-            theirs = to_file(kind, name, parameter.grad.numpy())
-            before = to_file(kind, name, parameter.detach().numpy().copy())
+            name = names[id(parameter)]
+            theirs = stored_order(name, parameter.grad.numpy())
+            before = stored_order(name, parameter.detach().numpy().copy())
             # The subtraction rounds to the weight's own last bit.
-            difference = np.abs(before - trained[parameter_of(tensor)] - theirs).max()
+            difference = np.abs(before - trained[tensors[name]] - theirs).max()
             gradients.append(float(difference / max(np.abs(before).max(), np.abs(theirs).max())))
         differences["gradients"] = max(gradients)
         with torch.no_grad():
@@ -123,15 +145,17 @@ def compare(kind, target, program, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("steelyard")
-    parser.add_argument("--kinds", nargs="+", default=["llama", "qwen2", "qwen3"])
+    parser.add_argument("--from", dest="source", choices=FORMS, default="gguf")
+    parser.add_argument("--kinds", nargs="+")
     parser.add_argument("--target", default="")
     parser.add_argument("--tolerance", type=float, default=1e-5)
     args = parser.parse_args()
     worst = 0.0
-    for kind in args.kinds:
+    others = ["llama3", "mistral"] if args.source == "huggingface" else []  # of transformers' names alone
+    for kind in args.kinds or ["llama", *others, "qwen2", "qwen3"]:
         torch.manual_seed(1)
         with tempfile.TemporaryDirectory() as folder:
-            differences = compare(kind, args.target, args.steelyard, pathlib.Path(folder))
+            differences = compare(kind, args.target, args.source, args.steelyard, pathlib.Path(folder))
         print(kind + ": " + ", ".join(f"{what} {value:.1e}" for what, value in differences.items()))
         worst = max(worst, *differences.values())
     return 0 if worst <= args.tolerance else 1

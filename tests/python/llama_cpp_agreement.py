@@ -15,7 +15,6 @@ import numpy as np
 import torch
 import transformers
 
-import gguf
 import steelyard.torch
 
 VOCABULARY, WIDTH, HIDDEN, LAYERS, HEADS, OF_KEYS, CONTEXT = 512, 128, 352, 3, 4, 2, 256
@@ -26,6 +25,12 @@ def model_of(kind):
                   num_attention_heads=HEADS, num_key_value_heads=OF_KEYS, max_position_embeddings=CONTEXT,
                   rms_norm_eps=1e-5, initializer_range=0.1, bos_token_id=1, eos_token_id=2)
     kinds = {"llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": True}),
+             "llama3": ("LlamaConfig", "LlamaForCausalLM",
+                        {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True, "rope_theta": 100.0,
+                         "rope_scaling": {"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                          "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}),
+             "mistral": ("MistralConfig", "MistralForCausalLM",
+                         {"tie_word_embeddings": False, "head_dim": 48, "sliding_window": None}),
              "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"tie_word_embeddings": False}),
              "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"tie_word_embeddings": True, "head_dim": WIDTH // HEADS})}
     config, model, more = kinds[kind]
@@ -39,6 +44,7 @@ def model_of(kind):
 
 def write_source(model, kind, path):
     """A float32 GGUF file of the model, by the package gguf, with a vocabulary of bytes and nonsense."""
+    import gguf
     out = gguf.GGUFWriter(path, kind)
     out.add_name("tiny")
     out.add_context_length(CONTEXT)
@@ -96,6 +102,7 @@ def train(model, steps):
 
 def differing_codes(model, path):
     """(codes that differ from training's, codes) by the reader and the values of the package gguf."""
+    import gguf
     reader = gguf.GGUFReader(path)
     from steelyard.torch.gguf import _Source
     source = _Source(model, path)

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "steelyard/framework/files/checkpoint.h"
-#include "steelyard/import/gguf/decoder.h"
+#include "steelyard/import/language/gguf_decoder.h"
 #include "steelyard/layers/containers/sequential.h"
 #include "steelyard/qat/blocks/block_layers.h"
 #include "steelyard/recipes/text/generation.h"

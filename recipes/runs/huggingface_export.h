@@ -1,0 +1,33 @@
+// Language models of a run as folders of Hugging Face's transformers, and what such a folder holds
+// beside the run.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/weight_comparison.h"
+
+namespace steelyard {
+
+// Writes a run whose model is of `model.huggingface` into a folder: config.json, model.safetensors
+// with the source's names, and the source's tokenizer. Layers with integer weights are stored as
+// compressed-tensors has them; other tensors keep the source's type where that holds their values
+// exactly, and are f32 otherwise. Gives the paths. Throws InputError where the source is not there,
+// is another one than the run began with, or is `folder` itself.
+std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
+                                                     const std::filesystem::path& folder);
+
+// An exported folder beside a run's model.
+struct HuggingfaceComparison : WeightComparison {
+  std::int64_t tokens = 0;  // that the model of the folder alone was run on; 0 with inputs of codes
+  std::int64_t differing_tokens = 0;  // with a logit of other bits
+};
+
+// Compares what the folder's weights stand for with what training computes with, and where the
+// inputs of layers are floats the logits, on at most `samples` sequences of the test set. Throws
+// InputError for a folder that is no such model.
+HuggingfaceComparison compare_huggingface(const LoadedRun& run, const std::filesystem::path& folder,
+                                          std::int64_t samples);
+
+}  // namespace steelyard
