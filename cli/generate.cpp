@@ -15,11 +15,14 @@
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/language/gguf_decoder.h"
+#include "steelyard/import/language/huggingface_decoder.h"
 #include "steelyard/qat/blocks/stored_layers.h"
 #include "steelyard/recipes/runs/gguf_export.h"
+#include "steelyard/recipes/runs/huggingface_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/text/generation.h"
 #include "steelyard/recipes/text/gguf_tokenizer.h"
+#include "steelyard/recipes/text/huggingface_tokenizer.h"
 #include "steelyard/recipes/text/tokenization.h"
 
 namespace steelyard::cli {
@@ -38,32 +41,59 @@ struct GenerateArguments {
   std::string python;
 };
 
-// A model, and the GGUF file that has its vocabulary.
+// A model, and what the file that it came from says of its texts.
 struct LanguageModel {
   std::shared_ptr<Module> module;
-  std::filesystem::path file;
+  std::filesystem::path file;  // or folder
+  LanguageTokenizer tokenizer;
+  std::optional<std::int64_t> context;
 };
+
+LanguageModel with_texts_of_gguf(std::shared_ptr<Module> module, const GgufReader& file,
+                                 const std::filesystem::path& path) {
+  return {std::move(module), path, gguf_tokenizer(file), imports::context_length(file)};
+}
+
+LanguageModel with_texts_of_folder(std::shared_ptr<Module> module,
+                                   const std::filesystem::path& folder) {
+  return {std::move(module), folder, huggingface_tokenizer(folder), imports::context_of(folder)};
+}
+
+std::shared_ptr<Module> built(const imports::Imported& imported, const std::string& name) {
+  std::shared_ptr<Module> module = imports::build(imported.graph, /*with_head=*/true, name);
+  load_into(*module, imported.weights, name);
+  return module;
+}
 
 LanguageModel of_run(const GenerateArguments& options, const Registries& registries) {
   auto run = std::make_shared<LoadedRun>(
       load_run(options.model, options.checkpoint, registries, RunData::kNone));
   print_notes(run->notes);
-  if (!run->experiment->recipe().model.gguf) {
+  const ModelSpec& model = run->experiment->recipe().model;
+  if (!model.is_language_model()) {
     throw InputError(shown(options.model) +
-                     ": expected the run of a language model (model: {gguf: FILE})");
+                     ": expected the run of a language model (model: {gguf: FILE} or "
+                     "{huggingface: FOLDER})");
   }
-  const std::filesystem::path file = source_gguf(*run);
+  const std::filesystem::path source = model.gguf ? source_gguf(*run) : source_huggingface(*run);
   Module& module = run->experiment->model();
   qat::store_blocks(module);
-  return {std::shared_ptr<Module>(std::move(run), &module), file};
+  const bool gguf = model.gguf.has_value();
+  const std::shared_ptr<Module> kept(std::move(run), &module);
+  return gguf ? with_texts_of_gguf(kept, GgufReader(source), source)
+              : with_texts_of_folder(kept, source);
 }
 
 LanguageModel of_file(const std::string& path) {
   const GgufReader file(path);
-  const imports::Imported imported = imports::import_decoder(file, 1);
-  std::shared_ptr<Module> module = imports::build(imported.graph, /*with_head=*/true, file.name());
-  load_into(*module, imported.weights, file.name());
-  return {std::move(module), path};
+  return with_texts_of_gguf(built(imports::import_decoder(file, 1), file.name()), file, path);
+}
+
+LanguageModel language_model(const GenerateArguments& options, const Registries& registries) {
+  if (!is_folder(options.model)) return of_file(options.model);
+  const std::filesystem::path folder = options.model;
+  if (!path_exists(folder / imports::kConfigFile)) return of_run(options, registries);
+  return with_texts_of_folder(built(imports::import_huggingface(folder, 1), shown(folder)), folder);
 }
 
 std::string prompt_of(const GenerateArguments& options) {
@@ -126,17 +156,15 @@ ExitCode generate_text(const GenerateArguments& options, const Registries& regis
     throw InputError("generate: --checkpoint belongs to a run's folder, got the file " +
                      shown(options.model));
   }
-  const LanguageModel model =
-      is_folder(options.model) ? of_run(options, registries) : of_file(options.model);
-  const GgufReader file(model.file);
-  const GgufTokenizer tokenizer = gguf_tokenizer(file);
+  const LanguageModel model = language_model(options, registries);
+  const LanguageTokenizer& tokenizer = model.tokenizer;
   const auto python = find_tokenizers(options.python);
   if (!python) throw InputError(kNoTokenizers);
   std::vector<std::int64_t> tokens =
       tokens_of_text(*python, tokenizer, model.file, prompt_of(options), options.special);
   if (tokens.empty() && tokenizer.begin_number) tokens = {*tokenizer.begin_number};
   if (tokens.empty()) throw InputError("generate: expected a prompt of at least one token");
-  const auto context = imports::context_length(file);
+  const auto& context = model.context;
   const std::int64_t room =
       context ? *context - std::ssize(tokens) : std::numeric_limits<std::int64_t>::max();
   if (room < 1) {
@@ -177,12 +205,14 @@ Verb add_generate(CLI::App& app) {
   verb->footer(
       "The arithmetic is that of training: with export.target that of the exported file. Keys and "
       "values are kept, in float32: memory for the prompt and --tokens more is taken at once, "
-      "or for the model's context where that is less. A run needs the GGUF file that it began "
-      "with, for its vocabulary. Control tokens that are drawn count and print nothing; a line "
+      "or for the model's context where that is less. A run needs the GGUF file or the folder that "
+      "it began with, for its vocabulary. Control tokens that are drawn count and print nothing; a "
+      "line "
       "ends the text.");
   verb->add_option(
           "model", options->model,
-          "The run's folder, or a GGUF file, whose weights are then computed with in float")
+          "The run's folder, or a GGUF file or a float folder of transformers, whose weights are "
+          "then computed with in float")
       ->required();
   verb->add_option("prompt", options->prompt, "The text, or - for standard input")->required();
   verb->add_option("--tokens", options->tokens, "The most tokens to add")

@@ -84,7 +84,7 @@ Verb add_tokenize(CLI::App& app) {
   CLI::App* verb = app.add_subcommand(
       "tokenize", "Make the numbers of tokens that a language model is trained on, from text");
   verb->add_option("tokenizer", options->tokenization.tokenizer,
-                   "The GGUF file of the model, or its tokenizer.json")
+                   "The GGUF file or the folder of the model, or its tokenizer.json")
       ->required();
   verb->add_option("texts", options->tokenization.texts,
                    "Files in UTF-8, each a document; of a .jsonl file each line is one")

@@ -324,6 +324,10 @@ Imported import_huggingface(const std::filesystem::path& folder, std::int64_t le
   return HuggingfaceDecoder(folder, length).result(border);
 }
 
+std::optional<std::int64_t> context_of(const std::filesystem::path& folder) {
+  return Config(folder).size_if_given("max_position_embeddings");
+}
+
 std::optional<std::int64_t> end_of_text(const std::filesystem::path& folder) {
   const Config config(folder);
   const Json* value = config.find("eos_token_id");

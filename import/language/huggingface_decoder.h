@@ -29,6 +29,9 @@ std::string huggingface_tensor(const std::string& parameter);
 Imported import_huggingface(const std::filesystem::path& folder, std::int64_t length,
                             std::optional<std::int64_t> border = {});
 
+// Tokens of the longest sequence that the model was made for, where the folder says it.
+std::optional<std::int64_t> context_of(const std::filesystem::path& folder);
+
 // The token that ends a text (eos_token_id), where the folder says one alone.
 std::optional<std::int64_t> end_of_text(const std::filesystem::path& folder);
 

@@ -58,22 +58,6 @@ std::vector<NamedParameter> stored_parameters(Module& model) {
   return parameters;
 }
 
-std::filesystem::path source_of(const LoadedRun& run) {
-  const std::filesystem::path source = run.experiment->recipe().model.huggingface.value();
-  if (!is_folder(source)) {
-    throw InputError(printable(source.string()) +
-                     ": model.huggingface: expected the folder that the run began with, whose "
-                     "tokenizer and config.json the new one has");
-  }
-  const auto known = run.sources.find("model.huggingface");
-  if (known != run.sources.end() && imports::digest_of_huggingface(source) != known->second) {
-    throw InputError(printable(source.string()) +
-                     ": model.huggingface: expected the folder that the run began with (sha256 " +
-                     known->second + ")");
-  }
-  return source;
-}
-
 qat::QConfig config_of(const qat::QuantizedLayer& layer) {
   qat::QConfig config;
   config.weights = layer.weight_quantizer()->config();
@@ -220,9 +204,25 @@ class ExportedFolder {
 
 }  // namespace
 
+std::filesystem::path source_huggingface(const LoadedRun& run) {
+  const std::filesystem::path source = run.experiment->recipe().model.huggingface.value();
+  if (!is_folder(source)) {
+    throw InputError(printable(source.string()) +
+                     ": model.huggingface: expected the folder that the run began with, whose "
+                     "tokenizer and config.json the new one has");
+  }
+  const auto known = run.sources.find("model.huggingface");
+  if (known != run.sources.end() && imports::digest_of_huggingface(source) != known->second) {
+    throw InputError(printable(source.string()) +
+                     ": model.huggingface: expected the folder that the run began with (sha256 " +
+                     known->second + ")");
+  }
+  return source;
+}
+
 std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
                                                      const std::filesystem::path& folder) {
-  const std::filesystem::path source = source_of(run);
+  const std::filesystem::path source = source_huggingface(run);
   if (std::error_code error; std::filesystem::equivalent(source, folder, error)) {
     throw InputError(printable(folder.string()) +
                      ": is the float model (model.huggingface), which the new one would replace: "

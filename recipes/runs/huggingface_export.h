@@ -10,11 +10,15 @@
 
 namespace steelyard {
 
+// The folder that a run's model came from. Throws InputError where it is not there, or is another
+// one than the run began with.
+std::filesystem::path source_huggingface(const LoadedRun& run);
+
 // Writes a run whose model is of `model.huggingface` into a folder: config.json, model.safetensors
 // with the source's names, and the source's tokenizer. Layers with integer weights are stored as
 // compressed-tensors has them; other tensors keep the source's type where that holds their values
-// exactly, and are f32 otherwise. Gives the paths. Throws InputError where the source is not there,
-// is another one than the run began with, or is `folder` itself.
+// exactly, and are f32 otherwise. Gives the paths. Throws InputError as source_huggingface(), or
+// where that is `folder` itself.
 std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
                                                      const std::filesystem::path& folder);
 

@@ -143,46 +143,9 @@ std::string text_of(const std::vector<std::string_view>& tokens, std::optional<s
   return id ? std::string(tokens[static_cast<std::size_t>(*id)]) : "";
 }
 
-// The byte that a character of byte-level BPE stands for: bytes that print are themselves, the
-// others have the characters from 256 on, in their order (GPT-2's encoder.py).
-std::optional<std::uint8_t> byte_of(std::uint32_t character) {
-  const auto prints = [](std::uint32_t byte) {
-    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 255 && byte != 173);
-  };
-  if (character < 256) {
-    return prints(character) ? std::optional(static_cast<std::uint8_t>(character)) : std::nullopt;
-  }
-  std::uint32_t next = 256;
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    if (prints(byte)) continue;
-    if (next++ == character) return static_cast<std::uint8_t>(byte);
-  }
-  return std::nullopt;
-}
-
-// The bytes of a token's characters, which are UTF-8 of one or two bytes where they stand for one;
-// others are themselves.
-std::string bytes_of(std::string_view token) {
-  std::string bytes;
-  for (std::size_t i = 0; i < token.size(); ++i) {
-    const auto first = static_cast<std::uint8_t>(token[i]);
-    const bool two = first >= 0xC2 && first <= 0xDF && i + 1 < token.size();
-    const std::uint32_t character =
-        two ? (first & 0x1FU) << 6 | (static_cast<std::uint8_t>(token[i + 1]) & 0x3FU) : first;
-    const auto byte = first < 0x80 || two ? byte_of(character) : std::nullopt;
-    if (byte) {
-      bytes += static_cast<char>(*byte);
-    } else {
-      bytes += token.substr(i, two ? 2 : 1);
-    }
-    i += two ? 1 : 0;
-  }
-  return bytes;
-}
-
 }  // namespace
 
-GgufTokenizer gguf_tokenizer(const GgufReader& file) {
+LanguageTokenizer gguf_tokenizer(const GgufReader& file) {
   const Entries entries(file);
   const Words& words = words_of(entries);
   const std::vector<std::string_view> tokens = entries.texts("tokens");
@@ -191,7 +154,8 @@ GgufTokenizer gguf_tokenizer(const GgufReader& file) {
     entries.refuse("token_type", "expected " + std::to_string(tokens.size()) + " numbers, got " +
                                      std::to_string(kinds.size()));
   }
-  GgufTokenizer made;
+  LanguageTokenizer made;
+  made.cuts = true;
   json vocabulary = json::object(), added = json::array();
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::string text(tokens[i]);
@@ -200,7 +164,9 @@ GgufTokenizer gguf_tokenizer(const GgufReader& file) {
                                    " and " + std::to_string(i));
     }
     const std::int64_t kind = kinds.empty() ? 0 : kinds[i];
-    made.bytes.push_back(kind == kControl ? "" : kind == kUserDefined ? text : bytes_of(text));
+    made.bytes.push_back(kind == kControl       ? ""
+                         : kind == kUserDefined ? text
+                                                : bytes_of_token(text));
     if (kind != kControl && kind != kUserDefined) continue;
     added.push_back({{"id", i},
                      {"content", text},

@@ -10,11 +10,12 @@
 #include "steelyard/framework/files/gguf.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
+#include "steelyard/recipes/text/gguf_tokenizer.h"
+#include "steelyard/recipes/text/huggingface_tokenizer.h"
 
 namespace steelyard {
 namespace {
 
-constexpr std::uint64_t kMaxTokenizerBytes = std::uint64_t{1} << 28;
 constexpr std::string_view kOfTokenizer = "the tokenizer: ";  // as kScript says it
 
 // Arguments: whether texts may be cut at the beginnings of lines, whether control tokens are read,
@@ -130,13 +131,12 @@ array.array("Q", [documents, tokenizer.get_vocab_size()]).tofile(outputs)
 outputs.close()
 )py";
 
-// `cuts`: whether texts may be cut at the beginnings of lines.
-Tokens tokens_by(const deploy::PythonProgram& python, const GgufTokenizer& tokenizer, bool cuts,
+Tokens tokens_by(const deploy::PythonProgram& python, const LanguageTokenizer& tokenizer,
                  const TokenizationOptions& options) {
   const std::string begin = options.begin.value_or(tokenizer.begin);
   const std::string end = options.end.value_or(tokenizer.end);
-  std::vector<std::string> arguments{cuts ? "1" : "0", options.special ? "1" : "0", begin, end,
-                                     options.field};
+  std::vector<std::string> arguments{tokenizer.cuts ? "1" : "0", options.special ? "1" : "0", begin,
+                                     end, options.field};
   for (const std::filesystem::path& text : options.texts) {
     const InputFile regular(text);  // Python would wait for the writer of a named pipe
     arguments.push_back(text.string());
@@ -170,26 +170,28 @@ std::optional<deploy::PythonProgram> find_tokenizers(const std::string& python) 
 }
 
 Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options) {
-  if (kind_of(InputFile(options.tokenizer)) == kGgufKind) {
-    return tokens_by(python, gguf_tokenizer(GgufReader(options.tokenizer)), /*cuts=*/true, options);
+  if (is_folder(options.tokenizer)) {
+    return tokens_by(python, huggingface_tokenizer(options.tokenizer), options);
   }
-  GgufTokenizer own;
-  own.json = read_file(options.tokenizer, kMaxTokenizerBytes);
-  return tokens_by(python, own, /*cuts=*/false, options);
+  if (kind_of(InputFile(options.tokenizer)) == kGgufKind) {
+    return tokens_by(python, gguf_tokenizer(GgufReader(options.tokenizer)), options);
+  }
+  LanguageTokenizer own;
+  own.json = read_file(options.tokenizer, kMostTokenizerBytes);
+  return tokens_by(python, own, options);
 }
 
 std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
-                                         const GgufTokenizer& tokenizer,
-                                         const std::filesystem::path& gguf, const std::string& text,
-                                         bool special) {
+                                         const LanguageTokenizer& tokenizer,
+                                         const std::filesystem::path& source,
+                                         const std::string& text, bool special) {
   if (!is_utf8(text)) throw InputError("expected a text in UTF-8, got '" + printable(text) + "'");
   const deploy::ScratchFile file;
   file.fill(text.data(), text.size());
   const std::string path =
       "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.descriptor());
-  const Tokens made =
-      tokens_by(python, tokenizer, /*cuts=*/true,
-                {.tokenizer = gguf, .texts = {path}, .end = "", .special = special});
+  const Tokens made = tokens_by(
+      python, tokenizer, {.tokenizer = source, .texts = {path}, .end = "", .special = special});
   std::vector<std::uint32_t> numbers(static_cast<std::size_t>(made.count));
   made.numbers.read(numbers.data(), numbers.size() * sizeof(std::uint32_t));
   return {numbers.begin(), numbers.end()};

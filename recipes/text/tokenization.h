@@ -9,16 +9,16 @@
 
 #include "steelyard/export/python_program.h"
 #include "steelyard/framework/data/tokens/token_options.h"
-#include "steelyard/recipes/text/gguf_tokenizer.h"
+#include "steelyard/recipes/text/language_tokenizer.h"
 
 namespace steelyard {
 
 struct TokenizationOptions {
-  std::filesystem::path tokenizer;           // a GGUF file, or a tokenizer.json
+  std::filesystem::path tokenizer;  // a GGUF file, a folder of transformers, or a tokenizer.json
   std::vector<std::filesystem::path> texts;  // documents; of a .jsonl file each line is one
   std::string field = "text";                // of the objects of a .jsonl file
   // Tokens before and after each document, by their texts; "" for none. Without a value those of
-  // the GGUF file, none of a tokenizer.json.
+  // the GGUF file or the folder, none of a tokenizer.json.
   std::optional<std::string> begin = std::nullopt;
   std::optional<std::string> end = std::nullopt;
   bool special = false;  // texts of control tokens within a document stand for these
@@ -44,13 +44,13 @@ inline constexpr const char* kNoTokenizers =
 // UTF-8. Throws InputError that names the file, and the byte or the line.
 Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options);
 
-// The numbers of the tokens of one text, UTF-8, by the tokenizer of a GGUF file, with the token
-// that this puts before a document and none behind; `special` as above. Throws InputError for what
+// The numbers of the tokens of one text, UTF-8, by the tokenizer of a file, with the token that
+// this puts before a document and none behind; `special` as above. Throws InputError for what
 // is not UTF-8.
 std::vector<std::int64_t> tokens_of_text(const deploy::PythonProgram& python,
-                                         const GgufTokenizer& tokenizer,
-                                         const std::filesystem::path& gguf, const std::string& text,
-                                         bool special);
+                                         const LanguageTokenizer& tokenizer,
+                                         const std::filesystem::path& source,
+                                         const std::string& text, bool special);
 
 // Writes `count` of the tokens from `first` on as a file that `data: {dataset: tokens}` reads.
 // Throws as AtomicFile does.
