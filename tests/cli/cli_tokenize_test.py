@@ -10,6 +10,7 @@ import unittest
 
 from cli_case import PROGRAM, Case
 from support.gguf_files import write_llama
+from support.huggingface_files import write_folder
 
 PYTHON = os.environ["STEELYARD_PYTHON"]
 LETTER, OTHER = r"[^\W\d_]", r"(?:[^\s\w]|_)"  # without numbers that are no decimal digits
@@ -219,6 +220,48 @@ class Tokenize(Case):
             "generate", "run", "one two " * 30))
         self.fail_with(2, "expected a text in UTF-8, got 'caf\\xe9'", arguments=("generate", "run", b"caf\xe9"))
         self.fail_with(2, "--top-p", arguments=("generate", "run", "one", "--top-p", "2"))
+
+    def test_generates_by_a_folders_tokenizer(self):
+        """Tokens of bytes, and SentencePiece's, with a beginning of text that the tokenizer's template puts there."""
+        template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                                                             {"Sequence": {"id": "A", "type_id": 0}}],
+                    "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}}
+        control = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                    "special": True} for i, text in enumerate(("<s>", "</s>"))]
+        made = Vocabulary("gpt-2", TEXT, 10)
+        of_bytes = {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                    "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+                    "normalizer": None}
+        vocabulary = {"<s>": 0, "</s>": 1, **{token: i + 2 for i, token in enumerate(made.tokens)}}
+        pieces = {"<s>": 0, "</s>": 1, **{f"<0x{b:02X}>": b + 2 for b in range(256)}}
+        pieces.update({piece: len(pieces) + i for i, piece in enumerate(("\u2581", *"abcdefghijklmnopqrstuvwxyz."))})
+        space = {"String": " "}
+        of_pieces = {"pre_tokenizer": None, "normalizer": {"type": "Replace", "pattern": space, "content": "\u2581"},
+                     "decoder": {"type": "Sequence", "decoders": [
+                         {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+                         {"type": "Fuse"}]}}
+        for parts, vocab, merges in ((of_bytes, vocabulary, [list(pair) for pair in made.ranks]), (of_pieces, pieces, [])):
+            tokenizer = {"version": "1.0", "added_tokens": control, "post_processor": template, **parts,
+                         "model": {"type": "BPE", "vocab": vocab, "merges": merges, "byte_fallback": parts is of_pieces,
+                                   "fuse_unk": False, "ignore_merges": False}}
+            write_folder(self.path("model"), seed=1, vocabulary=len(vocab), tokenizer=tokenizer, eos_token_id=1)
+            self.write("texts.jsonl", '{"text": "an owl — quiet"}\n' * 300)
+            said = self.succeed("tokenize", "model", "texts.jsonl", "--out", "tokens", "--overwrite")
+            self.assertIn("with '<s>' before each and '</s>' behind", said)
+            self.write("recipe.yaml", "version: 1\nname: tiny\ndata: {dataset: tokens, path: tokens, tokens: {length: 32}, "
+                       "normalize: none, validation: 4, batch_size: 4}\nmodel: {huggingface: model}\ntrain: {epochs: 6, loss: "
+                       "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
+            self.succeed("train", "recipe.yaml", "--run-dir", "run")
+            said = self.run_program("generate", "run", "an")
+            self.assertEqual((said.returncode, said.stdout), (0, " owl — quiet\n"), said.stderr)
+            self.assertIn(", the last one ends the text", said.stderr)
+            self.succeed("export", "run")
+            self.assertEqual(self.run_program("generate", os.path.join("run", "export"), "an").stdout, " owl — quiet\n")
+            for folder in ("run", "tokens", "model"):
+                shutil.rmtree(self.path(folder))
+        write_folder(self.path("model"), seed=1, tokenizer={"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}})
+        self.fail_with(2, "model/tokenizer.json: expected a decoder of type ByteLevel or with ByteFallback",
+                       arguments=("generate", "model", "an"))
 
     def test_inspect_lists_the_vocabulary(self):
         self.vocabulary()

@@ -1,0 +1,153 @@
+"""Language models of transformers' folders: trained, resumed, evaluated, and written as folders again."""
+import json
+import os
+import random
+import re
+import shutil
+import struct
+
+from cli_case import Case, read_checkpoint
+from support.huggingface_files import write_folder
+
+RECIPE = """version: 1
+name: tiny
+data: {dataset: tokens, path: tokens, tokens: {length: 16}, batch_size: 4, normalize: none, validation: 8}
+model: {huggingface: tiny}
+train: {epochs: 2, loss: token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}
+"""
+LINEARS = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32  # weights
+INPUTS = ", activations: {num_bits: 8, symmetric: true, dynamic: true, strategy: token}"
+
+
+def quantize(weights, more=""):
+    return f"quantize: {{groups: [{{targets: [Linear], weights: {{{weights}}}{more}}}]}}\n"
+
+
+class Huggingface(Case):
+    def setUp(self):
+        super().setUp()
+        write_folder(self.path("tiny"), seed=1)
+        generator = random.Random(2)
+        os.makedirs(self.path("tokens"))
+        for split, count in (("train", 60 * 16 + 1), ("test", 10 * 16 + 5)):
+            tokens = [3]
+            while len(tokens) < count:  # what follows is certain nine times in ten
+                tokens.append((3 * tokens[-1] + 1) % 40 if generator.random() < 0.9 else generator.randrange(40))
+            with open(self.path(f"tokens/{split}.bin"), "wb") as file:
+                file.write(struct.pack(f"<{count}H", *tokens))
+
+    def recipe_of(self, more="", **changes):
+        text = RECIPE + more
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        with open(self.path("recipe.yaml"), "w") as file:
+            file.write(text)
+        return "recipe.yaml"
+
+    def perplexity(self, run):
+        return float(re.search(r"perplexity ([\d.]+)", self.succeed("eval", run)).group(1))
+
+    def test_a_folder_is_trained_and_written_again(self):
+        with open(self.path("tiny/tokenizer.json"), "w") as file:
+            file.write("{}")
+        recipe = self.recipe_of()
+        self.succeed("train", recipe, "--run-dir", "run")
+        perplexity = self.perplexity("run")
+        self.assertLess(perplexity, 25, "chance is 40")
+        self.succeed("train", recipe, "--run-dir", "halves", "--set", "train.epochs=1")
+        self.succeed("train", recipe, "--run-dir", "halves", "--resume")
+        files = [read_checkpoint(self.path(f"{run}/last.safetensors"))[1] for run in ("run", "halves")]
+        self.assertEqual(*files)
+        written = self.succeed("export", "run")
+        self.assertIn("run/export/tokenizer.json: 2 bytes", written)
+        verified = self.succeed("verify", "run")
+        self.assertIn(f"0 of 0 weights differ from those that training computes with, 0 of {LINEARS + 40 * 32 + 3 * 32} others",
+                      verified)
+        self.assertIn("0 of 160 tokens have other logits", verified)
+        # The folder is a model again, of the same loss.
+        again = self.recipe_of(**{"huggingface: tiny": "huggingface: run/export", "lr: 0.01": "lr: 1.0e-30"})
+        self.succeed("train", again, "--run-dir", "again", "--set", "train.epochs=1")
+        self.assertEqual(self.perplexity("again"), perplexity)
+        self.fail_with(2, "is the float model (model.huggingface)", arguments=["export", "again", "--out", "run/export"])
+        shutil.rmtree(self.path("tiny"))
+        self.assertEqual(self.perplexity("run"), perplexity, "a checkpoint holds the network")
+        self.fail_with(2, "expected the folder that the run began with", arguments=["export", "run"])
+
+    def test_integer_weights_are_those_of_training(self):
+        # Codes, scales and shapes of these formats: 4 bits in groups of 16, a byte each, 4 bits with inputs of codes.
+        for weights, inputs, size in (("num_bits: 4, strategy: group, group_size: 16", "", LINEARS // 2 + LINEARS // 16 * 4),
+                                      ("num_bits: 8, strategy: channel", INPUTS, LINEARS),
+                                      ("num_bits: 4, strategy: group, group_size: 16", INPUTS, LINEARS // 2)):
+            recipe = self.recipe_of(quantize(weights, inputs))
+            self.succeed("train", recipe, "--run-dir", "run")
+            self.succeed("export", "run")
+            verified = self.succeed("verify", "run")
+            self.assertIn(f"0 of {LINEARS} weights differ from those that training computes with", verified)
+            self.assertIn("logits: not compared" if inputs else "0 of 160 tokens have other logits", verified)
+            header, data = read_checkpoint(self.path("run/export/model.safetensors"))
+            self.assertGreater(len(data), size)
+            with open(self.path("run/export/config.json")) as file:
+                section = json.load(file)["quantization_config"]
+            self.assertEqual(section["ignore"], ["lm_head"])
+            self.assertEqual(len(section["config_groups"]["group_0"]["targets"]), 7)
+            name = "model.layers.0.mlp.up_proj.weight" + ("" if "8" in weights.split(",")[0] else "_packed")
+            begin, _ = header[name]["data_offsets"]
+            self.flip(begin)
+            self.fail_with(3, "not verified", arguments=["verify", "run"])
+            shutil.rmtree(self.path("run"))
+
+    def flip(self, offset):
+        with open(self.path("run/export/model.safetensors"), "r+b") as file:
+            size, = struct.unpack("<Q", file.read(8))
+            file.seek(8 + size + offset)
+            byte = file.read(1)
+            file.seek(8 + size + offset)
+            file.write(bytes([byte[0] ^ 0x10]))
+
+    def test_learned_scales_and_calibration(self):
+        learned = ("quantize: {groups: [{targets: [Linear], weights: {num_bits: 4, strategy: channel}}], "
+                   "algorithm: {method: lsq}}\n")
+        self.succeed("train", self.recipe_of(learned), "--run-dir", "run")
+        self.succeed("export", "run")
+        self.assertIn("0 of 160 tokens have other logits", self.succeed("verify", "run"))
+        self.succeed("calibrate", self.recipe_of(quantize("num_bits: 4, strategy: group"), **{RECIPE.splitlines()[-1] + "\n": ""}),
+                     "--run-dir", "plain")
+        self.succeed("export", "plain")
+        self.assertIn("0 of 160 tokens have other logits", self.succeed("verify", "plain"))
+
+    def test_documents_end_where_the_folder_says(self):
+        said = []
+        for tokens in ("documents: separate", "documents: separate, end: 3", "documents: separate, end: 5"):
+            recipe = self.recipe_of(**{"tokens: {length: 16}": f"tokens: {{length: 16, {tokens}}}"})
+            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+            said.append(self.perplexity("run"))
+            shutil.rmtree(self.path("run"))
+        self.assertEqual(said[0], said[1])
+        self.assertNotEqual(said[0], said[2])
+
+    def test_learns_from_itself(self):
+        recipe = self.recipe_of(quantize("num_bits: 4, strategy: group"),
+                                **{"epochs: 2,": "epochs: 1, distill: {teacher: self, weight: 1},"})
+        self.succeed("train", recipe, "--run-dir", "run")
+        self.succeed("train", recipe, "--run-dir", "run", "--resume")
+
+    def test_says_what_does_not_fit(self):
+        def refused(fragment, more="", **changes):
+            self.fail_with(2, fragment, arguments=["train", self.recipe_of(more, **changes), "--run-dir", "run"])
+
+        refused("model.huggingface: none: ", **{"huggingface: tiny": "huggingface: none"})
+        refused("expected a folder with config.json", **{"huggingface: tiny": "huggingface: recipe.yaml"})
+        refused("tokens/config.json: ", **{"huggingface: tiny": "huggingface: tokens"})
+        refused("'max_position_embeddings': expected at least the 100 tokens", **{"length: 16": "length: 100"})
+        refused("exactly one of 'type', 'layers', 'onnx', 'gguf' and 'huggingface'",
+                **{"huggingface: tiny": "huggingface: tiny, gguf: a.gguf"})
+        refused("export.target: gguf-q8_0 needs model.gguf", "export: {target: gguf-q8_0}\n")
+        refused("export.formats: a language model of model.huggingface becomes such a folder", "export: {formats: [onnx]}\n")
+        refused("expected symmetric weights", quantize("num_bits: 4, symmetric: false"))
+        refused("expected activations with dynamic: true", quantize("num_bits: 8", ", activations: {num_bits: 8}"))
+        self.succeed("train", self.recipe_of(), "--run-dir", "run", "--set", "train.epochs=1")
+        self.fail_with(2, "expected neither --format nor --profile", arguments=["export", "run", "--format", "onnx"])
+        self.fail_with(2, "run/export: is not there: `steelyard export run` writes it", arguments=["verify", "run"])
+        with open(self.path("tiny/config.json"), "a") as file:
+            file.write(" ")
+        self.fail_with(2, "expected the folder that the run began with (sha256", arguments=["export", "run"])
