@@ -17,6 +17,7 @@
 #include "steelyard/import/language/gguf_decoder.h"
 #include "steelyard/import/language/huggingface_decoder.h"
 #include "steelyard/qat/blocks/stored_layers.h"
+#include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/huggingface_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
@@ -93,6 +94,7 @@ LanguageModel language_model(const GenerateArguments& options, const Registries&
   if (!is_folder(options.model)) return of_file(options.model);
   const std::filesystem::path folder = options.model;
   if (!path_exists(folder / imports::kConfigFile)) return of_run(options, registries);
+  require_float_folder(folder);
   return with_texts_of_folder(built(imports::import_huggingface(folder, 1), shown(folder)), folder);
 }
 

@@ -25,7 +25,9 @@ std::string refusal_of_compressed(const qat::QConfig& config);
 // `weight_shape`, each behind the layer's name.
 std::vector<NamedTensor> compressed_tensors(const CompressedLayer& layer);
 
-// The section `quantization_config` of config.json: what these layers are, and the names of linear
+inline constexpr const char* kCompressionSection = "quantization_config";
+
+// This section of config.json: what these layers are, and the names of linear
 // layers that stay in float.
 nlohmann::ordered_json compression_config(const std::vector<CompressedLayer>& layers,
                                           const std::vector<std::string>& in_float);

@@ -221,9 +221,6 @@ class HuggingfaceDecoder final : public DecoderWeights {
   }
 
   DecoderSizes read_sizes() const {
-    if (config_.find("quantization_config") != nullptr) {
-      config_.fail_key("quantization_config", "expected none: the weights are codes already");
-    }
     config_.require("hidden_act", "silu", "other activations are not known here");
     config_.require("attention_dropout", 0.0, "dropout is not known here");
     config_.require("partial_rotary_factor", 1.0, "parts of heads are not rotated here");

@@ -1,7 +1,9 @@
 #include "steelyard/recipes/models/imported_model.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "steelyard/export/compressed_tensors.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
@@ -76,6 +78,7 @@ ImportedModel of_gguf(const std::filesystem::path& path, const imports::SampleSp
 ImportedModel of_huggingface(const std::filesystem::path& folder, const imports::SampleSpec& sample,
                              const std::optional<TokenOptions>& tokens) {
   const std::int64_t length = length_of(sample, folder);
+  require_float_folder(folder);
   const auto border = border_of(
       tokens, [&] { return imports::end_of_text(folder); },
       [&] { return printable((folder / imports::kConfigFile).string()) + ": 'eos_token_id'"; });
@@ -158,6 +161,16 @@ std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& t
   };
   return border_of(tokens, stored,
                    [&] { return file.name() + ": metadata '" + std::string(kEnd) + "'"; });
+}
+
+void require_float_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / imports::kConfigFile;
+  const auto config = nlohmann::json::parse(read_file(path, imports::kMostConfigBytes), nullptr,
+                                            /*allow_exceptions=*/false);
+  const auto found = config.is_object() ? config.find(deploy::kCompressionSection) : config.end();
+  if (!config.is_object() || found == config.end() || found->is_null()) return;
+  throw InputError(printable(path.string()) + ": '" + deploy::kCompressionSection +
+                   "': expected none: the weights of this folder are codes already");
 }
 
 ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSpec& sample,

@@ -37,6 +37,9 @@ ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSp
 std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
                                             const GgufReader& file);
 
+// Throws InputError for a folder of transformers whose config.json says that its weights are codes.
+void require_float_folder(const std::filesystem::path& folder);
+
 // The float network, whose weights are not set. `classes` is the dataset's, 0 when it has none.
 // Throws InputError where the samples or the outputs do not fit.
 std::shared_ptr<Module> build_imported_model(const imports::GraphSpec& graph, const ModelSpec& spec,

@@ -24,7 +24,6 @@ using Json = nlohmann::ordered_json;
 using Layers = std::map<std::string, qat::QuantizedLayer*>;  // by the name of their weight
 
 constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kSection = "quantization_config";
 constexpr std::uint64_t kMostTokenizerBytes = std::uint64_t{256} << 20;
 // Beside the weights and config.json: what tokenizes, and how text is made.
 constexpr std::array kCopied = {"tokenizer.json",     "tokenizer_config.json",
@@ -126,14 +125,15 @@ std::filesystem::path write_text(const std::filesystem::path& path, std::string_
 std::map<std::string, int> bits_in(const Json& config, const std::string& file) {
   std::map<std::string, int> bits;
   try {
-    if (!config.contains(kSection)) return bits;
-    for (const auto& [name, group] : config.at(kSection).at("config_groups").items()) {
+    if (!config.contains(deploy::kCompressionSection)) return bits;
+    for (const auto& [name, group] :
+         config.at(deploy::kCompressionSection).at("config_groups").items()) {
       for (const Json& target : group.at("targets")) {
         bits[target.get<std::string>()] = group.at("weights").at("num_bits").get<int>();
       }
     }
   } catch (const Json::exception& error) {
-    throw InputError(file + ": " + kSection + ": " + printable(error.what()));
+    throw InputError(file + ": " + deploy::kCompressionSection + ": " + printable(error.what()));
   }
   return bits;
 }
@@ -251,7 +251,7 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
         in_float.push_back(imports::huggingface_tensor(entry.name));
     }
     if (config.value("tie_word_embeddings", false)) in_float.emplace_back("lm_head");
-    config[kSection] = deploy::compression_config(codes, in_float);
+    config[deploy::kCompressionSection] = deploy::compression_config(codes, in_float);
   }
   for (const deploy::CompressedLayer& layer : codes) {
     for (NamedTensor& tensor : deploy::compressed_tensors(layer)) {

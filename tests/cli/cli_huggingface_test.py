@@ -86,6 +86,7 @@ class Huggingface(Case):
             self.assertIn("logits: not compared" if inputs else "0 of 160 tokens have other logits", verified)
             header, data = read_checkpoint(self.path("run/export/model.safetensors"))
             self.assertGreater(len(data), size)
+            self.fail_with(2, "'quantization_config': expected none", arguments=["generate", "run/export", "a"])
             with open(self.path("run/export/config.json")) as file:
                 section = json.load(file)["quantization_config"]
             self.assertEqual(section["ignore"], ["lm_head"])

@@ -81,8 +81,6 @@ TEST_F(HuggingfaceFolder, IsRefusedWhereItIsNotKnown) {
        "'rope_scaling': expected the rotations default or llama3, got \"yarn\""},
       {{{"rope_parameters", {{"rope_type", "llama3"}}}},
        "'factor': expected a number above 0, got none"},
-      {{{"quantization_config", json::object()}},
-       "'quantization_config': expected none: the weights are codes already"},
       {{{"tie_word_embeddings", false}}, "expected a tensor 'lm_head.weight' [40, 32]"},
       {{{"attention_bias", true}}, "expected a tensor 'model.layers.0.self_attn.q_proj.bias' [32]"},
       {{{"num_hidden_layers", 1}},
