@@ -611,7 +611,7 @@ class Import(Case):
         recipe = self.recipe("model: {onnx: data/train.safetensors}\n" + TRAIN)
         self.fail_with(2, "recipe.yaml:5:15: model.onnx: ", arguments=["train", recipe])
         recipe = self.recipe("model: {onnx: none.onnx, type: mlp}\n" + TRAIN)
-        self.fail_with(2, "expected exactly one of 'type', 'layers', 'onnx' and 'gguf'", arguments=["train", recipe])
+        self.fail_with(2, "expected exactly one of 'type', 'layers', 'onnx', 'gguf' and 'huggingface'", arguments=["train", recipe])
         self.fail_with(2, "model.onnx: not an ONNX model, or truncated",
                        arguments=["import", self.write(data[:500]), "--dry-run", "--sample", "8,8,1"])
 

@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 import tarfile
+import tempfile
 import zipfile
 import zlib
 
@@ -20,6 +21,7 @@ FOLDER = os.path.join(HERE, "corpus")
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "support"))
 
 import gguf_files  # noqa: E402
+import huggingface_files  # noqa: E402
 
 
 def write(target, name, data):
@@ -119,6 +121,30 @@ def decoders():
     for name, sizes in (("one", {}), ("heads", {"heads": 4, "key_heads": 2, "blocks": 2})):
         sizes = {"vocabulary": 5, "width": 8, "hidden": 4, "heads": 2, "key_heads": 1, **sizes}
         gguf_files.write_llama(os.path.join(folder, "seed-" + name), 1, **sizes)
+
+
+def folders():
+    """Of transformers: config.json, and the header and the bytes of the weights."""
+    sizes = {"vocabulary": 5, "width": 8, "hidden": 4, "heads": 2, "key_heads": 1, "files": 1}
+    rotation = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+                "original_max_position_embeddings": 16}
+    for name, more in (("one", {}), ("heads", {"heads": 4, "key_heads": 2, "blocks": 2, "tied": False}),
+                       ("rotation", {"rope_parameters": rotation, "head_dim": 4})):
+        with tempfile.TemporaryDirectory() as folder:
+            huggingface_files.write_folder(folder, 1, **{**sizes, **more})
+            with open(os.path.join(folder, "config.json"), "rb") as file:
+                config = file.read()
+            with open(os.path.join(folder, "model-00001-of-00001.safetensors"), "rb") as file:
+                data = file.read()
+            length, = struct.unpack_from("<Q", data)
+            write("huggingface", name, config + b"\0" + data[8:8 + length] + b"\0" + data[8 + length:])
+    template = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "TemplateProcessing", "single": [
+        {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]}]}
+    control = [{"id": 0, "content": "<s>", "special": True}, {"id": 4, "content": "and", "special": False}]
+    for name, decoder, token in (("bytes", {"type": "ByteLevel"}, "\u0120a"),
+                                 ("pieces", {"type": "Sequence", "decoders": [{"type": "ByteFallback"}]}, "\u2581a")):
+        write("tokenizer", name, json.dumps({"post_processor": template, "added_tokens": control, "decoder": decoder,
+                                             "model": {"type": "BPE", "vocab": {"<s>": 0, token: 1, "<0x0A>": 2}}}))
 
 
 def datasets():
@@ -476,5 +502,5 @@ def networks():
 if __name__ == "__main__":
     for old in glob.glob(os.path.join(FOLDER, "*", "seed-*")):
         os.remove(old)
-    for make in (safetensors, training_state, gguf, decoders, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
+    for make in (safetensors, training_state, gguf, decoders, folders, datasets, idx, cifar10, images, tables, arrays, torch_archives, archives, events, metrics, records, quantizer_states, graphs, texts, networks):
         make()

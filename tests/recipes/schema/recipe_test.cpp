@@ -223,12 +223,12 @@ INSTANTIATE_TEST_SUITE_P(
                   "r.yaml:4:15: " + expected_model_type() + "'cnnn' (did you mean 'cnn'?)"},
         BadRecipe{"KeyOfAnotherCase", "lr: 0.001", "lr: 0.001, momentum: 0.9",
                   "r.yaml:7:39: key 'momentum' applies only to type sgd"},
-        BadRecipe{
-            "ModelWithoutTypeAndLayers", "{type: cnn}", "{classes: 10}",
-            "r.yaml:4:8: expected exactly one of 'type', 'layers', 'onnx' and 'gguf' in the model"},
-        BadRecipe{
-            "ModelWithTypeAndLayers", "{type: cnn}", "{type: cnn, layers: [{type: Flatten}]}",
-            "r.yaml:4:8: expected exactly one of 'type', 'layers', 'onnx' and 'gguf' in the model"},
+        BadRecipe{"ModelWithoutTypeAndLayers", "{type: cnn}", "{classes: 10}",
+                  "r.yaml:4:8: expected exactly one of 'type', 'layers', 'onnx', 'gguf' and "
+                  "'huggingface' in the model"},
+        BadRecipe{"ModelWithTypeAndLayers", "{type: cnn}", "{type: cnn, layers: [{type: Flatten}]}",
+                  "r.yaml:4:8: expected exactly one of 'type', 'layers', 'onnx', 'gguf' and "
+                  "'huggingface' in the model"},
         BadRecipe{"UnknownLayer", "{type: cnn}", "{layers: [{type: Relu}]}",
                   "r.yaml:4:25: " + expected_one_of(builtin_registries().models.layer_types()) +
                       "'Relu' (did you mean 'ReLU'?)"},
