@@ -37,7 +37,7 @@ struct GenerateArguments {
   std::string checkpoint = "last";
   std::int64_t tokens = kTokens;
   SamplingOptions sampling;
-  std::uint64_t seed = 1;
+  std::int64_t seed = 1;
   bool special = false;
   std::string python;
 };
@@ -180,7 +180,8 @@ ExitCode generate_text(const GenerateArguments& options, const Registries& regis
   std::int64_t count = 0;
   bool ended = false;
   TextOutput output;
-  generate(*model.module, tokens, most, options.sampling, options.seed, [&](std::int64_t token) {
+  const auto seed = static_cast<std::uint64_t>(options.seed);
+  generate(*model.module, tokens, most, options.sampling, seed, [&](std::int64_t token) {
     ++count;
     ended = token == tokenizer.end_number;
     const bool known = token < std::ssize(tokenizer.bytes);  // not one that fills up the table
@@ -220,19 +221,26 @@ Verb add_generate(CLI::App& app) {
   verb->add_option("--tokens", options->tokens, "The most tokens to add")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->capture_default_str();
-  verb->add_option("--temperature", options->sampling.temperature,
-                   "By which logits are divided before a token is drawn; 0: the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
+  CLI::Option* temperature =
+      verb->add_option(
+              "--temperature", options->sampling.temperature,
+              "By which logits are divided before a token is drawn; 0: the likeliest token")
+          ->check(CLI::Range(0.0, 100.0))
+          ->capture_default_str();
   verb->add_option("--top-k", options->sampling.top_k,
                    "With a temperature: draw among so many likeliest tokens; 0: all")
+      ->needs(temperature)
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 24))
       ->capture_default_str();
   verb->add_option("--top-p", options->sampling.top_p,
                    "And among the fewest of these whose probabilities reach it")
+      ->needs(temperature)
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  verb->add_option("--seed", options->seed, "Random seed of the draws")->capture_default_str();
+  verb->add_option("--seed", options->seed, "Random seed of the draws")
+      ->needs(temperature)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 62))
+      ->capture_default_str();
   verb->add_option("--checkpoint", options->checkpoint, "Of a run: last, best or a file")
       ->capture_default_str();
   verb->add_flag("--special", options->special,

@@ -219,7 +219,9 @@ class Tokenize(Case):
         self.fail_with(2, "expected a prompt of fewer than the 64 tokens of the model's context, got", arguments=(
             "generate", "run", "one two " * 30))
         self.fail_with(2, "expected a text in UTF-8, got 'caf\\xe9'", arguments=("generate", "run", b"caf\xe9"))
-        self.fail_with(2, "--top-p", arguments=("generate", "run", "one", "--top-p", "2"))
+        self.fail_with(2, "--top-p", arguments=("generate", "run", "one", "--temperature", "1", "--top-p", "2"))
+        self.fail_with(2, "--top-k requires --temperature", arguments=("generate", "run", "one", "--top-k", "2"))
+        self.fail_with(2, "--seed", arguments=("generate", "run", "one", "--temperature", "1", "--seed", str(2 ** 64 + 1)))
 
     def test_generates_by_a_folders_tokenizer(self):
         """Tokens of bytes, and SentencePiece's, with a beginning of text that the tokenizer's template puts there."""
