@@ -24,6 +24,13 @@ static int8_t product_code(const product *n, int32_t sum, int32_t o) {
 }
 )";
 
+constexpr std::string_view kHelium = R"(
+#if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
+#define STEELYARD_HELIUM /* vectors of sixteen codes */
+#include <arm_mve.h>
+#endif
+)";
+
 constexpr std::string_view kRow8 = R"(
 /* The weights of one output: `count` from `first` on. */
 static const int8_t *row_8(const int8_t *weight, int32_t first, int32_t count, int8_t *row) {
@@ -38,8 +45,17 @@ static const int8_t *row_4(const int8_t *weight, int32_t first, int32_t count,
                            int8_t *restrict row) {
   const int8_t *from = &weight[first / 2];
   const int32_t bytes = ((first + count + 1) / 2) - (first / 2);
-  int32_t i;
-  for (i = 0; i < bytes; ++i) {
+  int32_t i = 0;
+#if defined(STEELYARD_HELIUM)
+  for (; (i + 16) <= bytes; i += 16) {
+    const int8x16_t some = vldrbq_s8(&from[i]);
+    int8x16x2_t codes;
+    codes.val[0] = vshrq_n_s8(vshlq_n_s8(some, 4), 4);
+    codes.val[1] = vshrq_n_s8(some, 4);
+    vst2q_s8(&row[2 * i], codes);
+  }
+#endif
+  for (; i < bytes; ++i) {
     const uint32_t byte = (uint8_t)from[i];
     row[2 * i] = (int8_t)((int32_t)((byte & 15U) ^ 8U) - 8);
     row[(2 * i) + 1] = (int8_t)((int32_t)((byte >> 4) ^ 8U) - 8);
@@ -53,8 +69,19 @@ static const int8_t *row_2(const int8_t *weight, int32_t first, int32_t count,
                            int8_t *restrict row) {
   const int8_t *from = &weight[first / 4];
   const int32_t bytes = ((first + count + 3) / 4) - (first / 4);
-  int32_t i;
-  for (i = 0; i < bytes; ++i) {
+  int32_t i = 0;
+#if defined(STEELYARD_HELIUM)
+  for (; (i + 16) <= bytes; i += 16) {
+    const int8x16_t some = vldrbq_s8(&from[i]);
+    int8x16x4_t codes;
+    codes.val[0] = vshrq_n_s8(vshlq_n_s8(some, 6), 6);
+    codes.val[1] = vshrq_n_s8(vshlq_n_s8(some, 4), 6);
+    codes.val[2] = vshrq_n_s8(vshlq_n_s8(some, 2), 6);
+    codes.val[3] = vshrq_n_s8(some, 6);
+    vst4q_s8(&row[4 * i], codes);
+  }
+#endif
+  for (; i < bytes; ++i) {
     const uint32_t byte = (uint8_t)from[i];
     row[4 * i] = (int8_t)((int32_t)((byte & 3U) ^ 2U) - 2);
     row[(4 * i) + 1] = (int8_t)((int32_t)(((byte >> 2) & 3U) ^ 2U) - 2);
@@ -66,10 +93,8 @@ static const int8_t *row_2(const int8_t *weight, int32_t first, int32_t count,
 )";
 
 constexpr std::string_view kDot = R"(
-/* Sums of `count` products: sixteen at a time with Helium, two with the DSP extension. */
-#if defined(__ARM_FEATURE_MVE) && !defined(__ARM_BIG_ENDIAN)
-#include <arm_mve.h>
-
+/* The sum of `count` products. */
+#if defined(STEELYARD_HELIUM)
 static int32_t dot(const int8_t *w, const int8_t *x, int32_t count) {
   int32_t sum = 0;
   int32_t i;
@@ -96,7 +121,7 @@ static int32_t dot(const int8_t *w, const int8_t *x, int32_t count) {
   int32_t sum = 0;
   int32_t i = 0;
 #if defined(__ARM_FEATURE_SIMD32) && !defined(__ARM_BIG_ENDIAN)
-  for (; (i + 4) <= count; i += 4) {
+  for (; (i + 4) <= count; i += 4) { /* two products at a time */
     const int32_t weights = four_codes(&w[i]);
     const int32_t codes = four_codes(&x[i]);
     sum = __smlad(__sxtb16(weights), __sxtb16(codes), sum);
@@ -131,8 +156,13 @@ constexpr std::string_view kWindow = R"(
 /* The sum of `count` weights: what codes outside of the image, in_zero, are multiplied by. */
 static int32_t total(const int8_t *w, int32_t count) {
   int32_t sum = 0;
-  int32_t i;
-  for (i = 0; i < count; ++i) {
+  int32_t i = 0;
+#if defined(STEELYARD_HELIUM)
+  for (; (i + 16) <= count; i += 16) {
+    sum = vaddvaq_s8(sum, vldrbq_s8(&w[i]));
+  }
+#endif
+  for (; i < count; ++i) {
     sum += w[i];
   }
   return sum;
@@ -307,10 +337,11 @@ static void transposed_@(const product *n, const int8_t *x, int8_t *y, int8_t *r
 std::vector<CKernel> c_product_kernels() {
   return {
       {"product", kProduct, {"scaled", "coded"}},
+      {"helium", kHelium},
       {"row_8", kRow8},
-      {"row_4", kRow4},
-      {"row_2", kRow2},
-      {"dot", kDot},
+      {"row_4", kRow4, {"helium"}},
+      {"row_2", kRow2, {"helium"}},
+      {"dot", kDot, {"helium"}},
       {"window", kWindow, {"product", "dot"}},
       {"depthwise_channel", kDepthwiseChannel, {"product"}},
       {"spread", kSpread, {"product"}},
