@@ -80,7 +80,8 @@ ExitCode export_run(const ExportArguments& options, const Registries& registries
   const std::vector<std::string> formats =
       options.formats.empty() ? deploy::default_format_names(trained_for) : options.formats;
   const deploy::Graph graph = deployed_graph(run);
-  const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4}};
+  const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4},
+                                  .tflite_pack_int4 = !options.no_int4};
   for (const auto& path : write_exports(graph, formats, folder_of(options), how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
@@ -106,9 +107,8 @@ Verb add_export(CLI::App& app) {
       ->check(CLI::IsMember(formats))
       ->allow_extra_args(false);
   verb->add_flag("--no-int4", options->no_int4,
-                 "ONNX: write weights of 4 bits or fewer as INT8 (opset 13 is enough; ONNX Runtime "
-                 "then multiplies "
-                 "integers)");
+                 "ONNX, TFLite: write weights of 4 bits or fewer as INT8 (opset 13 is enough; ONNX "
+                 "Runtime then multiplies integers; Vela compiles the file)");
   verb->add_option("--profile", options->profile,
                    "Fail unless the run was trained for this profile: " + join(profiles))
       ->check(CLI::IsMember(profiles));

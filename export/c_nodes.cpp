@@ -62,6 +62,11 @@ void CNodes::call_on(std::optional<std::size_t> input, const std::string& kernel
   if (input) calls_.back().inputs = {*input};
 }
 
+void CNodes::use_scratch(const Node& node, std::int64_t bytes) {
+  const std::int64_t now = &node - graph_.nodes.data();
+  calls_.back().scratch = {.bytes = bytes, .first = now, .last = now};
+}
+
 void CNodes::keep(const Node& node) { homes_[node.output] = node.inputs[0]; }
 
 std::size_t CNodes::home(std::size_t value) const {
@@ -113,10 +118,16 @@ CNodes::Places CNodes::places(std::size_t input) const {
   }
   std::vector<ArenaBuffer> list;
   for (const auto& [value, buffer] : buffers) list.push_back(buffer);
+  for (const CCall& call : calls_) {
+    if (call.scratch) list.push_back(*call.scratch);
+  }
   const Arena arena = plan_arena(list);
-  Places places{{}, arena.bytes, most_live_bytes(list)};
+  Places places{{}, {}, arena.bytes, most_live_bytes(list)};
   std::size_t next = 0;
   for (const auto& [value, buffer] : buffers) places.offsets[value] = arena.offsets[next++];
+  for (const CCall& call : calls_) {
+    if (call.scratch) places.scratch[call.output] = arena.offsets[next++];
+  }
   for (const Node& node : graph_.nodes) {
     places.offsets[node.output] = places.offsets.at(home(node.output));
   }

@@ -26,13 +26,14 @@ class CFields {
   std::vector<std::pair<std::string, std::string>> list_;
 };
 
-// A call of a kernel: KERNEL(&constants, inputs..., output).
+// A call of a kernel: KERNEL(&constants, inputs..., output), or with scratch memory after these.
 struct CCall {
   std::string kernel;
   std::string layer;                // of the node, for a comment
   std::string constants;            // the name of the struct
   std::vector<std::size_t> inputs;  // values
   std::size_t output = 0;
+  std::optional<ArenaBuffer> scratch = {};  // of a further argument after the output
 };
 
 class CNodes {
@@ -59,6 +60,9 @@ class CNodes {
   void call_on(std::optional<std::size_t> input, const std::string& kernel, const char* type,
                const Node& node, const CFields& fields);
 
+  // The node's last call writes to so many bytes beside its output.
+  void use_scratch(const Node& node, std::int64_t bytes);
+
   // The node's output are the codes of its input, where they are.
   void keep(const Node& node);
   // Before a call whose kernel reads each code before it writes to its place: the output takes the
@@ -76,6 +80,7 @@ class CNodes {
   // Where the values lie; `input` is the value that the program is given.
   struct Places {
     std::map<std::size_t, std::int64_t> offsets;  // by value
+    std::map<std::size_t, std::int64_t> scratch;  // by the call's output
     std::int64_t bytes = 0;
     std::int64_t least_bytes = 0;  // that any plan needs
   };

@@ -94,7 +94,7 @@ class ProgramWriter {
   std::string header() const {
     std::string out = first_comment(graph_, "The integer model");
     out += "#ifndef STEELYARD_MODEL_H\n#define STEELYARD_MODEL_H\n\n#include <stdint.h>\n\n";
-    out += "/* Memory of the values: nothing else is written to. */\n";
+    out += "/* Memory of the values and of unpacked weights: nothing else is written to. */\n";
     out += fmt::format("#define STEELYARD_ARENA_BYTES {}\n\n", places_.bytes);
     out += port("INPUT", input_) + "\n" + port("OUTPUT", graph_.output) + "\n";
     out +=
@@ -141,7 +141,11 @@ class ProgramWriter {
       out +=
           fmt::format("  /* {} */\n  {}(&{}", c_comment(call.layer), call.kernel, call.constants);
       for (const std::size_t value : call.inputs) out += fmt::format(", &arena[{}]", place(value));
-      out += fmt::format(", &arena[{}]);\n", place(call.output));
+      out += fmt::format(", &arena[{}]", place(call.output));
+      if (call.scratch) {
+        out += fmt::format(", &arena[{}]", places_.scratch.at(call.output));
+      }
+      out += ");\n";
     }
     return out + "}\n";
   }

@@ -65,9 +65,9 @@ const std::vector<ExportFormat>& export_formats() {
          return Paths{path};
        }},
       {"tflite", "TFLite", ".tflite", false, true, can_write_tflite, tflite_refusal,
-       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
+       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          require_form(tflite_refusal(graph));
-         write_tflite(path, graph);
+         write_tflite(path, graph, options.tflite_pack_int4);
          return Paths{path};
        }},
   };

@@ -14,6 +14,7 @@ namespace steelyard::deploy {
 // Options of single formats.
 struct ExportOptions {
   OnnxOptions onnx = {};
+  bool tflite_pack_int4 = true;
 };
 
 struct ExportFormat {

@@ -3,6 +3,8 @@
 #include <bit>
 #include <string_view>
 
+#include "steelyard/export/packed_codes.h"
+
 namespace steelyard::deploy {
 
 static_assert(std::endian::native == std::endian::little, "raw_data is little-endian");
@@ -33,15 +35,7 @@ std::string OnnxGraph::int64s(const std::string& name, std::span<const std::int6
 
 std::string OnnxGraph::codes(const std::string& name, OnnxType type,
                              std::span<const std::int8_t> values, const Shape& shape) {
-  if (type != OnnxType::kInt4) {
-    return initializer(name, type, shape, bytes_of(values));
-  }
-  std::string packed((values.size() + 1) / 2, '\0');
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const int nibble = (values[i] & 0xF) << (4 * (i % 2));
-    packed[i / 2] = static_cast<char>(packed[i / 2] | nibble);
-  }
-  return initializer(name, type, shape, packed);
+  return initializer(name, type, shape, packed_codes(values, type == OnnxType::kInt4 ? 4 : 8));
 }
 
 std::string OnnxGraph::wide_codes(const std::string& name, OnnxType type,

@@ -31,12 +31,12 @@ std::string tflite_refusal(const Graph& graph) {
                              [](const OpForm& form) { return form.tflite != nullptr; });
 }
 
-std::string tflite_file(const Graph& graph) {
+std::string tflite_file(const Graph& graph, bool pack_int4) {
   validate(graph);
   if (const std::string why = tflite_refusal(graph); !why.empty()) {
     throw std::invalid_argument(why);
   }
-  TfliteNodes nodes(graph);
+  TfliteNodes nodes(graph, pack_int4);
   for (const Node& node : graph.nodes) {
     if (!makes_input_codes(graph, node)) op_form(node.op).tflite(nodes, node);
   }
@@ -52,8 +52,8 @@ std::string tflite_file(const Graph& graph) {
   return tflite_bytes(nodes.model());
 }
 
-void write_tflite(const std::filesystem::path& path, const Graph& graph) {
-  write_file_atomic(path, tflite_file(graph));
+void write_tflite(const std::filesystem::path& path, const Graph& graph, bool pack_int4) {
+  write_file_atomic(path, tflite_file(graph, pack_int4));
 }
 
 }  // namespace steelyard::deploy

@@ -13,10 +13,11 @@ std::string tflite_refusal(const Graph& graph);
 
 // The bytes of the file for samples one by one: input and output are s8 codes under the names of
 // the graph's ports, whose scales and zero points the file has; images are [1, H, W, C]. The
-// metadata "steelyard" is JSON: preprocessing, names of classes. Throws std::invalid_argument for a
-// graph that tflite_refusal() refuses.
-std::string tflite_file(const Graph& graph);
+// metadata "steelyard" is JSON: preprocessing, names of classes. pack_int4: weights of 4 bits or
+// fewer are two to a byte where TFLite Micro has kernels for them: those of convolutions and of a
+// Linear of one output. Throws std::invalid_argument for a graph that tflite_refusal() refuses.
+std::string tflite_file(const Graph& graph, bool pack_int4 = true);
 
-void write_tflite(const std::filesystem::path& path, const Graph& graph);
+void write_tflite(const std::filesystem::path& path, const Graph& graph, bool pack_int4 = true);
 
 }  // namespace steelyard::deploy

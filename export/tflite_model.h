@@ -10,7 +10,7 @@
 
 namespace steelyard::deploy {
 
-enum class TfliteType : std::int8_t { kInt32 = 2, kInt8 = 9 };
+enum class TfliteType : std::int8_t { kInt32 = 2, kInt8 = 9, kInt4 = 17 };
 
 enum class TfliteOp : std::int32_t {
   kAdd = 0,

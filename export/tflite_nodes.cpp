@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "steelyard/export/packed_codes.h"
+
 namespace steelyard::deploy {
 namespace {
 
@@ -73,7 +75,8 @@ std::int32_t tflite_activation(kernels::Activation activation) {
   return 0;
 }
 
-TfliteNodes::TfliteNodes(const Graph& graph) : graph_(graph) {
+TfliteNodes::TfliteNodes(const Graph& graph, bool pack_int4)
+    : graph_(graph), pack_int4_(pack_int4) {
   for (std::size_t i = 0; i < graph.values.size(); ++i) {
     const Value& value = graph.values[i];
     if (!value.quantization) continue;  // the input's floats
@@ -106,11 +109,14 @@ std::int32_t TfliteNodes::computed(const std::string& name, std::vector<std::int
 }
 
 std::int32_t TfliteNodes::codes(const std::string& name, std::span<const std::int8_t> values,
-                                std::vector<std::int32_t> shape, TfliteQuantization q) {
-  return add_tensor({.name = name,
-                     .shape = std::move(shape),
-                     .buffer = buffer_of(raw_bytes(values)),
-                     .quantization = std::move(q)});
+                                std::vector<std::int32_t> shape, TfliteQuantization q,
+                                TfliteType type) {
+  return add_tensor(
+      {.name = name,
+       .shape = std::move(shape),
+       .type = type,
+       .buffer = buffer_of(type == TfliteType::kInt4 ? packed_codes(values, 4) : raw_bytes(values)),
+       .quantization = std::move(q)});
 }
 
 std::int32_t TfliteNodes::int32s(const std::string& name, std::span<const std::int32_t> values,

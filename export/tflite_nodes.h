@@ -26,7 +26,7 @@ struct TfliteWindows {
 class TfliteNodes {
  public:
   // A graph that tflite_refusal() does not refuse. The tensors of its values are the first ones.
-  explicit TfliteNodes(const Graph& graph);
+  TfliteNodes(const Graph& graph, bool pack_int4);
 
   const Graph& graph() const { return graph_; }
 
@@ -43,12 +43,18 @@ class TfliteNodes {
   // The shape of a value with the batch, 1.
   std::vector<std::int32_t> batch_shape(std::size_t value) const;
 
+  // The type of weights that TFLite Micro has kernels of 4 bits for.
+  TfliteType weight_type(const Weights& weights) const {
+    return pack_int4_ && weights.bits <= 4 ? TfliteType::kInt4 : TfliteType::kInt8;
+  }
+
   // A new tensor of computed codes.
   std::int32_t computed(const std::string& name, std::vector<std::int32_t> shape,
                         const Quantization& q);
-  // New tensors of constants. Equal bytes are stored once.
+  // New tensors of constants. Equal bytes are stored once; codes of kInt4 are two to a byte.
   std::int32_t codes(const std::string& name, std::span<const std::int8_t> values,
-                     std::vector<std::int32_t> shape, TfliteQuantization q);
+                     std::vector<std::int32_t> shape, TfliteQuantization q,
+                     TfliteType type = TfliteType::kInt8);
   std::int32_t int32s(const std::string& name, std::span<const std::int32_t> values,
                       std::vector<std::int32_t> shape, std::optional<TfliteQuantization> q = {});
 
@@ -73,6 +79,7 @@ class TfliteNodes {
   std::uint32_t buffer_of(std::string bytes);
 
   const Graph& graph_;
+  bool pack_int4_;
   TfliteModel model_;
   std::map<std::size_t, std::int32_t> tensors_;   // by value
   std::map<std::string, std::uint32_t> buffers_;  // by their bytes

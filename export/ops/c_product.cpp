@@ -5,26 +5,19 @@
 
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_nodes.h"
+#include "steelyard/export/packed_codes.h"
 #include "steelyard/runtime/ops/linear_map.h"
 #include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {
 
-// Codes of fewer bits, the first in the lowest ones.
-std::vector<std::int8_t> packed(const std::vector<std::int8_t>& codes, int bits) {
-  const auto per_byte = static_cast<std::size_t>(c_codes_per_byte(bits));
-  if (per_byte == 1) return codes;
-  const std::size_t width = 8 / per_byte;
-  std::vector<std::uint8_t> bytes((codes.size() + per_byte - 1) / per_byte, 0);
-  for (std::size_t i = 0; i < codes.size(); ++i) {
-    const auto low = static_cast<std::uint8_t>(codes[i]) & ((1U << width) - 1U);
-    bytes[i / per_byte] =
-        static_cast<std::uint8_t>(bytes[i / per_byte] | (low << (i % per_byte * width)));
-  }
-  std::vector<std::int8_t> result;
-  for (const std::uint8_t byte : bytes) result.push_back(static_cast<std::int8_t>(byte));
-  return result;
+// The most bytes that the weights of one output take when the bytes that hold them are unpacked.
+std::int64_t unpacked_bytes(std::int64_t terms, int bits) {
+  const std::int64_t per_byte = c_codes_per_byte(bits);
+  if (per_byte == 1) return 0;  // they are read where they are
+  if (terms % per_byte == 0) return terms;
+  return (terms + 2 * (per_byte - 1)) / per_byte * per_byte;
 }
 
 // Of the weights of each output: their sum, and the sum of their absolute values.
@@ -37,7 +30,7 @@ WeightSums weight_sums(const CProduct& product, std::int64_t outputs) {
   WeightSums sums{std::vector<std::int64_t>(count, 0), std::vector<std::int64_t>(count, 0)};
   const std::size_t terms = product.codes.size() / count;
   for (std::size_t i = 0; i < product.codes.size(); ++i) {
-    const std::size_t o = product.outputs_last ? i % count : i / terms;
+    const std::size_t o = i / terms;
     sums.sum[o] += product.codes[i];
     sums.magnitude[o] += std::abs(int{product.codes[i]});
   }
@@ -105,10 +98,12 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
   }
   const std::vector<std::int32_t> bias =
       biases(nodes, node, weight_sums(product, weights.weight.dim(0)), product.plain_bias);
+  const std::string packed = packed_codes(product.codes, 8 / c_codes_per_byte(weights.bits));
   CFields fields;
   fields
-      .set("weight",
-           nodes.array(packed(product.codes, weights.bits), shares_weights(nodes.graph(), node)))
+      .set("weight", nodes.array(std::span(reinterpret_cast<const std::int8_t*>(packed.data()),
+                                           packed.size()),
+                                 shares_weights(nodes.graph(), node)))
       .set("bias", nodes.array(bias))
       .set("multiplier", nodes.array(multipliers))
       .set("shift", nodes.array(shifts));
@@ -117,6 +112,8 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
   fields.set("in_zero", nodes.input_quantization(node).zero_point).set("out_zero", q.zero_point);
   set_c_range(fields, q, node.activation);
   nodes.call(c_kernel_for(product.kernel, weights.bits), "product", node, fields);
+  nodes.use_scratch(node,
+                    unpacked_bytes(weights.weight.size() / weights.weight.dim(0), weights.bits));
 }
 
 }  // namespace steelyard::deploy

@@ -10,14 +10,12 @@
 namespace steelyard::deploy {
 
 // Adds a call of `kernel` for the width of the node's weights ("conv": conv_8, conv_4 or conv_2).
-// `codes` are the weights in the kernel's order, of which those of output o are at the places
-// place(o, k), k = 0, 1, ...; `fields` are the members of the geometry. Throws
-// std::invalid_argument where sums of the codes themselves, not of code - zero point, can overflow
-// int32.
+// `codes` are the weights in the kernel's order, those of one output after another; `fields` are
+// the members of the geometry. Throws std::invalid_argument where sums of the codes themselves, not
+// of code - zero point, can overflow int32.
 struct CProduct {
   std::string kernel;
   std::vector<std::int8_t> codes;
-  bool outputs_last = false;  // each output's weights are a column, not a row
   CFields fields = {};
   bool plain_bias = false;  // the kernel subtracts the zero point from each code
 };

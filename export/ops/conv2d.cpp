@@ -56,17 +56,20 @@ void tflite(TfliteNodes& nodes, const Node& node) {
       depthwise ? std::vector<std::int32_t>{1, size(shape[2]), size(shape[3]), size(shape[0])}
                 : std::vector<std::int32_t>{size(shape[0]), size(shape[2]), size(shape[3]),
                                             size(shape[1])};
-  const std::int32_t codes = nodes.codes(
-      node.name + "/weight", ordered_weights(weights.weight, depthwise), filter,
-      {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), depthwise ? 3 : 0});
-  std::vector<std::int32_t> inputs{image.input, codes};
+  const TfliteType type = nodes.weight_type(weights);
+  std::vector<std::int32_t> inputs{
+      image.input, tflite_weight(nodes, node, ordered_weights(weights.weight, depthwise), filter,
+                                 depthwise ? 3 : 0, type)};
   add_tflite_bias(nodes, node, inputs);
   const std::int32_t activation = tflite_activation(node.activation);
   const std::int32_t stride_h = size(conv.stride[0]), stride_w = size(conv.stride[1]);
   const std::int32_t dilation_h = size(conv.dilation[0]), dilation_w = size(conv.dilation[1]);
+  // The first with weights of 4 bits is 7; LiteRT's reference kernels, which have them too, end at
+  // 6 for depthwise convolutions.
+  const std::int32_t version = type == TfliteType::kInt8 ? 3 : depthwise ? 6 : 7;
   // The dilations' default is 1, which a field of the value 0 would not be.
   if (depthwise) {
-    nodes.add(TfliteOp::kDepthwiseConv2d, 3, inputs, nodes.output(node),
+    nodes.add(TfliteOp::kDepthwiseConv2d, version, inputs, nodes.output(node),
               {.table = 2,
                .fields = {{0, 1, image.padding},
                           {1, 4, stride_w},
@@ -77,7 +80,7 @@ void tflite(TfliteNodes& nodes, const Node& node) {
                           {6, 4, dilation_h}}});
     return;
   }
-  nodes.add(TfliteOp::kConv2d, 3, inputs, nodes.output(node),
+  nodes.add(TfliteOp::kConv2d, version, inputs, nodes.output(node),
             {.table = 1,
              .fields = {{0, 1, image.padding},
                         {1, 4, stride_w},
@@ -89,8 +92,8 @@ void tflite(TfliteNodes& nodes, const Node& node) {
 
 void c(CNodes& nodes, const Node& node) {
   const bool depthwise = is_depthwise(node);
-  CProduct product{depthwise ? "depthwise" : "conv",
-                   ordered_weights(node.weights->weight, depthwise), depthwise};
+  CProduct product{depthwise ? "depthwise" : "conv", ordered_weights(node.weights->weight, false)};
+  product.plain_bias = depthwise;
   product.fields = c_windows(nodes, node, node.as<Conv2dGeometry>());
   add_c_product(nodes, node, std::move(product));
 }

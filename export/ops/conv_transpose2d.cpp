@@ -179,9 +179,9 @@ void tflite(TfliteNodes& nodes, const Node& node) {
   }
   std::vector<std::int32_t> inputs{
       nodes.int32s(node.name + "/shape", shape, {4}),
-      nodes.codes(node.name + "/weight", ordered_weights(weights.weight, false),
-                  {size(kernel[0]), size(kernel[2]), size(kernel[3]), size(kernel[1])},
-                  {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), 0}),
+      tflite_weight(nodes, node, ordered_weights(weights.weight, false),
+                    {size(kernel[0]), size(kernel[2]), size(kernel[3]), size(kernel[1])}, 0,
+                    TfliteType::kInt8),
       nodes.input(node)};
   add_tflite_bias(nodes, node, inputs);
   nodes.add(TfliteOp::kTransposeConv, 4, inputs, pixels,

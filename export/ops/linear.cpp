@@ -75,15 +75,19 @@ std::vector<std::int8_t> ordered_weights(const Graph& graph, const Node& node) {
 void tflite(TfliteNodes& nodes, const Node& node) {
   const Weights& weights = *node.weights;
   const Shape& shape = weights.weight.shape();
+  // TFLite Micro takes a scale for each of several outputs with weights of a byte alone.
+  const bool one_scale = weights.scales.size() == 1;
+  const TfliteType type = one_scale ? nodes.weight_type(weights) : TfliteType::kInt8;
   std::vector<std::int32_t> inputs{
       nodes.input(node),
-      nodes.codes(node.name + "/weight", ordered_weights(nodes.graph(), node),
-                  {static_cast<std::int32_t>(shape[0]), static_cast<std::int32_t>(shape[1])},
-                  {weights.scales, std::vector<std::int64_t>(weights.scales.size(), 0), 0})};
+      tflite_weight(nodes, node, ordered_weights(nodes.graph(), node),
+                    {static_cast<std::int32_t>(shape[0]), static_cast<std::int32_t>(shape[1])}, 0,
+                    type)};
   add_tflite_bias(nodes, node, inputs);
   const bool rows = nodes.graph().values[node.output].shape.size() > 1;
+  const std::int32_t version = !one_scale ? 12 : type == TfliteType::kInt4 ? 10 : 4;
   nodes.add(
-      TfliteOp::kFullyConnected, shape[0] > 1 ? 12 : 4, inputs, nodes.output(node),
+      TfliteOp::kFullyConnected, version, inputs, nodes.output(node),
       {.table = 8, .fields = {{0, 1, tflite_activation(node.activation)}, {2, 1, rows ? 1 : 0}}});
 }
 
@@ -92,7 +96,7 @@ void c(CNodes& nodes, const Node& node) {
   const std::int64_t rows = shape_size(nodes.graph().values[node.output].shape) / weight[0];
   CFields fields;
   fields.set("in_h", rows).set("in_c", weight[1]).set("out_c", weight[0]);
-  add_c_product(nodes, node, {"linear", ordered_weights(nodes.graph(), node), false, fields});
+  add_c_product(nodes, node, {"linear", ordered_weights(nodes.graph(), node), fields});
 }
 
 }  // namespace

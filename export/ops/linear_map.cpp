@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <utility>
 
 #include "steelyard/export/onnx_nodes.h"
 #include "steelyard/export/tflite_nodes.h"
@@ -76,6 +77,14 @@ std::string bias(OnnxNodes& nodes, const Node& node) {
 }
 
 }  // namespace
+
+std::int32_t tflite_weight(TfliteNodes& nodes, const Node& node,
+                           const std::vector<std::int8_t>& codes, std::vector<std::int32_t> shape,
+                           std::int32_t axis, TfliteType type) {
+  const std::vector<float>& scales = node.weights->scales;
+  return nodes.codes(node.name + "/weight", codes, std::move(shape),
+                     {scales, std::vector<std::int64_t>(scales.size(), 0), axis}, type);
+}
 
 void add_tflite_bias(TfliteNodes& nodes, const Node& node, std::vector<std::int32_t>& inputs) {
   const Weights& weights = *node.weights;

@@ -23,6 +23,11 @@ void read_product(const Function& function, Node& node) {
   }
 }
 
+// The weights of the product in a TFLite file, their scales along `axis`, as a tensor of `type`.
+std::int32_t tflite_weight(TfliteNodes& nodes, const Node& node,
+                           const std::vector<std::int8_t>& codes, std::vector<std::int32_t> shape,
+                           std::int32_t axis, TfliteType type);
+
 // The bias of the product in a TFLite file, as its next input: zeros without one, because LiteRT
 // needs one.
 void add_tflite_bias(TfliteNodes& nodes, const Node& node, std::vector<std::int32_t>& inputs);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -72,7 +73,8 @@ TEST(CPrograms, GiveTheCodesOfTheInterpreter) {
   for (unsigned seed = 0; seed < 24; ++seed) {
     const auto rounding =
         seed % 3 == 0 ? kernels::Rounding::kFixedOnce : kernels::Rounding::kFixedTwice;
-    const testing::RandomGraph random(seed, DType::kI8, rounding);
+    const int bits = std::array{8, 4, 2}[seed / 3 % 3];
+    const testing::RandomGraph random(seed, DType::kI8, rounding, bits);
     const std::size_t values = random.graph().values.size();
     const Graph graph = testing::cut_at(random.graph(), values - 1 - seed % (values - 2));
     const std::vector<Tensor> all = Interpreter(graph).run_all(random.inputs());
@@ -84,15 +86,26 @@ TEST(CPrograms, GiveTheCodesOfTheInterpreter) {
   EXPECT_GT(compared, 10000U);
 }
 
+void expect_same_codes(std::string_view operation, kernels::Rounding rounding, int weight_bits) {
+  const testing::OperationGraph one(operation, 1, rounding, weight_bits);
+  const std::vector<Tensor> all = Interpreter(one.graph()).run_all(one.inputs());
+  ASSERT_EQ(run_program(one.graph(), all[input_codes(one.graph())]),
+            text_of(all[one.graph().output]))
+      << operation << " with weights of " << weight_bits << " bits";
+}
+
 TEST(CPrograms, OfEachOperationGiveTheCodesOfTheInterpreter) {
   for (const std::string_view operation : testing::kFixedOperations) {
-    for (const auto rounding : {kernels::Rounding::kFixedTwice, kernels::Rounding::kFixedOnce}) {
-      const testing::OperationGraph one(operation, 1, rounding);
-      const std::vector<Tensor> all = Interpreter(one.graph()).run_all(one.inputs());
-      ASSERT_EQ(run_program(one.graph(), all[input_codes(one.graph())]),
-                text_of(all[one.graph().output]))
-          << operation;
-    }
+    expect_same_codes(operation, kernels::Rounding::kFixedTwice, 8);
+    expect_same_codes(operation, kernels::Rounding::kFixedOnce, 8);
+  }
+}
+
+// Rows of weights begin anywhere in a byte.
+TEST(CPrograms, OfPackedWeightsGiveTheCodesOfTheInterpreter) {
+  for (const std::string_view operation : testing::kFixedProducts) {
+    expect_same_codes(operation, kernels::Rounding::kFixedTwice, 4);
+    expect_same_codes(operation, kernels::Rounding::kFixedOnce, 2);
   }
 }
 
@@ -159,6 +172,25 @@ TEST(CProgramText, PacksWeightsAndStoresThemOnce) {
   EXPECT_NEAR(saved(4), static_cast<double>(weights) / 2, 16);
   EXPECT_NEAR(saved(2), static_cast<double>(weights) * 3 / 4, 16);
   EXPECT_EQ(bytes(6), bytes(8));
+}
+
+// One output's weights are unpacked at a time: nine codes lie in up to six bytes of two.
+TEST(CProgramText, PlansMemoryForUnpackedWeights) {
+  const auto arena = [](int bits) {
+    Rng rng(3);
+    const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(bits));
+    return c_program(trace(*model, testing::images(1, 9), "net").graph).size.arena_bytes;
+  };
+  Rng rng(3);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+  std::int64_t largest = 0;
+  for (const Node& node : trace(*model, testing::images(1, 9), "net").graph.nodes) {
+    if (node.weights)
+      largest = std::max(largest, node.weights->weight.size() / node.weights->weight.dim(0));
+  }
+  EXPECT_GT(arena(4), arena(8));
+  EXPECT_LE(arena(4), arena(8) + largest + 2);
+  EXPECT_LE(arena(2), arena(8) + largest + 6);
 }
 
 // Bytes of images become codes without floats.

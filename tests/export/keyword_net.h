@@ -36,9 +36,9 @@ inline std::shared_ptr<Module> keyword_net(Rng& rng) {
 }
 
 // Its graph in fixed point; its observers have seen a batch.
-inline deploy::Graph keyword_graph(int weight_bits) {
+inline deploy::Graph keyword_graph(int weight_bits, qat::Profile profile = qat::Profile::kTflm) {
   Rng rng(2);
-  const qat::PreparedModel prepared = qat::prepare(keyword_net(rng), tflm(weight_bits));
+  const qat::PreparedModel prepared = qat::prepare(keyword_net(rng), tflm(weight_bits, profile));
   Rng noise(5);
   ForwardContext training{.training = true, .rng = &noise};
   prepared.model->forward(Variable(frames(4, 100)), training);

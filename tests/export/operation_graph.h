@@ -2,6 +2,7 @@
 // other programs.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "tests/export/random_graph.h"
@@ -34,11 +35,15 @@ inline constexpr std::string_view kFixedOperations[] = {"conv2d",
                                                         "permute",
                                                         "slice"};
 
+// Those with weights.
+inline constexpr auto kFixedProducts = std::span(kFixedOperations).first<6>();
+
 class OperationGraph : public RandomGraph {
  public:
   // `operation` is one of kFixedOperations. Some operations read what others make.
-  OperationGraph(std::string_view operation, unsigned seed, kernels::Rounding rounding)
-      : RandomGraph(seed, rounding) {
+  OperationGraph(std::string_view operation, unsigned seed, kernels::Rounding rounding,
+                 int weight_bits = 8)
+      : RandomGraph(seed, rounding, weight_bits) {
     graph_.name = operation;
     extremes_ = true;
     batch_ = 24;

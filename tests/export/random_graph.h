@@ -24,8 +24,9 @@ inline deploy::Graph cut_at(deploy::Graph graph, std::size_t output) {
 class RandomGraph {
  public:
   // Codes of `dtype` everywhere; in fixed point i8, of the operations that have such a form.
-  RandomGraph(unsigned seed, DType dtype, kernels::Rounding rounding = kernels::Rounding::kFloat)
-      : random_(seed), dtype_(dtype), rounding_(rounding) {
+  RandomGraph(unsigned seed, DType dtype, kernels::Rounding rounding = kernels::Rounding::kFloat,
+              int weight_bits = 8)
+      : weight_bits_(weight_bits), random_(seed), dtype_(dtype), rounding_(rounding) {
     graph_.name = "random";
     graph_.values.push_back({"input", {pick(5, 14), pick(5, 14), pick(1, 9)}, {}});
     inputs_ = Tensor::empty(batched(graph_.values[0].shape));
@@ -50,8 +51,8 @@ class RandomGraph {
 
  protected:
   // Without operations yet.
-  RandomGraph(unsigned seed, kernels::Rounding rounding)
-      : random_(seed), dtype_(DType::kI8), rounding_(rounding) {
+  RandomGraph(unsigned seed, kernels::Rounding rounding, int weight_bits)
+      : weight_bits_(weight_bits), random_(seed), dtype_(DType::kI8), rounding_(rounding) {
     graph_.name = "random";
   }
 
@@ -295,9 +296,11 @@ class RandomGraph {
   deploy::Weights weights(const Shape& weight_shape) {
     deploy::Weights w;
     w.product = deploy::Product::kInteger;
+    w.bits = weight_bits_;
     w.weight = Tensor::empty(weight_shape, DType::kI8);
+    const std::int64_t largest = (std::int64_t{1} << (weight_bits_ - 1)) - 1;
     for (std::int8_t& code : w.weight.span<std::int8_t>()) {
-      code = static_cast<std::int8_t>(pick(-127, 127));
+      code = static_cast<std::int8_t>(pick(-largest, largest));
     }
     for (std::int64_t o = 0; o < weight_shape[0]; ++o) {
       const bool outermost = extremes_ && pick(0, 7) == 0;
@@ -385,6 +388,7 @@ class RandomGraph {
   }
 
   std::int64_t batch_ = 3;
+  int weight_bits_;
   bool extremes_ = false;  // of weights' scales and of biases
   std::mt19937 random_;
   DType dtype_;

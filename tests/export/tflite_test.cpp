@@ -58,6 +58,25 @@ TEST(Tflite, StoresEqualWeightsOnce) {
   EXPECT_LT(tflite_file(twice).size() + 6 * 6 * 9 - 32, tflite_file(graph).size());
 }
 
+// Weights of convolutions with four bits or fewer are two to a byte, and of a Linear of one output;
+// TFLite Micro has no kernel for others.
+TEST(Tflite, PacksWeightsOfFourBits) {
+  for (const std::string_view operation : testing::kFixedProducts) {
+    const auto bytes = [&](int bits) {
+      const testing::OperationGraph one(operation, 1, kernels::Rounding::kFixedTwice, bits);
+      return static_cast<double>(tflite_file(one.graph()).size());
+    };
+    const testing::OperationGraph one(operation, 1, kernels::Rounding::kFixedTwice);
+    const auto weights = static_cast<double>(one.graph().nodes.back().weights->weight.size());
+    const bool packs = operation != "linear" && operation != "conv_transpose2d";
+    EXPECT_NEAR(bytes(8) - bytes(4), packs ? weights / 2 : 0, 32) << operation;
+    EXPECT_NEAR(bytes(8) - bytes(2), packs ? weights / 2 : 0, 32) << operation;
+    EXPECT_NEAR(bytes(8) - bytes(5), 0, 32) << operation;
+    const testing::OperationGraph narrow(operation, 1, kernels::Rounding::kFixedTwice, 4);
+    EXPECT_NEAR(bytes(8) - static_cast<double>(tflite_file(narrow.graph(), false).size()), 0, 32);
+  }
+}
+
 TEST(Tflite, RefusesWhatItHasNoFormOf) {
   Rng rng(2);
   const Graph floats =

@@ -1,9 +1,10 @@
 // Writes TFLite models beside what the interpreter computes, for check_tflite.py.
 //
-// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS [GRAPHS_OF_EACH_OPERATION]], or of one model
-// write_tflite_cases FOLDER MODEL.safetensors DATA.safetensors with `inputs`. NAME.tflite, and
-// NAME.safetensors with the codes of every tensor by its name in the file; the metadata "tensors"
-// has the names in the file's order. Graphs of one operation are op-OPERATION-SEED.
+// usage: write_tflite_cases FOLDER [RANDOM_GRAPHS [GRAPHS_OF_EACH_OPERATION
+// [tflm_single_rounding]]], or of one model write_tflite_cases FOLDER MODEL.safetensors
+// DATA.safetensors with `inputs`. NAME.tflite, and NAME.safetensors with the codes of every tensor
+// by its name in the file; the metadata "tensors" has the names in the file's order. Graphs of one
+// operation are op-OPERATION-SEED.
 #include <filesystem>
 #include <string>
 
@@ -28,8 +29,8 @@ using testing::RandomGraph;
 constexpr int kRandomGraphs = 120, kGraphsOfEachOperation = 4;
 
 void write_case(const std::filesystem::path& folder, const std::string& name, const Graph& graph,
-                const Tensor& inputs) {
-  write_tflite(folder / (name + ".tflite"), graph);
+                const Tensor& inputs, bool pack_int4 = true) {
+  write_tflite(folder / (name + ".tflite"), graph, pack_int4);
   const std::vector<Tensor> values = Interpreter(graph).run_all(inputs);
   TensorFile file;
   std::string names;
@@ -64,33 +65,44 @@ std::shared_ptr<Module> rows_net(Rng& rng) {
 }
 
 void write_network(const std::filesystem::path& folder, const std::string& name,
-                   std::shared_ptr<Module> (*network)(Rng&), const qat::QuantizeConfig& config) {
+                   std::shared_ptr<Module> (*network)(Rng&), const qat::QuantizeConfig& config,
+                   bool pack_int4 = true) {
   Rng rng(2);
   const auto model = quantized_model(network(rng), config);
-  write_case(folder, name, trace(*model, images(2, 8), name).graph, images(40, 7));
+  write_case(folder, name, trace(*model, images(2, 8), name).graph, images(40, 7), pack_int4);
 }
 
-void write_all(const std::filesystem::path& folder, int random_graphs, int of_each_operation) {
+void write_all(const std::filesystem::path& folder, int random_graphs, int of_each_operation,
+               qat::Profile profile) {
+  const auto rounding = profile == qat::Profile::kTflm ? kernels::Rounding::kFixedTwice
+                                                       : kernels::Rounding::kFixedOnce;
   std::filesystem::create_directories(folder);
-  write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8));
-  write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4));
-  write_network(folder, "residual", testing::residual_net, testing::tflm(8));
-  write_network(folder, "functions", testing::fixed_functions_net, testing::tflm(8));
-  qat::QuantizeConfig convolutions = testing::tflm(8);
+  write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8, profile));
+  write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4, profile));
+  write_network(folder, "layers_w4_int8", testing::fixed_point_net, testing::tflm(4, profile),
+                false);
+  write_network(folder, "residual", testing::residual_net, testing::tflm(8, profile));
+  write_network(folder, "functions", testing::fixed_functions_net, testing::tflm(8, profile));
+  qat::QuantizeConfig convolutions = testing::tflm(8, profile);
   convolutions.groups[0].targets = {"Conv2d"};
   write_network(folder, "flat", flat_net, convolutions);
-  write_network(folder, "rows", rows_net, testing::tflm(8));
-  write_case(folder, "keyword", testing::keyword_graph(8), testing::frames(3, 7));
+  write_network(folder, "rows", rows_net, testing::tflm(8, profile));
+  write_case(folder, "keyword", testing::keyword_graph(8, profile), testing::frames(3, 7));
   for (int i = 0; i < random_graphs; ++i) {
-    const RandomGraph random(static_cast<unsigned>(i), DType::kI8, kernels::Rounding::kFixedTwice);
+    const RandomGraph random(static_cast<unsigned>(i), DType::kI8, rounding, i % 3 == 2 ? 4 : 8);
     write_case(folder, "random" + std::to_string(i), random.graph(), random.inputs());
   }
-  for (const std::string_view operation : testing::kFixedOperations) {
-    for (int i = 0; i < of_each_operation; ++i) {
-      const testing::OperationGraph graph(operation, static_cast<unsigned>(i),
-                                          kernels::Rounding::kFixedTwice);
-      write_case(folder, "op-" + std::string(operation) + "-" + std::to_string(i), graph.graph(),
-                 graph.inputs());
+  const auto write_operation = [&](std::string_view operation, const char* kind, int i, int bits) {
+    const testing::OperationGraph graph(operation, static_cast<unsigned>(i), rounding, bits);
+    write_case(folder, "op-" + std::string(operation) + kind + "-" + std::to_string(i),
+               graph.graph(), graph.inputs());
+  };
+  for (int i = 0; i < of_each_operation; ++i) {
+    for (const std::string_view operation : testing::kFixedOperations) {
+      write_operation(operation, "", i, 8);
+    }
+    for (const std::string_view operation : testing::kFixedProducts) {
+      write_operation(operation, "_of_few_bits", i, 4 - i % 3);
     }
   }
 }
@@ -113,8 +125,11 @@ int main(int argc, char** argv) {
     steelyard::deploy::write_model(argv[1], argv[2], argv[3]);
     return 0;
   }
+  using steelyard::qat::Profile;
   const auto count = [&](int i, int usual) { return argc > i ? std::stoi(argv[i]) : usual; };
+  const bool once = argc > 4 && std::string(argv[4]) == "tflm_single_rounding";
   steelyard::deploy::write_all(argv[1], count(2, steelyard::deploy::kRandomGraphs),
-                               count(3, steelyard::deploy::kGraphsOfEachOperation));
+                               count(3, steelyard::deploy::kGraphsOfEachOperation),
+                               once ? Profile::kTflmSingleRounding : Profile::kTflm);
   return 0;
 }
