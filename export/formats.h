@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "steelyard/export/onnx.h"
+#include "steelyard/export/stream_options.h"
 #include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
@@ -14,6 +16,7 @@ namespace steelyard::deploy {
 // Options of single formats.
 struct ExportOptions {
   OnnxOptions onnx = {};
+  std::optional<StreamOptions> stream = {};  // programs in C and TFLite files
 };
 
 struct ExportFormat {

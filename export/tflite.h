@@ -2,8 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
+#include "steelyard/export/stream_options.h"
 #include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
@@ -13,10 +15,12 @@ std::string tflite_refusal(const Graph& graph);
 
 // The bytes of the file for samples one by one: input and output are s8 codes under the names of
 // the graph's ports, whose scales and zero points the file has; images are [1, H, W, C]. The
-// metadata "steelyard" is JSON: preprocessing, names of classes. Throws std::invalid_argument for a
-// graph that tflite_refusal() refuses.
-std::string tflite_file(const Graph& graph);
+// metadata "steelyard" is JSON: preprocessing, names of classes, and of a stream its frames. Throws
+// std::invalid_argument for a graph that tflite_refusal() refuses; with a stream InputError as
+// stream_of() does.
+std::string tflite_file(const Graph& graph, const std::optional<StreamOptions>& stream = {});
 
-void write_tflite(const std::filesystem::path& path, const Graph& graph);
+void write_tflite(const std::filesystem::path& path, const Graph& graph,
+                  const std::optional<StreamOptions>& stream = {});
 
 }  // namespace steelyard::deploy

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/export/stream_options.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/data/tables/table_options.h"
@@ -164,6 +165,7 @@ struct ExportSpec {
   qat::Profile profile = qat::Profile::kOrt;
   bool reduce_range = false;  // applied to the widths of `quantize` already
   std::optional<DeviceLimits> limits = {};
+  std::optional<deploy::StreamOptions> stream = {};  // of programs in C and TFLite files
   std::optional<GgufTarget> target = {};
   qat::BlockConfig blocks = {};  // with a target: what `quantize` says beside it
 };
