@@ -50,7 +50,8 @@ struct NormalizeSpec {
 struct DataSpec {
   std::string dataset = {};
   std::optional<std::string> path = {};
-  LoaderOptions loader = {};  // the run adds the normalization
+  std::optional<std::string> made_by = {};  // a command, for messages
+  LoaderOptions loader = {};                // the run adds the normalization
   NormalizeSpec normalize = {};
   std::optional<bool> normalize_targets = {};  // absent: as Experiment chooses
   // Samples of the training set kept aside; 0: none; absent: validation_samples().
