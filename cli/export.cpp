@@ -23,12 +23,26 @@ struct ExportArguments {
   std::string profile;
   std::string out;
   bool no_int4 = false;
+  std::optional<std::int64_t> stream;
 };
 
 // The folder of exports.
 std::filesystem::path folder_of(const ExportArguments& options) {
   return options.out.empty() ? std::filesystem::path(options.run) / "export"
                              : std::filesystem::path(options.out);
+}
+
+// The stream of the recipe, with another number of frames, or none.
+std::optional<deploy::StreamOptions> stream_of_files(const ExportArguments& options,
+                                                     const ExportSpec& exports) {
+  if (!options.stream) return exports.stream;
+  if (!qat::is_fixed_point(exports.profile)) {
+    throw InputError(options.run + ": --stream needs a run with export.profile tflm");
+  }
+  if (*options.stream == 0) return std::nullopt;
+  deploy::StreamOptions stream = exports.stream.value_or(deploy::StreamOptions{});
+  stream.frames = *options.stream;
+  return stream;
 }
 
 // A language model that was trained for llama.cpp.
@@ -81,7 +95,8 @@ ExitCode export_run(const ExportArguments& options, const Registries& registries
       options.formats.empty() ? deploy::default_format_names(trained_for) : options.formats;
   const deploy::Graph graph = deployed_graph(run);
   const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4},
-                                  .tflite_pack_int4 = !options.no_int4};
+                                  .tflite_pack_int4 = !options.no_int4,
+                                  .stream = stream_of_files(options, recipe.exports)};
   for (const auto& path : write_exports(graph, formats, folder_of(options), how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
@@ -112,6 +127,11 @@ Verb add_export(CLI::App& app) {
   verb->add_option("--profile", options->profile,
                    "Fail unless the run was trained for this profile: " + join(profiles))
       ->check(CLI::IsMember(profiles));
+  verb->add_option("--stream", options->stream,
+                   "C and TFLite, of the profile tflm: a call is given this many new frames of a "
+                   "sequence and keeps what it needs of those before; 0: a whole window (default: "
+                   "as the recipe's export.stream)")
+      ->check(CLI::NonNegativeNumber);
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
   add_threads(*verb);

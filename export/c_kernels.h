@@ -18,9 +18,10 @@ struct CKernel {
   std::vector<std::string_view> needs = {};  // names of others
 };
 
-// Of linear maps, and of the other operations.
+// Of linear maps, of the other operations, and of streams.
 std::vector<CKernel> c_product_kernels();
 std::vector<CKernel> c_code_kernels();
+std::vector<CKernel> c_stream_kernels();
 
 // The text of the kernels with these names and of what they need, each once. Throws
 // std::invalid_argument for an unknown name. Sums become codes by `rounding`, a fixed one.

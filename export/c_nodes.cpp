@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "steelyard/export/c_text.h"
 
@@ -92,7 +91,7 @@ void CNodes::reuse(const Node& node) {
   for (const std::size_t input : node.inputs) {
     const bool fits =
         shape_size(graph_.values[input].shape) == shape_size(graph_.values[node.output].shape);
-    if (!fits || last_reader(home(input)) != now) continue;
+    if (!fits || last_reader(home(input)) != now || persistent_.contains(home(input))) continue;
     homes_[node.output] = input;
     return;
   }
@@ -106,8 +105,13 @@ std::vector<std::string> CNodes::kernels() const {
 
 CNodes::Places CNodes::places(std::size_t input) const {
   std::map<std::size_t, ArenaBuffer> buffers;  // by the value whose place it is
+  Places places;
+  for (const std::size_t value : persistent_) {
+    places.offsets[value] = places.persistent_bytes;
+    places.persistent_bytes += shape_size(graph_.values[value].shape);
+  }
   const auto add = [&](std::size_t value, std::int64_t first) {
-    if (home(value) != value) return;
+    if (home(value) != value || persistent_.contains(value)) return;
     buffers[value] = {.bytes = shape_size(graph_.values[value].shape),
                       .first = first,
                       .last = std::max(first, last_reader(value))};
@@ -122,11 +126,14 @@ CNodes::Places CNodes::places(std::size_t input) const {
     if (call.scratch) list.push_back(*call.scratch);
   }
   const Arena arena = plan_arena(list);
-  Places places{{}, {}, arena.bytes, most_live_bytes(list)};
+  places.bytes = places.persistent_bytes + arena.bytes;
+  places.least_bytes = places.persistent_bytes + most_live_bytes(list);
   std::size_t next = 0;
-  for (const auto& [value, buffer] : buffers) places.offsets[value] = arena.offsets[next++];
+  for (const auto& [value, buffer] : buffers) {
+    places.offsets[value] = places.persistent_bytes + arena.offsets[next++];
+  }
   for (const CCall& call : calls_) {
-    if (call.scratch) places.scratch[call.output] = arena.offsets[next++];
+    if (call.scratch) places.scratch[call.output] = places.persistent_bytes + arena.offsets[next++];
   }
   for (const Node& node : graph_.nodes) {
     places.offsets[node.output] = places.offsets.at(home(node.output));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,6 +70,9 @@ class CNodes {
   // place of an input that nothing reads afterwards.
   void reuse(const Node& node);
 
+  // The output has a place of its own, whose codes stay from run to run.
+  void persist(const Node& node) { persistent_.insert(node.output); }
+
   // What was written.
   const std::string& constants() const { return constants_; }
   const std::vector<CCall>& calls() const { return calls_; }
@@ -82,7 +86,8 @@ class CNodes {
     std::map<std::size_t, std::int64_t> offsets;  // by value
     std::map<std::size_t, std::int64_t> scratch;  // by the call's output
     std::int64_t bytes = 0;
-    std::int64_t least_bytes = 0;  // that any plan needs
+    std::int64_t least_bytes = 0;       // that any plan needs
+    std::int64_t persistent_bytes = 0;  // of them, the first
   };
   Places places(std::size_t input) const;
 
@@ -101,6 +106,7 @@ class CNodes {
   std::map<std::string, std::string> arrays_;  // names by their text
   std::vector<CCall> calls_;
   std::map<std::size_t, std::size_t> homes_;  // of values in the place of others
+  std::set<std::size_t> persistent_;
 };
 
 }  // namespace steelyard::deploy

@@ -8,8 +8,10 @@
 
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_nodes.h"
+#include "steelyard/export/c_stream.h"
 #include "steelyard/export/c_text.h"
 #include "steelyard/export/fixed_point_graph.h"
+#include "steelyard/export/stream.h"
 #include "steelyard/framework/data/normalizers.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
@@ -55,14 +57,22 @@ std::vector<std::int8_t> code_tables(const Graph& graph) {
 
 class ProgramWriter {
  public:
-  ProgramWriter(const Graph& graph, const std::string& header)
-      : graph_(graph),
+  // Of the stream's graph, where there is one.
+  ProgramWriter(const Graph& whole, const Stream* stream, const std::string& header)
+      : whole_(whole),
+        stream_(stream),
+        graph_(stream != nullptr ? stream->graph : whole),
         header_(header),
-        nodes_(graph),
-        tables_(code_tables(graph)),
-        input_(input_codes(graph)) {
-    for (const Node& node : graph.nodes) {
-      if (!makes_input_codes(graph, node)) op_form(node.op).c(nodes_, node);
+        nodes_(graph_),
+        tables_(code_tables(graph_)),
+        input_(input_codes(graph_)) {
+    for (const Node& node : graph_.nodes) {
+      if (makes_input_codes(graph_, node)) continue;
+      if (stream != nullptr && stream->makes_history(node)) {
+        add_c_history(nodes_, node);
+      } else {
+        op_form(node.op).c(nodes_, node);
+      }
     }
     places_ = nodes_.places(input_);
   }
@@ -73,6 +83,7 @@ class ProgramWriter {
             test(),
             {.arena_bytes = places_.bytes,
              .least_arena_bytes = places_.least_bytes,
+             .state_bytes = places_.persistent_bytes,
              .constant_bytes = nodes_.constant_bytes() + std::ssize(tables_),
              .most_constant_bytes = nodes_.most_constant_bytes() + std::ssize(tables_)}};
   }
@@ -96,6 +107,7 @@ class ProgramWriter {
     out += "#ifndef STEELYARD_MODEL_H\n#define STEELYARD_MODEL_H\n\n#include <stdint.h>\n\n";
     out += "/* Memory of the values and of unpacked weights: nothing else is written to. */\n";
     out += fmt::format("#define STEELYARD_ARENA_BYTES {}\n\n", places_.bytes);
+    if (stream_ != nullptr) out += c_stream_constants(*stream_, places_.persistent_bytes);
     out += port("INPUT", input_) + "\n" + port("OUTPUT", graph_.output) + "\n";
     out +=
         fmt::format("/* Preprocessing: {} */\n", c_json(preprocessing_json(graph_.preprocessing)));
@@ -110,6 +122,7 @@ class ProgramWriter {
           "extern const int8_t steelyard_code_of_byte[STEELYARD_BYTE_TABLES][256];\n\n",
           tables_.size() == 256 ? "" : ", for each channel", tables_.size() / 256);
     }
+    if (stream_ != nullptr) out += c_stream_declaration();
     out +=
         "/* Computes one sample: reads the input at arena + STEELYARD_INPUT_OFFSET, whose place "
         "is\n"
@@ -147,7 +160,8 @@ class ProgramWriter {
       }
       out += ");\n";
     }
-    return out + "}\n";
+    out += "}\n";
+    return stream_ != nullptr ? out + c_stream_reset() : out;
   }
 
   // What the test's program makes again: noise of all codes, then of those near the zero point.
@@ -174,6 +188,7 @@ class ProgramWriter {
 
   std::string test() const {
     std::string out = first_comment(graph_, "A test of the program");
+    if (stream_ != nullptr) return out + c_stream_test(*stream_, whole_, header_);
     out +=
         R"(/* main() compares the codes of made inputs with those that training's interpreter gives for them. */
 #include <stdio.h>
@@ -217,6 +232,8 @@ int main(void) {
     return out;
   }
 
+  const Graph& whole_;
+  const Stream* stream_;
   const Graph& graph_;
   std::string header_;
   CNodes nodes_;
@@ -232,22 +249,26 @@ std::string c_program_refusal(const Graph& graph) {
                              [](const OpForm& form) { return form.c != nullptr; });
 }
 
-CProgram c_program(const Graph& graph, const std::string& header) {
+CProgram c_program(const Graph& graph, const std::optional<StreamOptions>& options,
+                   const std::string& header) {
   validate(graph);
   if (const std::string why = c_program_refusal(graph); !why.empty()) {
     throw std::invalid_argument(why);
   }
-  return ProgramWriter(graph, header).program();
+  std::optional<Stream> stream;
+  if (options) stream = stream_of(graph, *options);
+  return ProgramWriter(graph, stream ? &*stream : nullptr, header).program();
 }
 
 std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
-                                                   const Graph& graph) {
+                                                   const Graph& graph,
+                                                   const std::optional<StreamOptions>& stream) {
   const std::string name = header.filename().string();
   if (name.find_first_of("\"\\") != std::string::npos || name != printable(name)) {
     throw InputError("export: " + printable(header.string()) +
                      ": expected a name that #include can have in quotes");
   }
-  const CProgram program = c_program(graph, name);
+  const CProgram program = c_program(graph, stream, name);
   const std::filesystem::path base = header.parent_path() / header.stem();
   const std::vector<std::filesystem::path> paths{header, base.string() + ".c",
                                                  base.string() + "_test.c"};

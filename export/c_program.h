@@ -3,9 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "steelyard/export/stream_options.h"
 #include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
@@ -17,6 +19,7 @@ std::string c_program_refusal(const Graph& graph);
 struct CProgramSize {
   std::int64_t arena_bytes = 0;        // of the values
   std::int64_t least_arena_bytes = 0;  // that live at one time: no plan needs less
+  std::int64_t state_bytes = 0;        // of the arena, those that a stream keeps
   std::int64_t constant_bytes = 0;     // weights, biases, factors and tables
   // The same where nothing is stored once for several but weights: whatever training makes of it.
   std::int64_t most_constant_bytes = 0;
@@ -31,13 +34,15 @@ struct CProgram {
 };
 
 // Throws std::invalid_argument as validate() does, for a graph that c_program_refusal() refuses,
-// and for weights whose sums can overflow. `header`: the file's name, by which the others include
-// it.
-CProgram c_program(const Graph& graph, const std::string& header = "model.h");
+// and for weights whose sums can overflow; with a stream InputError as stream_of() does. `header`:
+// the file's name, by which the others include it.
+CProgram c_program(const Graph& graph, const std::optional<StreamOptions>& stream = {},
+                   const std::string& header = "model.h");
 
 // Writes the files beside each other: `header`, such as model.h, then model.c and model_test.c.
 // Returns their paths. Throws InputError for a name that cannot be included.
 std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
-                                                   const Graph& graph);
+                                                   const Graph& graph,
+                                                   const std::optional<StreamOptions>& stream = {});
 
 }  // namespace steelyard::deploy

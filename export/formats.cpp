@@ -58,16 +58,17 @@ const std::vector<ExportFormat>& export_formats() {
          return Paths{path};
        }},
       {"c", "C", ".h", false, false, always, refusal_in_c,
-       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions&) {
+       [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          require_form(refusal_in_c(graph));
-         if (in_fixed_point(graph)) return write_c_program(path, graph);
+         if (in_fixed_point(graph)) return write_c_program(path, graph, options.stream);
          write_c_header(path, graph);
          return Paths{path};
        }},
       {"tflite", "TFLite", ".tflite", false, true, can_write_tflite, tflite_refusal,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          require_form(tflite_refusal(graph));
-         write_tflite(path, graph, options.tflite_pack_int4);
+         write_tflite(path, graph,
+                      {.pack_int4 = options.tflite_pack_int4, .stream = options.stream});
          return Paths{path};
        }},
   };

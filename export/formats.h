@@ -2,11 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "steelyard/export/onnx.h"
+#include "steelyard/export/stream_options.h"
 #include "steelyard/runtime/graph.h"
 
 namespace steelyard::deploy {
@@ -15,6 +17,7 @@ namespace steelyard::deploy {
 struct ExportOptions {
   OnnxOptions onnx = {};
   bool tflite_pack_int4 = true;
+  std::optional<StreamOptions> stream = {};  // programs in C and TFLite files
 };
 
 struct ExportFormat {

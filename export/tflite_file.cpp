@@ -119,7 +119,13 @@ class TfliteWriter {
   TableOffset operation(const TfliteOperator& op) {
     const auto inputs = builder_.CreateVector(op.inputs);
     const auto outputs = builder_.CreateVector(op.outputs);
+    std::vector<Offset<flatbuffers::String>> texts;
+    for (const auto& [number, text] : op.options.texts)
+      texts.push_back(builder_.CreateString(text));
     const TableOffset options = table([&] {
+      for (std::size_t i = 0; i < texts.size(); ++i) {
+        builder_.AddOffset(place(op.options.texts[i].first), texts[i]);
+      }
       for (const TfliteField& field : op.options.fields) {
         if (field.bytes == 1) {
           builder_.AddElement<std::int8_t>(place(field.number),

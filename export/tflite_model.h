@@ -10,7 +10,7 @@
 
 namespace steelyard::deploy {
 
-enum class TfliteType : std::int8_t { kInt32 = 2, kInt8 = 9, kInt4 = 17 };
+enum class TfliteType : std::int8_t { kInt32 = 2, kInt8 = 9, kResource = 13, kInt4 = 17 };
 
 enum class TfliteOp : std::int32_t {
   kAdd = 0,
@@ -36,7 +36,10 @@ enum class TfliteOp : std::int32_t {
   kResizeNearestNeighbor = 97,
   kLeakyRelu = 98,
   kQuantize = 114,
-  kHardSwish = 117
+  kHardSwish = 117,
+  kVarHandle = 142,
+  kReadVariable = 143,
+  kAssignVariable = 144
 };
 
 // A field of a table of options: its number, its bytes (1 or 4) and its value.
@@ -50,6 +53,7 @@ struct TfliteField {
 struct TfliteOptions {
   std::uint8_t table = 0;
   std::vector<TfliteField> fields = {};
+  std::vector<std::pair<std::uint16_t, std::string>> texts = {};  // fields that are strings
 };
 
 // One scale, or one for each slice along the axis; as many zero points.

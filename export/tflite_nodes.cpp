@@ -129,13 +129,18 @@ std::int32_t TfliteNodes::int32s(const std::string& name, std::span<const std::i
                      .quantization = std::move(q)});
 }
 
+std::int32_t TfliteNodes::resource(const std::string& name) {
+  return add_tensor({.name = name, .shape = {1}, .type = TfliteType::kResource});
+}
+
 void TfliteNodes::add(TfliteOp op, std::int32_t version, std::vector<std::int32_t> inputs,
-                      std::int32_t output, TfliteOptions options) {
+                      std::optional<std::int32_t> output, TfliteOptions options) {
   model_.operators.push_back({.op = op,
                               .version = version,
                               .inputs = std::move(inputs),
-                              .outputs = {output},
+                              .outputs = {},
                               .options = std::move(options)});
+  if (output) model_.operators.back().outputs.push_back(*output);
 }
 
 TfliteNodes::Padded TfliteNodes::padded(const Node& node, const TfliteWindows& windows,

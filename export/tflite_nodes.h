@@ -58,8 +58,11 @@ class TfliteNodes {
   std::int32_t int32s(const std::string& name, std::span<const std::int32_t> values,
                       std::vector<std::int32_t> shape, std::optional<TfliteQuantization> q = {});
 
-  void add(TfliteOp op, std::int32_t version, std::vector<std::int32_t> inputs, std::int32_t output,
-           TfliteOptions options = {});
+  // A new tensor that stands for a resource.
+  std::int32_t resource(const std::string& name);
+
+  void add(TfliteOp op, std::int32_t version, std::vector<std::int32_t> inputs,
+           std::optional<std::int32_t> output, TfliteOptions options = {});
 
   // What windows over the node's image read, and how they are padded.
   struct Padded {

@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Trains MLPerf Tiny's four networks on the data of data.py, in float and fine-tuned for TFLite Micro, and compares.
+"""Trains the presets of MLPerf Tiny's four networks, in float and fine-tuned for TFLite Micro, and compares.
 
-usage: tiny.py STEELYARD WRITE_CASES FOLDER RESULTS.json [NETWORK...]
+usage: tiny.py STEELYARD WRITE_CASES FOLDER RESULTS.json [NETWORK...] [--seeds SEED...]
 
-FOLDER has what data.py made and gets the runs; finished ones are kept. WRITE_CASES is the program
-tests/export/write_tflite_cases. Of each network and width: accuracy, 0 codes that differ between training and its
-integer model (`steelyard verify`), between the integer model and TFLite Micro (every tensor) and the C program compiled
+FOLDER/data/tiny has what data.py made; FOLDER/runs gets the runs, of which finished ones are kept. WRITE_CASES is the program
+tests/export/write_tflite_cases. Of each network and variant, for every seed: accuracy, and 0 codes that differ between
+training and its integer model (`steelyard verify`). The variant `float-further` is the float network with the same
+further training that the quantized ones have: what these are compared with. Of the first seed: 0 codes that differ
+between the integer model and TFLite Micro (every tensor) and the C program compiled
 here (outputs; the only judge of tflm_single_rounding), the bytes that a Cortex-M4 needs where its compiler is installed,
 and the processor time of an inference on this machine: the C program with -O3 and TFLite Micro's interpreter in turn. Needs numpy,
 safetensors and tflite-micro.
 """
+import argparse
 import datetime
+import gzip
 import json
 import os
 import re
@@ -29,8 +33,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from machine import cpu_name  # noqa: E402
 
-FLOAT = {"keyword": (8, 1e-3), "wake": (5, 2e-3), "image": (4, 2e-3), "anomaly": (15, 1e-3)}  # epochs, learning rate
-VARIANTS = {"w8a8": (8, "tflm"), "w4a8": (4, "tflm"), "w8a8-once": (8, "tflm_single_rounding")}
+NETWORKS = ("keyword", "wake", "image", "anomaly")
+NO_QUANTIZATION = ["quantize=null", "schedule=null", "export=null"]
+VARIANTS = {  # the preset, and what is changed in it
+    "float": ("float", []),
+    "float-further": ("w8a8", NO_QUANTIZATION),
+    "w8a8": ("w8a8", []),
+    "w4a8": ("w4a8", []),
+    "w8a8-once": ("w8a8", ["export.profile=tflm_single_rounding"]),
+}
 SAMPLES = 200  # compared tensor by tensor
 TIMES = r"""
 #include <stdio.h>
@@ -63,12 +74,19 @@ def run(command, **options):
     return done.stdout
 
 
-def train(steelyard, folder, network, run_name, overrides):
+def train(steelyard, folder, network, variant, seed):
+    """The run's folder, relative to FOLDER."""
+    run_name = f"runs/tiny-{network}-{variant}-seed{seed}"
     if os.path.isfile(os.path.join(folder, run_name, "summary.json")):
-        return
+        return run_name
     print(f"training {run_name}", flush=True)
-    options = [word for override in [f"name={run_name}"] + overrides for word in ("--set", override)]
-    run([steelyard, "train", os.path.join(HERE, f"{network}.yaml"), "--run-dir", run_name, "--resume", *options], cwd=folder)
+    preset, changed = VARIANTS[variant]
+    overrides = [f"seed={seed}", f"name={os.path.basename(run_name)}"] + changed
+    if preset != "float":
+        overrides.append(f"init.checkpoint=runs/tiny-{network}-float-seed{seed}/last.safetensors")
+    options = [word for override in overrides for word in ("--set", override)]
+    run([steelyard, "train", f"tiny-{network}-{preset}", "--run-dir", run_name, "--resume", "--threads", "1", *options], cwd=folder)
+    return run_name
 
 
 def area(normal, strange):
@@ -82,7 +100,7 @@ def accuracy(steelyard, folder, network, run_name):
             return round(json.load(file)["final"]["top1"], 2)
     errors = []
     for name in ("test", "test_anomalies"):
-        inputs = np.load(os.path.join(folder, f"anomaly/{name}.npz"))["inputs"]
+        inputs = np.load(os.path.join(folder, f"data/tiny/anomaly/{name}.npz"))["inputs"]
         np.save(os.path.join(folder, f"{name}.npy"), inputs)
         lines = run([steelyard, "predict", run_name, f"{name}.npy", "--format", "json"], cwd=folder)
         outputs = np.array([row["outputs"] for row in json.loads(lines)])
@@ -167,34 +185,60 @@ def times(folder, run_name, rounds=15):
     return {f"{name}_milliseconds": round(1e3 * statistics.median(all), 4) for name, all in seconds.items()}
 
 
+def test_inputs(folder, network):
+    if network != "image":
+        return np.load(os.path.join(folder, "data/tiny", network, "test.npz"))["inputs"][:SAMPLES]
+    with gzip.open("/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz") as file:
+        images = np.frombuffer(file.read(16 + SAMPLES * 784), np.uint8)[16:].reshape(-1, 28, 28, 1)
+    rows = np.arange(32) * 28 // 32  # any images of this size do
+    return np.ascontiguousarray(images[:, rows][:, :, rows])
+
+
+def measured(steelyard, write_cases, folder, network, variant, seeds):
+    """A network's row: accuracies by seed, their mean and worst, and what is compared."""
+    row = {"accuracy": {}, "differing": 0, "codes": 0}
+    for seed in seeds:
+        run_name = train(steelyard, folder, network, variant, seed)
+        row["accuracy"][str(seed)] = accuracy(steelyard, folder, network, run_name)
+        if not variant.startswith("float"):
+            verified = run([steelyard, "verify", run_name, "--samples", "500"], cwd=folder)
+            off, of = (int(n.replace(",", "")) for n in re.search(r"([\d,]+) of ([\d,]+) codes differ", verified).groups())
+            row["differing"] += off
+            row["codes"] += of
+    found = list(row["accuracy"].values())
+    row.update(mean=round(statistics.mean(found), 2), worst=min(found))
+    if variant.startswith("float"):
+        return {key: row[key] for key in ("accuracy", "mean", "worst")}
+    run_name = train(steelyard, folder, network, variant, seeds[0])
+    in_tflm = variant != "w8a8-once"
+    row.update(compare(write_cases, folder, run_name, test_inputs(folder, network), in_tflm))
+    if in_tflm:
+        row.update(sizes(folder, run_name))
+        row.update(times(folder, run_name))
+    return row
+
+
 def main():
-    steelyard, write_cases, folder, results = (os.path.abspath(path) for path in sys.argv[1:5])
-    found = {"machine": cpu_name(), "date": datetime.date.today().isoformat(), "networks": {}}
-    if os.path.isfile(results):
-        with open(results) as file:
-            found["networks"] = json.load(file)["networks"]
-    for network in sys.argv[5:] or FLOAT:
-        epochs, rate = FLOAT[network]
-        train(steelyard, folder, network, f"{network}-float",
-              ["init=null", "quantize=null", "schedule=null", "export=null", f"train.epochs={epochs}", f"train.optimizer.lr={rate}"])
-        rows = found["networks"][network] = {"float": {"accuracy": accuracy(steelyard, folder, network, f"{network}-float")}}
-        inputs = np.load(os.path.join(folder, network, "test.npz"))["inputs"][:SAMPLES]
-        for variant, (bits, profile) in VARIANTS.items():
-            name = f"{network}-{variant}"
-            train(steelyard, folder, network, name, [f"quantize.groups.0.weights.num_bits={bits}", f"export.profile={profile}"])
-            verified = run([steelyard, "verify", name, "--samples", "500"], cwd=folder)
-            off, of = re.search(r"([\d,]+) of ([\d,]+) codes differ", verified).groups()
-            row = {"accuracy": accuracy(steelyard, folder, network, name), "differing": int(off.replace(",", "")),
-                   "codes": int(of.replace(",", ""))}
-            row.update(compare(write_cases, folder, name, inputs, profile == "tflm"))
-            if profile == "tflm":
-                row.update(sizes(folder, name))
-                row.update(times(folder, name))
-            rows[variant] = row
-            print(name, row, flush=True)
-        with open(results, "w") as file:
-            json.dump(found, file, indent=2)
-            file.write("\n")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("steelyard", "write_cases", "folder", "results"):
+        parser.add_argument(name, type=os.path.abspath)
+    parser.add_argument("networks", nargs="*", default=NETWORKS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    options = parser.parse_args()
+    found = {"networks": {}}
+    if os.path.isfile(options.results):
+        with open(options.results) as file:
+            found = json.load(file)
+    found.update(machine=cpu_name(), date=datetime.date.today().isoformat())
+    for network in options.networks:
+        rows = found["networks"].setdefault(network, {})
+        for variant in VARIANTS:
+            seeds = options.seeds[:1] if variant == "w8a8-once" else options.seeds
+            rows[variant] = measured(options.steelyard, options.write_cases, options.folder, network, variant, seeds)
+            print(network, variant, rows[variant], flush=True)
+            with open(options.results, "w") as file:
+                json.dump(found, file, indent=2)
+                file.write("\n")
 
 
 main()

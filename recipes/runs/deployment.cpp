@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "steelyard/export/stream.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
@@ -65,7 +66,7 @@ struct Trial {
 };
 
 bool asks_for_exports(const ExportSpec& exports) {
-  return !exports.formats.empty() || exports.limits;
+  return !exports.formats.empty() || exports.limits || exports.stream;
 }
 
 Trial tried(const Experiment& experiment, const Registries& registries) {
@@ -80,7 +81,7 @@ Trial tried(const Experiment& experiment, const Registries& registries) {
     deploy::Graph graph = deploy::trace(*deployed, *input, experiment.recipe().name).graph;
     deploy::require_constants(graph, *deployed, *input);
     graph.preprocessing = data_to_export(experiment).preprocessing;
-    return {refusal_of(graph, formats), device_costs(graph)};
+    return {refusal_of(graph, formats), device_costs(graph, exports.stream)};
   } catch (const InputError& error) {
     return {error.what()};
   } catch (const deploy::WeightFault&) {
@@ -219,6 +220,11 @@ void require_exportable(Experiment& experiment, const Registries& registries) {
     fail_at(place, "export.formats: this build writes no " + std::string(format.title) + " files");
   }
   const Trial trial = tried(experiment, registries);
+  if (exports.stream && !trial.costs) {
+    fail_at(experiment.place("export", "stream"),
+            trial.refusal.value_or(
+                "export.stream: the model has no program in C before it is trained"));
+  }
   if (trial.refusal && !exports.formats.empty()) fail_at(place, *trial.refusal);
   require_within_limits(experiment, trial);
   note_costs(experiment, trial);
@@ -246,6 +252,7 @@ std::vector<std::filesystem::path> write_exports(const deploy::Graph& graph,
                                                  const std::filesystem::path& folder,
                                                  const deploy::ExportOptions& options) {
   if (const auto why = refusal_of(graph, formats)) throw InputError(*why);
+  if (options.stream) deploy::stream_of(graph, *options.stream);  // throws
   create_folders(folder);
   std::vector<std::filesystem::path> written;
   for (const std::string& format : formats) {

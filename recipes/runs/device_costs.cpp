@@ -7,15 +7,22 @@
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_program.h"
 #include "steelyard/export/ops/c_product.h"
+#include "steelyard/export/stream.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/runs/graph_costs.h"
 
 namespace steelyard {
 
-std::optional<DeviceCosts> device_costs(const deploy::Graph& graph) {
+std::optional<DeviceCosts> device_costs(const deploy::Graph& graph,
+                                        const std::optional<deploy::StreamOptions>& stream) {
   if (!deploy::c_program_refusal(graph).empty()) return std::nullopt;
-  const deploy::CProgramSize size = deploy::c_program(graph).size;
-  return DeviceCosts{size.most_constant_bytes, size.arena_bytes, costs_of(graph).macs};
+  const deploy::CProgramSize size = deploy::c_program(graph, stream).size;
+  const deploy::Graph& of_call = stream ? deploy::stream_of(graph, *stream).graph : graph;
+  return DeviceCosts{.flash_bytes = size.most_constant_bytes,
+                     .ram_bytes = size.arena_bytes,
+                     .state_bytes = size.state_bytes,
+                     .macs = costs_of(of_call).macs,
+                     .frames = stream ? stream->frames : 0};
 }
 
 std::int64_t flash_bytes_of_layer(std::int64_t weights, std::int64_t outputs, int bits) {
@@ -23,8 +30,9 @@ std::int64_t flash_bytes_of_layer(std::int64_t weights, std::int64_t outputs, in
   return (weights + per_byte - 1) / per_byte + 9 * outputs;
 }
 
-std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph) {
-  const std::optional<DeviceCosts> costs = device_costs(graph);
+std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph,
+                                       const std::optional<deploy::StreamOptions>& stream) {
+  const std::optional<DeviceCosts> costs = device_costs(graph, stream);
   if (!costs) throw InputError("no program in C: " + deploy::c_program_refusal(graph));
   std::int64_t rest = costs->flash_bytes;
   for (const deploy::Node& node : graph.nodes) {
@@ -36,9 +44,13 @@ std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph) {
 }
 
 std::string text_of(const DeviceCosts& costs) {
+  const std::string state =
+      costs.frames > 0 ? fmt::format(", {} of them kept between calls", costs.state_bytes) : "";
+  const std::string unit =
+      costs.frames > 0 ? fmt::format("call of {} frames", costs.frames) : "sample";
   return fmt::format(
-      "at most {} bytes of constants, {} bytes of RAM for values, {} multiplications a sample",
-      costs.flash_bytes, costs.ram_bytes, costs.macs);
+      "at most {} bytes of constants, {} bytes of RAM for values{}, {} multiplications a {}",
+      costs.flash_bytes, costs.ram_bytes, state, costs.macs, unit);
 }
 
 std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const DeviceLimits& limits) {
@@ -51,7 +63,8 @@ std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const Device
   const std::array all{
       Limit{"flash", limits.flash, costs.flash_bytes, "bytes of constants"},
       Limit{"ram", limits.ram, costs.ram_bytes, "bytes for values"},
-      Limit{"macs", limits.macs, costs.macs, "multiplications a sample"},
+      Limit{"macs", limits.macs, costs.macs,
+            costs.frames > 0 ? "multiplications a call" : "multiplications a sample"},
   };
   for (const Limit& limit : all) {
     if (!limit.most || limit.actual <= *limit.most) continue;

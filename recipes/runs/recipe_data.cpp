@@ -97,6 +97,11 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
          .names = trained_on ? std::optional(trained_on->names) : std::nullopt});
   } catch (const InputError& error) {
     const YamlNode& table = *recipe.resolved.find("data");
+    if (data.made_by && !std::filesystem::exists(*data.path)) {
+      fail_at(table.find("path")->place,
+              printable(std::filesystem::absolute(*data.path).string()) +
+                  ": there are no data yet; they are made by: " + printable(*data.made_by));
+    }
     fail_at(place_of(error.what(), table, known && data.path), error.what());
   }
 }

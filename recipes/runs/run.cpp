@@ -438,7 +438,8 @@ RunResult Run::finished(const Metrics& final) {
   if (formats.empty()) return result;
   deploy::Graph graph = deployed_graph(experiment_);
   graph.model_sha256 = model_digest(options_.folder / run_files::kLast);
-  const deploy::ExportOptions how{.onnx = {.profile = experiment_.recipe().exports.profile}};
+  const ExportSpec& exports = experiment_.recipe().exports;
+  const deploy::ExportOptions how{.onnx = {.profile = exports.profile}, .stream = exports.stream};
   result.exports = write_exports(graph, formats, options_.folder / "export", how);
   if (auto note = note_of_fixed_sizes(graph, formats, how.onnx)) {
     result.notes.push_back(std::move(*note));

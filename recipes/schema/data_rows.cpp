@@ -228,6 +228,11 @@ void require_labels_for_keys(const OptionReader& from, const DataSpec& data) {
   if (data.stratified) fail_at(from.at("stratified").place, "data.stratified" + no_labels);
 }
 
+void require_path_of_made_data(const OptionReader& from, const DataSpec& data) {
+  if (data.path || !data.made_by) return;
+  fail_at(from.at("made_by").place, "data.made_by: expected data.path, where the data are made");
+}
+
 }  // namespace
 
 Table<DataSpec> data_table(const Registries& registries) {
@@ -249,6 +254,10 @@ Table<DataSpec> data_table(const Registries& registries) {
                   "default "
                   "folder",
                   &DataSpec::path)
+                  .role(OptionRole::kFree),
+              key("made_by",
+                  "the command that makes the data, which is told where nothing is at `path`",
+                  &DataSpec::made_by)
                   .role(OptionRole::kFree),
               key("batch_size", "samples per step", &DataSpec::loader, &LoaderOptions::batch_size)
                   .by_default("128")
@@ -325,6 +334,7 @@ Table<DataSpec> data_table(const Registries& registries) {
               nested<DataSpec>("tokens", tokens_table(), &DataSpec::tokens)})
       .some_cases("dataset", cases_of(registries.dataset_options))
       .check([&registries](const OptionReader& from, DataSpec& data) {
+        require_path_of_made_data(from, data);
         data.loader.shuffle = true;
         if (const auto* own = find_row(registries.dataset_options, data.dataset)) {
           data.dataset_options = own->make(from.node());

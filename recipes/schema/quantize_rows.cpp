@@ -386,7 +386,23 @@ Table<DeviceLimits> limits_table() {
            &DeviceLimits::flash)
            .at_least(1),
        key("ram", "bytes of values, without the stack", &DeviceLimits::ram).at_least(1),
-       key("macs", "multiplications for a sample", &DeviceLimits::macs).at_least(1)}};
+       key("macs", "multiplications for a sample, or for a call of a stream", &DeviceLimits::macs)
+           .at_least(1)}};
+}
+
+Table<deploy::StreamOptions> stream_table() {
+  return {
+      "A program in C and a TFLite file that are given the new frames of a sequence with each call "
+      "and keep what they need of those before: the same codes as the whole window "
+      "(docs/microcontrollers.md). Needs the profile tflm.",
+      {key("frames", "new frames in each call", &deploy::StreamOptions::frames)
+           .required()
+           .at_least(1),
+       key("axis",
+           "which dimension of a sample is time, counted from 0; absent: the first of more than "
+           "one position",
+           &deploy::StreamOptions::axis)
+           .at_least(0)}};
 }
 
 Table<Recipe> export_table() {
@@ -420,6 +436,7 @@ Table<Recipe> export_table() {
                   .by_default()
                   .needs("quantize"),
               nested<Recipe>("limits", limits_table(), &Recipe::exports, &ExportSpec::limits),
+              nested<Recipe>("stream", stream_table(), &Recipe::exports, &ExportSpec::stream),
               key("target",
                   "for a model of `model.gguf`: training computes what llama.cpp computes with "
                   "weights of this type, or of those that `quantize` gives single layers by "
@@ -427,9 +444,13 @@ Table<Recipe> export_table() {
                   "such a model is trained in float, and not exported (docs/language_models.md)",
                   &Recipe::exports, &ExportSpec::target)})
       .check([](const OptionReader& from, Recipe& recipe) {
-        if (recipe.exports.limits && !qat::is_fixed_point(recipe.exports.profile)) {
-          fail_at(from.at("limits").place,
-                  "export.limits: expected export.profile: tflm or tflm_single_rounding");
+        const ExportSpec& exports = recipe.exports;
+        for (const auto& [key, given] : {std::pair("limits", exports.limits.has_value()),
+                                         std::pair("stream", exports.stream.has_value())}) {
+          if (!given || qat::is_fixed_point(exports.profile)) continue;
+          fail_at(from.at(key).place,
+                  std::string("export.") + key +
+                      ": expected export.profile: tflm or tflm_single_rounding");
         }
         if (recipe.quantize && recipe.exports.reduce_range) reduce_range(*recipe.quantize);
       });

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "steelyard/export/stream_options.h"
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/images/transforms.h"
 #include "steelyard/framework/data/tables/table_options.h"
@@ -49,7 +50,8 @@ struct NormalizeSpec {
 struct DataSpec {
   std::string dataset = {};
   std::optional<std::string> path = {};
-  LoaderOptions loader = {};  // the run adds the normalization
+  std::optional<std::string> made_by = {};  // a command, for messages
+  LoaderOptions loader = {};                // the run adds the normalization
   NormalizeSpec normalize = {};
   std::optional<bool> normalize_targets = {};  // absent: as Experiment chooses
   // Samples of the training set kept aside; 0: none; absent: validation_samples().
@@ -164,6 +166,7 @@ struct ExportSpec {
   qat::Profile profile = qat::Profile::kOrt;
   bool reduce_range = false;  // applied to the widths of `quantize` already
   std::optional<DeviceLimits> limits = {};
+  std::optional<deploy::StreamOptions> stream = {};  // of programs in C and TFLite files
   std::optional<GgufTarget> target = {};
   qat::BlockConfig blocks = {};  // with a target: what `quantize` says beside it
 };

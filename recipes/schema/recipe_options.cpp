@@ -185,6 +185,9 @@ void require_what_a_host_does_not(const OptionReader& from, const Recipe& recipe
   if (recipe.exports.limits) {
     refuse("export", "limits", "they are checked by the trainer, which the host replaces");
   }
+  if (recipe.exports.stream) {
+    refuse("export", "stream", "it is of files that the command line writes");
+  }
 }
 
 std::vector<Row<Recipe>> recipe_rows(const Registries& registries) {

@@ -351,7 +351,8 @@ class Measurement {
         throw SharedInputError(run_.checkpoint.string() +
                                ": a budget of flash needs a run with export.profile tflm");
       }
-      result_.flash_beside_layers = flash_bytes_beside_layers(deployed_graph(run_));
+      result_.flash_beside_layers =
+          flash_bytes_beside_layers(deployed_graph(run_), run_.experiment->recipe().exports.stream);
     }
     note_reduced_range();
     if (options_.check) on_all_ranks(ranks_, [&] { options_.check(result_); });

@@ -318,6 +318,39 @@ class Deploy(Case):
         self.fail_with(2, "gate: the profile tflm has no such SiLU",
                        arguments=["train", silu, "--set", "export.profile=tflm", "--run-dir", "gate"])
 
+    def test_streams(self):
+        """Images whose rows are frames: what a call brings is in the plan and in the files."""
+        def frames(padding):
+            return ("model:\n  classes: 4\n  layers:\n"
+                    f"    - {{type: Conv2d, name: conv, out_channels: 4, kernel_size: 3, padding: {padding}}}\n"
+                    "    - {type: ReLU}\n    - {type: GlobalAvgPool}\n    - {type: Linear, name: fc, out_features: 4}\n")
+        run = self.trained("run", "export={profile: tflm, formats: [safetensors, c], stream: {frames: 2}}",
+                           body=frames("[0, 1]") + SHORT + QUANTIZE)
+        with open(self.path(run, "plan.txt")) as file:
+            self.assertRegex(file.read(), r"(\d+) bytes of RAM for values, \d+ of them kept between calls, \d+ multiplications a "
+                                          r"call of 2 frames")
+        header = self.path(run, "export", "model.h")
+
+        def new_frames():
+            with open(header) as file:
+                found = re.search(r"STEELYARD_STREAM_FRAMES (\d+)", file.read())
+            return found and int(found[1])
+        self.assertEqual(new_frames(), 2)
+        self.assertRegex(self.succeed("verify", run), r"0 of \d+ codes differ")  # of whole windows
+        for arguments, expected in ((["--stream", "1"], 1), (["--stream", "0"], None), ([], 2)):
+            self.succeed("export", run, "--format", "c", "--format", "tflite", *arguments)
+            self.assertEqual(new_frames(), expected)
+        self.fail_with(2, "export.stream.frames: expected 1 or more, and less than the 8 frames of a window, got 8",
+                       arguments=["export", run, "--format", "c", "--stream", "8"])
+        stream = ["--set", "export={profile: tflm, stream: {frames: 1}}", "--run-dir", "no"]
+        self.fail_with(2, "export.stream: layer 'pool': it reads what layer 'conv' computes from padding",
+                       arguments=["train", self.recipe(frames("1").replace("{type: GlobalAvgPool}", "{type: GlobalAvgPool, name: pool}")
+                                                       + SHORT + QUANTIZE, "padded.yaml"), *stream])
+        self.fail_with(2, "export.stream: expected export.profile: tflm",
+                       arguments=["train", self.recipe(frames("0") + SHORT + QUANTIZE, "ort.yaml"), *stream, "--set",
+                                  "export.profile=ort"])
+        self.assertFalse(os.path.exists(self.path("no")))
+
     def test_tensorrt_profile(self):
         run = self.trained("run", "export.profile=tensorrt", "quantize.groups.0.activations.symmetric=true")
         with open(self.path(run, "plan.txt")) as file:

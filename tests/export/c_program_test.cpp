@@ -21,6 +21,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/runtime/interpreter.h"
+#include "tests/export/c_program_support.h"
 #include "tests/export/export_support.h"
 #include "tests/export/operation_graph.h"
 #include "tests/support/gradcheck.h"
@@ -32,40 +33,10 @@ namespace {
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-#if defined(__x86_64__)
-constexpr const char* kWithoutFloats = " -mgeneral-regs-only";
-#else
-constexpr const char* kWithoutFloats = "";
-#endif
-
-int shell_of(const std::string& command) { return std::system(command.c_str()); }
-
-// Compiles the program beside `main`, as an embedded project would; its object is model.o.
-void compile(const std::filesystem::path& folder, const std::string& main) {
-  const std::string at = folder.string();
-  const std::string compiler = std::string(STEELYARD_C_COMPILER) +
-                               " -std=c99 -pedantic -Os -Wall -Wextra -Wconversion -Werror -I " +
-                               at + " ";
-  ASSERT_EQ(shell_of(compiler + kWithoutFloats + " -c " + at + "/model.c -o " + at + "/model.o"),
-            0);
-  ASSERT_EQ(shell_of(compiler + main + " " + at + "/model.o -o " + at + "/run"), 0);
-}
-
-// The codes that the program of the graph gives for the codes of its input.
-std::string run_program(const Graph& graph, const Tensor& codes) {
-  const TemporaryFolder folder;
-  write_c_program(folder.path() / "model.h", graph);
-  compile(folder.path(), STEELYARD_RUN_C_PROGRAM);
-  std::ofstream(folder.path() / "in", std::ios::binary)
-      .write(static_cast<const char*>(codes.raw()), codes.size());
-  const std::string at = folder.path().string();
-  EXPECT_EQ(shell_of(at + "/run < " + at + "/in > " + at + "/out"), 0);
-  return read_file(folder.path() / "out", 1 << 24);
-}
-
-std::string text_of(const Tensor& codes) {
-  return {static_cast<const char*>(codes.raw()), static_cast<std::size_t>(codes.size())};
-}
+using testing::compile;
+using testing::run_program;
+using testing::shell_of;
+using testing::text_of;
 
 // Programs end at any place of their graphs: what later layers hide is seen, too.
 TEST(CPrograms, GiveTheCodesOfTheInterpreter) {

@@ -73,7 +73,9 @@ TEST(Tflite, PacksWeightsOfFourBits) {
     EXPECT_NEAR(bytes(8) - bytes(2), packs ? weights / 2 : 0, 32) << operation;
     EXPECT_NEAR(bytes(8) - bytes(5), 0, 32) << operation;
     const testing::OperationGraph narrow(operation, 1, kernels::Rounding::kFixedTwice, 4);
-    EXPECT_NEAR(bytes(8) - static_cast<double>(tflite_file(narrow.graph(), false).size()), 0, 32);
+    EXPECT_NEAR(
+        bytes(8) - static_cast<double>(tflite_file(narrow.graph(), {.pack_int4 = false}).size()), 0,
+        32);
   }
 }
 

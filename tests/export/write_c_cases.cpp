@@ -8,13 +8,15 @@
 #include "tests/export/export_support.h"
 #include "tests/export/keyword_net.h"
 #include "tests/export/random_graph.h"
+#include "tests/export/stream_graph.h"
 
 namespace steelyard::deploy {
 namespace {
 
-void write_program(const std::filesystem::path& folder, const Graph& graph) {
+void write_program(const std::filesystem::path& folder, const Graph& graph,
+                   const std::optional<StreamOptions>& stream = {}) {
   std::filesystem::create_directories(folder);
-  write_c_program(folder / "model.h", graph);
+  write_c_program(folder / "model.h", graph, stream);
 }
 
 void write_network(const std::filesystem::path& folder, std::shared_ptr<Module> (*network)(Rng&),
@@ -33,6 +35,12 @@ void write_all(const std::filesystem::path& folder) {
   write_network(folder / "functions", testing::fixed_functions_net, testing::tflm(8));
   write_program(folder / "keyword", testing::keyword_graph(8));
   write_program(folder / "keyword_w4", testing::keyword_graph(4));
+  write_program(folder / "keyword_stream", testing::keyword_graph(8, qat::Profile::kTflm, {0, 0}),
+                StreamOptions{.frames = 2});
+  unsigned first = 0;
+  const auto stream = [&] { return testing::StreamGraph(first, kernels::Rounding::kFixedOnce); };
+  while (!stream().is_stream()) ++first;
+  write_program(folder / "stream_once", stream().graph(), stream().options());
   for (const unsigned seed : {0U, 1U, 2U, 3U}) {
     const testing::RandomGraph random(seed, DType::kI8, kernels::Rounding::kFixedTwice);
     const std::size_t image = random.graph().values.size() / 2;  // many codes, unlike the output

@@ -4,10 +4,14 @@
 // [tflm_single_rounding]]], or of one model write_tflite_cases FOLDER MODEL.safetensors
 // DATA.safetensors with `inputs`. NAME.tflite, and NAME.safetensors with the codes of every tensor
 // by its name in the file; the metadata "tensors" has the names in the file's order. Graphs of one
-// operation are op-OPERATION-SEED.
+// operation are op-OPERATION-SEED, streams, whose samples are the calls of one sequence,
+// stream-NAME.
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
+#include "steelyard/export/fixed_point_graph.h"
+#include "steelyard/export/stream_windows.h"
 #include "steelyard/export/tflite.h"
 #include "steelyard/export/tflite_nodes.h"
 #include "steelyard/framework/data/normalization.h"
@@ -17,6 +21,7 @@
 #include "tests/export/keyword_net.h"
 #include "tests/export/operation_graph.h"
 #include "tests/export/random_graph.h"
+#include "tests/export/stream_graph.h"
 
 namespace steelyard::deploy {
 namespace {
@@ -30,7 +35,7 @@ constexpr int kRandomGraphs = 120, kGraphsOfEachOperation = 4;
 
 void write_case(const std::filesystem::path& folder, const std::string& name, const Graph& graph,
                 const Tensor& inputs, bool pack_int4 = true) {
-  write_tflite(folder / (name + ".tflite"), graph, pack_int4);
+  write_tflite(folder / (name + ".tflite"), graph, {.pack_int4 = pack_int4});
   const std::vector<Tensor> values = Interpreter(graph).run_all(inputs);
   TensorFile file;
   std::string names;
@@ -46,6 +51,37 @@ void write_case(const std::filesystem::path& folder, const std::string& name, co
   }
   file.metadata = {{"tensors", names}};
   write_safetensors(folder / (name + ".safetensors"), file);
+}
+
+// Calls, the first of which fill the window with the zero point and are not compared.
+void write_stream(const std::filesystem::path& folder, const std::string& name, const Graph& whole,
+                  const StreamOptions& options) {
+  const Stream stream = stream_of(whole, options);
+  const std::int64_t before = stream.window_calls();
+  const Tensor codes = noise_of_calls(stream, 2 * before + 10, 3);
+  const Quantization& q = *whole.values[input_codes(whole)].quantization;
+  std::fill_n(codes.data<std::int8_t>(), before * (codes.size() / codes.dim(0)),
+              static_cast<std::int8_t>(q.zero_point));
+  write_tflite(folder / (name + ".tflite"), whole, {.stream = options});
+  TensorFile file;
+  file.tensors = {{"input", codes}, {"output", stream_outputs(stream, whole, codes)}};
+  file.metadata = {{"tensors", "output"}, {"calls_before", std::to_string(before)}};
+  write_safetensors(folder / (name + ".safetensors"), file);
+}
+
+kernels::Rounding rounding_of(qat::Profile profile) {
+  return profile == qat::Profile::kTflm ? kernels::Rounding::kFixedTwice
+                                        : kernels::Rounding::kFixedOnce;
+}
+
+void write_streams(const std::filesystem::path& folder, int streams, qat::Profile profile) {
+  write_stream(folder, "stream-keyword", testing::keyword_graph(8, profile, {0, 0}), {.frames = 2});
+  for (int seed = 0, written = 0; written < streams; ++seed) {
+    const testing::StreamGraph random(static_cast<unsigned>(seed), rounding_of(profile));
+    if (!random.is_stream()) continue;
+    write_stream(folder, "stream-" + std::to_string(seed), random.graph(), random.options());
+    ++written;
+  }
 }
 
 // [N, 9, 8, 3]: a flattened image as the output, and features in rows.
@@ -74,8 +110,7 @@ void write_network(const std::filesystem::path& folder, const std::string& name,
 
 void write_all(const std::filesystem::path& folder, int random_graphs, int of_each_operation,
                qat::Profile profile) {
-  const auto rounding = profile == qat::Profile::kTflm ? kernels::Rounding::kFixedTwice
-                                                       : kernels::Rounding::kFixedOnce;
+  const kernels::Rounding rounding = rounding_of(profile);
   std::filesystem::create_directories(folder);
   write_network(folder, "layers", testing::fixed_point_net, testing::tflm(8, profile));
   write_network(folder, "layers_w4", testing::fixed_point_net, testing::tflm(4, profile));
@@ -88,6 +123,7 @@ void write_all(const std::filesystem::path& folder, int random_graphs, int of_ea
   write_network(folder, "flat", flat_net, convolutions);
   write_network(folder, "rows", rows_net, testing::tflm(8, profile));
   write_case(folder, "keyword", testing::keyword_graph(8, profile), testing::frames(3, 7));
+  write_streams(folder, random_graphs / 4, profile);
   for (int i = 0; i < random_graphs; ++i) {
     const RandomGraph random(static_cast<unsigned>(i), DType::kI8, rounding, i % 3 == 2 ? 4 : 8);
     write_case(folder, "random" + std::to_string(i), random.graph(), random.inputs());

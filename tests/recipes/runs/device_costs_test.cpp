@@ -1,5 +1,6 @@
 #include "steelyard/recipes/runs/device_costs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "steelyard/export/c_program.h"
@@ -76,6 +77,19 @@ TEST(DeviceCosts, OfTheProgramInC) {
             "export.limits.macs: expected at most 2015 multiplications a sample, got 2016");
   EXPECT_TRUE(exceeded_limit(costs, {.flash = costs.flash_bytes - 1}));
   EXPECT_TRUE(exceeded_limit(costs, {.ram = costs.ram_bytes - 1}));
+}
+
+// A call of two frames of six: of the convolution two rows; the rest is of the whole window.
+TEST(DeviceCosts, OfAStreamAreThoseOfACall) {
+  const deploy::Graph graph = small_graph(8);
+  const DeviceCosts costs = device_costs(graph, deploy::StreamOptions{.frames = 2}).value();
+  EXPECT_EQ(costs.macs, 2 * 4 * 6 * 2 * 9 + 96 * 3);
+  EXPECT_EQ(costs.state_bytes, 4 * 6 * 2 + 4 * 4 * 6);
+  EXPECT_THAT(text_of(costs),
+              ::testing::HasSubstr(" bytes of RAM for values, 144 of them kept between calls, 1152 "
+                                   "multiplications a call of 2 frames"));
+  EXPECT_EQ(exceeded_limit(costs, {.macs = 1000}),
+            "export.limits.macs: expected at most 1000 multiplications a call, got 1152");
 }
 
 TEST(DeviceCosts, AreThoseOfFixedPointAlone) {

@@ -113,9 +113,11 @@ TEST_P(PresetOnCuda, EvaluatesToTheCpusBits) {
   }
 }
 
+// Of the images that registries() makes.
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const Preset& preset : list_presets()) names.emplace_back(preset.name);
+  std::erase_if(names, [](const std::string& name) { return !name.starts_with("fashion-mnist-"); });
   return names;
 }
 

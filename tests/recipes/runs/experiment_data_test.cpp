@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/files/checkpoint.h"
@@ -223,6 +224,26 @@ TEST_F(ExperimentData, WeighsClasses) {
   EXPECT_EQ(weights("[1, 2, 3]").data<double>()[2], 3);
   EXPECT_EQ(rejection([&] { weights("[1, 2]"); }),
             "--set train.class_weights: expected one for each of the 3 classes, got 2");
+}
+
+TEST(MissingData, AreSaidToBeMadeByACommand) {
+  const testing::TemporaryFolder folder;
+  const std::string path = (folder.path() / "none").string();
+  const std::string head = "version: 1\nname: a\ndata: {dataset: arrays, made_by: make all";
+  const std::string rest =
+      "}\nmodel: {type: mlp}\ntrain: {epochs: 1, optimizer: {type: sgd, lr: 0.1}}\n";
+  const auto message = [&](const std::string& data) {
+    return testing::message_of<InputError>([&] {
+      const Registries registries;
+      Experiment(parse_recipe(head + data + rest, "r.yaml", {}, registries), registries,
+                 InitialWeights::kRecipe);
+    });
+  };
+  EXPECT_EQ(message(", path: " + path),
+            "r.yaml:3:50: " + path + ": there are no data yet; they are made by: make all");
+  std::filesystem::create_directory(path);
+  EXPECT_THAT(message(", path: " + path), HasSubstr("expected train.npz"));
+  EXPECT_EQ(message(""), "r.yaml:3:34: data.made_by: expected data.path, where the data are made");
 }
 
 }  // namespace
