@@ -61,7 +61,7 @@ std::string tflite_refusal(const Graph& graph) {
                              [](const OpForm& form) { return form.tflite != nullptr; });
 }
 
-std::string tflite_file(const Graph& graph, const TfliteOptions& options) {
+std::string tflite_file(const Graph& graph, const TfliteExport& options) {
   validate(graph);
   if (const std::string why = tflite_refusal(graph); !why.empty()) {
     throw std::invalid_argument(why);
@@ -72,7 +72,7 @@ std::string tflite_file(const Graph& graph, const TfliteOptions& options) {
 }
 
 void write_tflite(const std::filesystem::path& path, const Graph& graph,
-                  const TfliteOptions& options) {
+                  const TfliteExport& options) {
   write_file_atomic(path, tflite_file(graph, options));
 }
 

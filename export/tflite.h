@@ -13,7 +13,7 @@ namespace steelyard::deploy {
 // As ExportFormat::refusal: such a file has codes in fixed point alone.
 std::string tflite_refusal(const Graph& graph);
 
-struct TfliteOptions {
+struct TfliteExport {
   // Weights of 4 bits or fewer are two to a byte where TFLite Micro has kernels for them: those of
   // convolutions and of a Linear of one output.
   bool pack_int4 = true;
@@ -25,9 +25,9 @@ struct TfliteOptions {
 // metadata "steelyard" is JSON: preprocessing, names of classes, and of a stream its frames. Throws
 // std::invalid_argument for a graph that tflite_refusal() refuses; with a stream InputError as
 // stream_of() does.
-std::string tflite_file(const Graph& graph, const TfliteOptions& options = {});
+std::string tflite_file(const Graph& graph, const TfliteExport& options = {});
 
 void write_tflite(const std::filesystem::path& path, const Graph& graph,
-                  const TfliteOptions& options = {});
+                  const TfliteExport& options = {});
 
 }  // namespace steelyard::deploy

@@ -69,11 +69,6 @@ void write_stream(const std::filesystem::path& folder, const std::string& name, 
   write_safetensors(folder / (name + ".safetensors"), file);
 }
 
-kernels::Rounding rounding_of(qat::Profile profile) {
-  return profile == qat::Profile::kTflm ? kernels::Rounding::kFixedTwice
-                                        : kernels::Rounding::kFixedOnce;
-}
-
 void write_streams(const std::filesystem::path& folder, int streams, qat::Profile profile) {
   write_stream(folder, "stream-keyword", testing::keyword_graph(8, profile, {0, 0}), {.frames = 2});
   for (int seed = 0, written = 0; written < streams; ++seed) {
