@@ -69,13 +69,9 @@ qat::QConfig config_of(const qat::QuantizedLayer& layer) {
 deploy::CompressedLayer compressed(const std::string& name, qat::QuantizedLayer& layer) {
   const qat::WeightCodes codes = layer.evaluated_weights(Variable(Tensor::zeros({1, 1})));
   deploy::CompressedLayer made{name, config_of(layer), codes.codes, codes.qparams.scale};
-  const observers::QScheme& scheme = made.config.weights->scheme;
-  const std::int64_t columns = made.codes.dim(1);
-  if (scheme.granularity == kernels::Granularity::kGroup && columns % scheme.group_size != 0) {
-    throw InputError(name + ": compressed-tensors needs groups that divide the " +
-                     std::to_string(columns) + " weights of an output, got groups of " +
-                     std::to_string(scheme.group_size));
-  }
+  // A row that is shorter than a group is one.
+  std::int64_t& group = made.config.weights->scheme.group_size;
+  group = std::min(group, made.codes.dim(1));
   return made;
 }
 
@@ -112,13 +108,6 @@ Json config_in(const std::filesystem::path& folder) {
   } catch (const Json::exception& error) {
     throw InputError(printable(path.string()) + ": " + printable(error.what()));
   }
-}
-
-std::filesystem::path write_text(const std::filesystem::path& path, std::string_view text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-  return path;
 }
 
 // The bits of the weights of each layer that a folder's config.json names.
@@ -258,12 +247,13 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
       tensors.push_back(std::move(tensor));
     }
   }
-  std::vector<std::filesystem::path> written{folder / kWeights};
-  write_safetensors(folder / kWeights, {std::move(tensors), {{"format", "pt"}}});
-  written.push_back(write_text(folder / imports::kConfigFile, config.dump(2) + "\n"));
+  std::vector<std::filesystem::path> written{folder / kWeights, folder / imports::kConfigFile};
+  write_safetensors(written[0], {std::move(tensors), {{"format", "pt"}}});
+  write_file_atomic(written[1], config.dump(2) + "\n");
   for (const char* name : kCopied) {
     if (!path_exists(source / name)) continue;
-    written.push_back(write_text(folder / name, read_file(source / name, kMostTokenizerBytes)));
+    written.push_back(folder / name);
+    write_file_atomic(written.back(), read_file(source / name, kMostTokenizerBytes));
   }
   return written;
 }
