@@ -4,7 +4,6 @@
 
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_text.h"
-#include "steelyard/export/fixed_point_graph.h"
 #include "steelyard/export/stream_windows.h"
 
 namespace steelyard::deploy {
@@ -44,8 +43,9 @@ void add_c_history(CNodes& nodes, const Node& node) {
   const Shape& added = nodes.graph().values[node.inputs[0]].shape;
   const Shape& out = nodes.graph().values[node.output].shape;
   std::int64_t rows = 1;
-  for (std::int64_t d = 0; d < node.as<JoinedAxis>().axis; ++d)
+  for (std::int64_t d = 0; d < node.as<JoinedAxis>().axis; ++d) {
     rows *= out[static_cast<std::size_t>(d)];
+  }
   const std::int64_t fresh = shape_size(added) / rows;
   CFields fields;
   fields.set("rows", rows).set("kept", shape_size(out) / rows - fresh).set("fresh", fresh);
@@ -55,23 +55,26 @@ void add_c_history(CNodes& nodes, const Node& node) {
 
 std::string c_stream_constants(const Stream& stream, std::int64_t state_bytes) {
   return fmt::format(
-      "/* The first bytes of the arena are kept from call to call; between calls, the others may "
-      "be\n"
-      "   used for something else. */\n"
-      "#define STEELYARD_STATE_BYTES {}\n\n"
-      "/* New frames that the input of a call has, those of the window that its output belongs "
-      "to,\n"
-      "   and calls that bring a window. */\n"
-      "#define STEELYARD_STREAM_FRAMES {}\n#define STEELYARD_WINDOW_FRAMES {}\n"
-      "#define STEELYARD_WINDOW_CALLS {}\n\n",
+      R"(/* The first bytes of the arena are kept from call to call; between calls, the others may be used
+   for something else. */
+#define STEELYARD_STATE_BYTES {}
+
+/* New frames that the input of a call has, those of the window that its output belongs to, and calls
+   that bring a window. */
+#define STEELYARD_STREAM_FRAMES {}
+#define STEELYARD_WINDOW_FRAMES {}
+#define STEELYARD_WINDOW_CALLS {}
+
+)",
       state_bytes, stream.frames, stream.window_frames, stream.window_calls());
 }
 
 std::string c_stream_declaration() {
-  return "/* Before the first call of a sequence: as if frames of the zero point had come before, "
-         "for"
-         " which\n   it computes STEELYARD_WINDOW_CALLS calls. */\n"
-         "void steelyard_reset(int8_t *arena);\n\n";
+  return R"(/* Before the first call of a sequence: as if frames of the zero point had come before, for which
+   it computes STEELYARD_WINDOW_CALLS calls. */
+void steelyard_reset(int8_t *arena);
+
+)";
 }
 
 std::string c_stream_reset() {
@@ -93,10 +96,18 @@ std::string c_stream_test(const Stream& stream, const Graph& whole, const std::s
   const std::int64_t calls = stream.window_calls() + kCallsAfterWindow;
   const Tensor expected = stream_outputs(stream, whole, noise_of_calls(stream, calls, 1));
   std::string out = fmt::format(
-      "/* main() compares the codes of each call with those that training's interpreter gives for "
-      "the\n   window that ends with it. */\n#include <stdio.h>\n#include <string.h>\n\n"
-      "#include \"{}\"\n\n#define CALLS {}\n\n"
-      "static const int8_t expected[CALLS * STEELYARD_OUTPUT_SIZE] = {{\n  {}}};\n",
+      R"(/* main() compares the codes of each call with those that training's interpreter gives for the
+   window that ends with it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "{}"
+
+#define CALLS {}
+
+static const int8_t expected[CALLS * STEELYARD_OUTPUT_SIZE] = {{
+  {}}};
+)",
       header, calls, c_list(std::span<const std::int8_t>(expected.span<std::int8_t>())));
   out += R"(
 static int8_t arena[STEELYARD_ARENA_BYTES];

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "steelyard/runtime/ops/concat.h"
-#include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -1,6 +1,7 @@
 #include "steelyard/export/tflite_stream.h"
 
-#include <utility>
+#include <optional>
+#include <vector>
 
 namespace steelyard::deploy {
 
