@@ -1,12 +1,11 @@
 """Language models of transformers' folders: trained, resumed, evaluated, and written as folders again."""
 import json
 import os
-import random
-import re
 import shutil
 import struct
 
-from cli_case import Case, read_checkpoint
+from cli_case import read_checkpoint
+from language_case import LanguageCase
 from support.huggingface_files import write_folder
 
 RECIPE = """version: 1
@@ -23,29 +22,12 @@ def quantize(weights, more=""):
     return f"quantize: {{groups: [{{targets: [Linear], weights: {{{weights}}}{more}}}]}}\n"
 
 
-class Huggingface(Case):
+class Huggingface(LanguageCase):
+    recipe = RECIPE
+
     def setUp(self):
         super().setUp()
         write_folder(self.path("tiny"), seed=1)
-        generator = random.Random(2)
-        os.makedirs(self.path("tokens"))
-        for split, count in (("train", 60 * 16 + 1), ("test", 10 * 16 + 5)):
-            tokens = [3]
-            while len(tokens) < count:  # what follows is certain nine times in ten
-                tokens.append((3 * tokens[-1] + 1) % 40 if generator.random() < 0.9 else generator.randrange(40))
-            with open(self.path(f"tokens/{split}.bin"), "wb") as file:
-                file.write(struct.pack(f"<{count}H", *tokens))
-
-    def recipe_of(self, more="", **changes):
-        text = RECIPE + more
-        for old, new in changes.items():
-            text = text.replace(old, new)
-        with open(self.path("recipe.yaml"), "w") as file:
-            file.write(text)
-        return "recipe.yaml"
-
-    def perplexity(self, run):
-        return float(re.search(r"perplexity ([\d.]+)", self.succeed("eval", run)).group(1))
 
     def test_a_folder_is_trained_and_written_again(self):
         with open(self.path("tiny/tokenizer.json"), "w") as file:

@@ -7,7 +7,8 @@ import re
 import shutil
 import struct
 
-from cli_case import Case, read_checkpoint
+from cli_case import read_checkpoint
+from language_case import LanguageCase
 from support.gguf_files import write_llama
 
 RECIPE = """version: 1
@@ -19,29 +20,12 @@ train: {epochs: 4, loss: token_cross_entropy, optimizer: {type: adamw, lr: 0.01}
 TARGET = "export: {target: gguf-q4_0}\n"
 
 
-class Language(Case):
+class Language(LanguageCase):
+    recipe = RECIPE
+
     def setUp(self):
         super().setUp()
         write_llama(self.path("tiny.gguf"), seed=1)
-        generator = random.Random(2)
-        os.makedirs(self.path("tokens"))
-        for split, count in (("train", 60 * 16 + 1), ("test", 10 * 16 + 5)):
-            tokens = [3]
-            while len(tokens) < count:  # what follows is certain nine times in ten
-                tokens.append((3 * tokens[-1] + 1) % 40 if generator.random() < 0.9 else generator.randrange(40))
-            with open(self.path(f"tokens/{split}.bin"), "wb") as file:
-                file.write(struct.pack(f"<{count}H", *tokens))
-
-    def recipe_of(self, more="", **changes):
-        text = RECIPE + more
-        for old, new in changes.items():
-            text = text.replace(old, new)
-        with open(self.path("recipe.yaml"), "w") as file:
-            file.write(text)
-        return "recipe.yaml"
-
-    def perplexity(self, run):
-        return float(re.search(r"perplexity ([\d.]+)", self.succeed("eval", run)).group(1))
 
     def test_trains_in_float(self):
         trained = self.succeed("train", self.recipe_of(), "--run-dir", "run")
