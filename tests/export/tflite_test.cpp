@@ -79,6 +79,16 @@ TEST(Tflite, PacksWeightsOfFourBits) {
   }
 }
 
+TEST(Tflite, PacksWeightsUnlessTheFormatsOptionForbidsIt) {
+  const testing::OperationGraph one("conv2d", 1, kernels::Rounding::kFixedTwice, 4);
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.tflite";
+  for (const bool packs : {true, false}) {
+    export_format("tflite").write(path, one.graph(), {.tflite_pack_int4 = packs});
+    EXPECT_EQ(read_file(path, 1 << 20), tflite_file(one.graph(), packs));
+  }
+}
+
 TEST(Tflite, RefusesWhatItHasNoFormOf) {
   Rng rng(2);
   const Graph floats =
