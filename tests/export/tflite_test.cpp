@@ -85,7 +85,7 @@ TEST(Tflite, PacksWeightsUnlessTheFormatsOptionForbidsIt) {
   const auto path = folder.path() / "model.tflite";
   for (const bool packs : {true, false}) {
     export_format("tflite").write(path, one.graph(), {.tflite_pack_int4 = packs});
-    EXPECT_EQ(read_file(path, 1 << 20), tflite_file(one.graph(), packs));
+    EXPECT_EQ(read_file(path, 1 << 20), tflite_file(one.graph(), {.pack_int4 = packs}));
   }
 }
 
