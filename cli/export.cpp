@@ -61,10 +61,11 @@ ExitCode export_gguf(const ExportArguments& options, const LoadedRun& run) {
 
 // A language model of a folder of transformers.
 ExitCode export_huggingface(const ExportArguments& options, const LoadedRun& run) {
-  if (!options.formats.empty() || !options.profile.empty()) {
+  if (!options.formats.empty() || !options.profile.empty() || options.no_int4 ||
+      options.stream.has_value()) {
     throw InputError(options.run +
                      ": is of a folder of transformers (model.huggingface) and becomes one: "
-                     "expected neither --format nor --profile");
+                     "expected none of --format, --profile, --no-int4 and --stream");
   }
   create_folders(folder_of(options));
   for (const auto& path : write_huggingface(run, folder_of(options))) {

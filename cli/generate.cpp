@@ -17,6 +17,8 @@
 #include "steelyard/import/language/gguf_decoder.h"
 #include "steelyard/import/language/huggingface_decoder.h"
 #include "steelyard/qat/blocks/stored_layers.h"
+#include "steelyard/qat/forms/stored_values.h"
+#include "steelyard/qat/model/qat_model.h"
 #include "steelyard/recipes/models/imported_model.h"
 #include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/huggingface_export.h"
@@ -77,8 +79,11 @@ LanguageModel of_run(const GenerateArguments& options, const Registries& registr
                      "{huggingface: FOLDER})");
   }
   const std::filesystem::path source = model.gguf ? source_gguf(*run) : source_huggingface(*run);
-  Module& module = run->experiment->model();
+  Module& whole = run->experiment->model();
+  auto* quantized = dynamic_cast<qat::QatModel*>(&whole);
+  Module& module = quantized == nullptr ? whole : *quantized->model();
   qat::store_blocks(module);
+  qat::store_weight_values(module);
   const bool gguf = model.gguf.has_value();
   const std::shared_ptr<Module> kept(std::move(run), &module);
   return gguf ? with_texts_of_gguf(kept, GgufReader(source), source)
@@ -183,7 +188,7 @@ ExitCode generate_text(const GenerateArguments& options, const Registries& regis
   const auto seed = static_cast<std::uint64_t>(options.seed);
   generate(*model.module, tokens, most, options.sampling, seed, [&](std::int64_t token) {
     ++count;
-    ended = token == tokenizer.end_number;
+    ended = std::ranges::find(tokenizer.end_numbers, token) != tokenizer.end_numbers.end();
     const bool known = token < std::ssize(tokenizer.bytes);  // not one that fills up the table
     if (!ended && known) output.add(tokenizer.bytes[static_cast<std::size_t>(token)]);
     return !ended;

@@ -327,6 +327,10 @@ ExitCode verify_huggingface(const VerifyArguments& options, const LoadedRun& run
                                            : std::filesystem::path(options.model);
   require_exported(options, folder);
   const HuggingfaceComparison found = compare_huggingface(run, folder, options.samples);
+  if (!found.problem.empty()) {
+    fmt::print("{}: {}\n", shown(folder), found.problem);
+    return kMismatch;
+  }
   print_weights(folder, found);
   if (found.tokens > 0) {
     fmt::print("the folder's weights in float: {} of {} tokens have other logits\n",

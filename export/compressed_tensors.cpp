@@ -48,6 +48,7 @@ std::string refusal_of_compressed(const qat::QConfig& config) {
     return "expected activations with dynamic: true, of which the reader computes scales as "
            "training does";
   }
+  if (inputs.bits != kBitsOfByte) return "expected activations of 8 bits";
   if (inputs.granularity == kernels::Granularity::kBlock) {
     return "expected activations of the strategy token or group";
   }

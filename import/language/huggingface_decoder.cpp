@@ -151,64 +151,13 @@ std::vector<double> llama3_factors(const Config& config, const Json& scaling,
   return factors;
 }
 
-class HuggingfaceDecoder final : public DecoderWeights {
+// What config.json says of the network.
+class NetworkConfig {
  public:
-  HuggingfaceDecoder(const std::filesystem::path& folder, std::int64_t length)
-      : name_(printable(folder.string())),
-        config_(folder),
-        length_(length),
-        type_(known_type()),
-        tensors_(folder) {}
+  NetworkConfig(const std::filesystem::path& folder, std::int64_t length)
+      : config_(folder), length_(length), type_(known_type()) {}
 
-  Imported result(std::optional<std::int64_t> border) {
-    const DecoderSizes sizes = read_sizes();
-    Imported imported = decoder_network(sizes, presence(), kLayerNames, *this, length_, border);
-    if (sizes.tied)
-      used_.insert(
-          huggingface_tensor(std::string(kLayerNames.head) + ".weight"));  // the table again
-    for (const std::string& tensor : tensors_.tensors()) {
-      if (used_.contains(tensor) || tensor.ends_with("rotary_emb.inv_freq")) continue;
-      fail_tensor(tensor, std::string("expected a tensor of a ") + type_.name +
-                              " model, which has none of this name");
-    }
-    return imported;
-  }
-
-  std::string file() const override { return name_; }
-  bool has(const std::string& parameter) const override {
-    return tensors_.find(huggingface_tensor(parameter)) != nullptr;
-  }
-  Tensor read(const std::string& parameter, const Shape& shape) override {
-    const std::string name = huggingface_tensor(parameter);
-    const SafetensorsEntry* entry = tensors_.find(name);
-    if (entry == nullptr) {
-      throw InputError(name_ + ": expected a tensor '" + name + "' " + shape_string(shape));
-    }
-    if (entry->shape != shape) {
-      fail_tensor(name, "expected " + shape_string(shape) + ", got " + shape_string(entry->shape));
-    }
-    if (entry->dtype != DType::kF32 && entry->dtype != DType::kF16 &&
-        entry->dtype != DType::kBF16) {
-      fail_tensor(name, "expected f32, f16 or bf16, got " + std::string(dtype_name(entry->dtype)));
-    }
-    used_.insert(name);
-    return tensors_.read(name).to(DType::kF32);
-  }
-
- private:
-  [[noreturn]] void fail_tensor(const std::string& name, const std::string& message) const {
-    throw InputError(tensors_.file_of(name) + ": tensor '" + printable(name) + "': " + message);
-  }
-
-  const ModelType& known_type() const {
-    const std::string name = config_.text("model_type");
-    std::string list;
-    for (const ModelType& known : kModelTypes) {
-      if (name == known.name) return known;
-      list += (list.empty() ? "" : ", ") + std::string(known.name);
-    }
-    config_.fail_key("model_type", "expected one of " + list + ", got '" + printable(name) + "'");
-  }
+  const char* type() const { return type_.name; }
 
   DecoderPresence presence() const {
     DecoderPresence presence = type_.presence;
@@ -232,23 +181,39 @@ class HuggingfaceDecoder final : public DecoderWeights {
     sizes.eps = config_.positive("rms_norm_eps", 1e-6);
     sizes.tied = config_.flag("tie_word_embeddings");
     sizes.attention = read_attention(sizes.width);
-    const auto context = config_.size_if_given("max_position_embeddings");
-    if (context && length_ > *context) {
+    const auto most = context();
+    if (most && length_ > *most) {
       config_.fail_key("max_position_embeddings",
                        "expected at least the " + std::to_string(length_) +
-                           " tokens of a sequence, got " + std::to_string(*context));
+                           " tokens of a sequence, got " + std::to_string(*most));
     }
-    const bool has_windows =
-        type_.limits_attention == nullptr || config_.flag(type_.limits_attention);
-    const auto window =
-        has_windows ? config_.size_if_given("sliding_window") : std::optional<std::int64_t>();
-    if (window && length_ > *window) {
+    if (const auto seen = window(); seen && length_ > *seen) {
       config_.fail_key("sliding_window", "expected at least the " + std::to_string(length_) +
-                                             " tokens of a sequence, got " +
-                                             std::to_string(*window) +
+                                             " tokens of a sequence, got " + std::to_string(*seen) +
                                              ": attention over windows is not known here");
     }
     return sizes;
+  }
+
+  // Tokens that attention sees at most, where it has windows.
+  std::optional<std::int64_t> window() const {
+    const bool has_windows =
+        type_.limits_attention == nullptr || config_.flag(type_.limits_attention);
+    return has_windows ? config_.size_if_given("sliding_window") : std::nullopt;
+  }
+  std::optional<std::int64_t> context() const {
+    return config_.size_if_given("max_position_embeddings");
+  }
+
+ private:
+  const ModelType& known_type() const {
+    const std::string name = config_.text("model_type");
+    std::string list;
+    for (const ModelType& known : kModelTypes) {
+      if (name == known.name) return known;
+      list += (list.empty() ? "" : ", ") + std::string(known.name);
+    }
+    config_.fail_key("model_type", "expected one of " + list + ", got '" + printable(name) + "'");
   }
 
   CausalAttentionOptions read_attention(std::int64_t width) const {
@@ -269,12 +234,15 @@ class HuggingfaceDecoder final : public DecoderWeights {
     }
     attention.base = config_.positive("rope_theta", 10000.0);
     attention.pairs = RotaryPairs::kHalves;
-    // The key of transformers 5, then the one before.
-    for (const char* key : {"rope_parameters", "rope_scaling"}) {
-      const Json* scaling = config_.find(key);
-      if (scaling == nullptr) continue;
-      read_rotation(key, *scaling, attention);
-      break;
+    // The key of transformers 5, and the one before, which it prefers where both are there.
+    const Json* both[] = {config_.find("rope_parameters"), config_.find("rope_scaling")};
+    if (both[0] != nullptr && both[1] != nullptr && *both[0] != *both[1]) {
+      config_.fail_key("rope_scaling", "expected none beside another rope_parameters");
+    }
+    if (both[0] != nullptr) {
+      read_rotation("rope_parameters", *both[0], attention);
+    } else if (both[1] != nullptr) {
+      read_rotation("rope_scaling", *both[1], attention);
     }
     return attention;
   }
@@ -292,13 +260,68 @@ class HuggingfaceDecoder final : public DecoderWeights {
     attention.factors = llama3_factors(config_, scaling, attention);
   }
 
-  std::string name_;
   Config config_;
   std::int64_t length_;
   const ModelType& type_;
+};
+
+// The tensors of the folder, in float.
+class FolderWeights final : public DecoderWeights {
+ public:
+  explicit FolderWeights(const std::filesystem::path& folder)
+      : name_(printable(folder.string())), tensors_(folder) {}
+
+  std::string file() const override { return name_; }
+  bool has(const std::string& parameter) const override {
+    return tensors_.find(huggingface_tensor(parameter)) != nullptr;
+  }
+  Tensor read(const std::string& parameter, const Shape& shape) override {
+    const std::string name = huggingface_tensor(parameter);
+    const SafetensorsEntry* entry = tensors_.find(name);
+    if (entry == nullptr) {
+      throw InputError(name_ + ": expected a tensor '" + name + "' " + shape_string(shape));
+    }
+    if (entry->shape != shape) {
+      fail_tensor(name, "expected " + shape_string(shape) + ", got " + shape_string(entry->shape));
+    }
+    if (entry->dtype != DType::kF32 && entry->dtype != DType::kF16 &&
+        entry->dtype != DType::kBF16) {
+      fail_tensor(name, "expected f32, f16 or bf16, got " + std::string(dtype_name(entry->dtype)));
+    }
+    used_.insert(name);
+    return tensors_.read(name).to(DType::kF32);
+  }
+
+  // Throws InputError where the folder has a tensor that was not read.
+  void require_all_read(const char* type) const {
+    for (const std::string& tensor : tensors_.tensors()) {
+      if (used_.contains(tensor) || tensor.ends_with("rotary_emb.inv_freq")) continue;
+      fail_tensor(tensor, std::string("expected a tensor of a ") + type +
+                              " model, which has none of this name");
+    }
+  }
+
+ private:
+  [[noreturn]] void fail_tensor(const std::string& name, const std::string& message) const {
+    throw InputError(tensors_.file_of(name) + ": tensor '" + printable(name) + "': " + message);
+  }
+
+  std::string name_;
   SafetensorsFolder tensors_;
   std::set<std::string> used_;  // tensors
 };
+
+// Whether the head is the embedding's table: not where the file has another one, which transformers
+// then uses, whatever config.json says.
+bool is_tied(const DecoderSizes& sizes, DecoderWeights& weights) {
+  const std::string head = std::string(kLayerNames.head) + ".weight";
+  if (!sizes.tied || !weights.has(head)) return sizes.tied;
+  const Shape shape{sizes.vocabulary, sizes.width};
+  const Tensor own = weights.read(head, shape);
+  const Tensor table = weights.read(std::string(kLayerNames.embedding) + ".weight", shape);
+  const auto a = own.span<float>(), b = table.span<float>();
+  return std::equal(a.begin(), a.end(), b.begin());
+}
 
 }  // namespace
 
@@ -317,19 +340,45 @@ std::string huggingface_tensor(const std::string& parameter) {
 }
 
 Imported import_huggingface(const std::filesystem::path& folder, std::int64_t length,
+                            std::optional<std::int64_t> border, DecoderWeights& weights) {
+  const NetworkConfig config(folder, length);
+  DecoderSizes sizes = config.read_sizes();
+  sizes.tied = is_tied(sizes, weights);
+  return decoder_network(sizes, config.presence(), kLayerNames, weights, length, border);
+}
+
+Imported import_huggingface(const std::filesystem::path& folder, std::int64_t length,
                             std::optional<std::int64_t> border) {
-  return HuggingfaceDecoder(folder, length).result(border);
+  const NetworkConfig config(folder, length);  // what it says is told before what is missing
+  FolderWeights weights(folder);
+  Imported imported = import_huggingface(folder, length, border, weights);
+  weights.require_all_read(config.type());
+  return imported;
 }
 
 std::optional<std::int64_t> context_of(const std::filesystem::path& folder) {
-  return Config(folder).size_if_given("max_position_embeddings");
+  const NetworkConfig config(folder, 1);
+  const auto context = config.context(), window = config.window();
+  return context && window ? std::min(context, window) : context ? context : window;
 }
 
-std::optional<std::int64_t> end_of_text(const std::filesystem::path& folder) {
+std::vector<std::int64_t> ends_of_text(const std::filesystem::path& folder) {
+  constexpr const char* kKey = "eos_token_id";
   const Config config(folder);
-  const Json* value = config.find("eos_token_id");
-  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
-  return integer_of<std::int64_t>(*value);
+  const Json* value = config.find(kKey);
+  if (value == nullptr) return {};
+  try {
+    std::vector<std::int64_t> ends = value->is_array()
+                                         ? integers_of<std::int64_t>(*value)
+                                         : std::vector{integer_of<std::int64_t>(*value)};
+    for (const std::int64_t end : ends) {
+      if (end >= 0 && end < kMostDecoderSize) continue;
+      throw std::invalid_argument("expected numbers of tokens, got " + std::to_string(end));
+    }
+    return ends;
+  } catch (const std::invalid_argument& error) {
+    config.fail_key(kKey, error.what());
+  }
 }
 
 std::string digest_of_huggingface(const std::filesystem::path& folder) {

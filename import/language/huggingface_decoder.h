@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "steelyard/framework/files/safetensors_folder.h"
+#include "steelyard/import/language/decoder_network.h"
 #include "steelyard/import/translate.h"
 
 namespace steelyard::imports {
@@ -28,12 +30,16 @@ std::string huggingface_tensor(const std::string& parameter);
 // model_type, what it has that is not known here, and whatever does not fit.
 Imported import_huggingface(const std::filesystem::path& folder, std::int64_t length,
                             std::optional<std::int64_t> border = {});
+// The network that config.json says, with these weights.
+Imported import_huggingface(const std::filesystem::path& folder, std::int64_t length,
+                            std::optional<std::int64_t> border, DecoderWeights& weights);
 
-// Tokens of the longest sequence that the model was made for, where the folder says it.
+// Tokens of the longest sequence that the model was made for and whose every token sees all before
+// it, where the folder says it.
 std::optional<std::int64_t> context_of(const std::filesystem::path& folder);
 
-// The token that ends a text (eos_token_id), where the folder says one alone.
-std::optional<std::int64_t> end_of_text(const std::filesystem::path& folder);
+// The tokens that end a text (eos_token_id), the first of which is put behind documents.
+std::vector<std::int64_t> ends_of_text(const std::filesystem::path& folder);
 
 // The sha256 of config.json and of the files with the weights, together.
 std::string digest_of_huggingface(const std::filesystem::path& folder);

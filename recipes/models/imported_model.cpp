@@ -79,10 +79,8 @@ ImportedModel of_huggingface(const std::filesystem::path& folder, const imports:
                              const std::optional<TokenOptions>& tokens) {
   const std::int64_t length = length_of(sample, folder);
   require_float_folder(folder);
-  const auto border = border_of(
-      tokens, [&] { return imports::end_of_text(folder); },
-      [&] { return printable((folder / imports::kConfigFile).string()) + ": 'eos_token_id'"; });
-  imports::Imported imported = imports::import_huggingface(folder, length, border);
+  imports::Imported imported =
+      imports::import_huggingface(folder, length, document_border(tokens, folder));
   return {std::move(imported.graph), std::move(imported.weights),
           imports::digest_of_huggingface(folder)};
 }
@@ -161,6 +159,17 @@ std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& t
   };
   return border_of(tokens, stored,
                    [&] { return file.name() + ": metadata '" + std::string(kEnd) + "'"; });
+}
+
+std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
+                                            const std::filesystem::path& folder) {
+  const auto stored = [&] {
+    const std::vector<std::int64_t> ends = imports::ends_of_text(folder);
+    return ends.empty() ? std::nullopt : std::optional(ends[0]);
+  };
+  return border_of(tokens, stored, [&] {
+    return printable((folder / imports::kConfigFile).string()) + ": 'eos_token_id'";
+  });
 }
 
 void require_float_folder(const std::filesystem::path& folder) {

@@ -36,6 +36,9 @@ ImportedModel read_imported_model(const ModelSpec& spec, const imports::SampleSp
 // sequence is one text. Throws InputError where neither options nor file name one.
 std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
                                             const GgufReader& file);
+// The same of a folder of transformers.
+std::optional<std::int64_t> document_border(const std::optional<TokenOptions>& tokens,
+                                            const std::filesystem::path& folder);
 
 // Throws InputError for a folder of transformers whose config.json says that its weights are codes.
 void require_float_folder(const std::filesystem::path& folder);

@@ -204,7 +204,7 @@ class Reporter {
   void measure() {
     if (report_.quantized) {
       attempt("layers", [&] { measure_layers(*loaded_.experiment, true); });
-    } else if (!recipe_.model.gguf) {  // whose layers have blocks in the place of quantizers
+    } else if (!recipe_.model.is_language_model()) {  // whose layers have blocks, or other files
       attempt("layers", [&] { measure_float_layers(); });
     }
     attempt("accuracy", [&] { measure_accuracies(); });

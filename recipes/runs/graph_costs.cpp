@@ -72,7 +72,7 @@ double GraphCosts::integer_share() const {
   return macs == 0 ? 1 : static_cast<double>(integer_macs) / static_cast<double>(macs);
 }
 
-GraphCosts costs_of(const Graph& graph) {
+GraphCosts costs_of(const deploy::Graph& graph) {
   GraphCosts costs{.bytes = deploy::parameter_bytes(graph)};
   for (const Node& node : graph.nodes) {
     const Product product = product_of(graph, node);

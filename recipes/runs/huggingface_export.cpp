@@ -2,20 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "steelyard/export/compressed_tensors.h"
+#include "steelyard/framework/autograd/headed_model.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/safetensors_folder.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/evaluate.h"
 #include "steelyard/import/language/huggingface_decoder.h"
-#include "steelyard/layers/weighted/linear.h"
 #include "steelyard/qat/forms/weighted_layers.h"
 #include "steelyard/qat/model/named_quantizers.h"
+#include "steelyard/recipes/models/imported_model.h"
 
 namespace steelyard {
 namespace {
@@ -24,6 +26,7 @@ using Json = nlohmann::ordered_json;
 using Layers = std::map<std::string, qat::QuantizedLayer*>;  // by the name of their weight
 
 constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr std::uint64_t kMostTokenizerBytes = std::uint64_t{256} << 20;
 // Beside the weights and config.json: what tokenizes, and how text is made.
 constexpr std::array kCopied = {"tokenizer.json",     "tokenizer_config.json",
@@ -110,13 +113,12 @@ Json config_in(const std::filesystem::path& folder) {
   }
 }
 
-// The bits of the weights of each layer that a folder's config.json names.
-std::map<std::string, int> bits_in(const Json& config, const std::string& file) {
+// The bits of the weights of each layer that config.json's section names.
+std::map<std::string, int> bits_in(const Json& section, const std::string& file) {
   std::map<std::string, int> bits;
+  if (section.is_null()) return bits;
   try {
-    if (!config.contains(deploy::kCompressionSection)) return bits;
-    for (const auto& [name, group] :
-         config.at(deploy::kCompressionSection).at("config_groups").items()) {
+    for (const auto& [name, group] : section.at("config_groups").items()) {
       for (const Json& target : group.at("targets")) {
         bits[target.get<std::string>()] = group.at("weights").at("num_bits").get<int>();
       }
@@ -127,41 +129,60 @@ std::map<std::string, int> bits_in(const Json& config, const std::string& file) 
   return bits;
 }
 
-// What is read of an exported folder.
-class ExportedFolder {
+// What is read of an exported folder: its floats, and what codes stand for.
+class ExportedFolder final : public imports::DecoderWeights {
  public:
   explicit ExportedFolder(const std::filesystem::path& folder)
-      : name_(printable(folder.string())),
-        bits_(bits_in(config_in(folder), name_)),
-        tensors_(folder) {}
+      : name_(printable(folder.string())), tensors_(folder) {
+    const Json config = config_in(folder);
+    if (config.contains(deploy::kCompressionSection)) {
+      section_ = config.at(deploy::kCompressionSection);
+    }
+    bits_ = bits_in(section_, name_);
+  }
 
-  Tensor read(const std::string& name, DType dtype, const Shape& shape) const {
+  const Json& section() const { return section_; }
+  std::string file() const override { return name_; }
+  bool has(const std::string& parameter) const override {
+    const std::string name = imports::huggingface_tensor(parameter);
+    return tensors_.find(name) != nullptr || tensors_.find(name + "_packed") != nullptr;
+  }
+  Tensor read(const std::string& parameter, const Shape& shape) override {
+    const std::string name = imports::huggingface_tensor(parameter);
+    if (tensors_.find(name + "_scale") != nullptr) return dequantized(name, shape);
+    const SafetensorsEntry* entry = tensors_.find(name);
+    return read(name, entry == nullptr ? DType::kF32 : entry->dtype, shape).to(DType::kF32);
+  }
+  // A tensor that was not read, "" without one.
+  std::string unread() const {
+    for (const std::string& name : tensors_.tensors()) {
+      if (!read_.contains(name)) return name;
+    }
+    return "";
+  }
+
+ private:
+  Tensor read(const std::string& name, DType dtype, const Shape& shape) {
     const SafetensorsEntry* entry = tensors_.find(name);
     if (entry == nullptr || entry->dtype != dtype || entry->shape != shape) {
       throw InputError(name_ + ": expected a tensor '" + name + "' " +
                        std::string(dtype_name(dtype)) + " " + shape_string(shape));
     }
+    read_.insert(name);
     return tensors_.read(name);
   }
 
-  // Values of a parameter that is in float.
-  Tensor floats(const std::string& parameter, const Shape& shape) const {
-    const std::string name = imports::huggingface_tensor(parameter);
-    const SafetensorsEntry* entry = tensors_.find(name);
-    return read(name, entry == nullptr ? DType::kF32 : entry->dtype, shape).to(DType::kF32);
-  }
-
-  // What the codes of a layer's weight stand for.
-  Tensor dequantized(const std::string& module, const Shape& shape) const {
-    const std::string layer = imports::huggingface_tensor(module);
-    const Tensor codes = codes_of(layer, shape);
-    const std::string name = layer + ".weight_scale";
-    const SafetensorsEntry* entry = tensors_.find(name);
-    const Shape grid = entry == nullptr ? Shape{1} : entry->shape;
-    const Tensor scales = read(name, DType::kF32, grid);
-    if (scales.size() == 0 || codes.size() % scales.size() != 0) {
+  Tensor dequantized(const std::string& weight, const Shape& shape) {
+    const Tensor codes = codes_of(weight, shape);
+    const std::string name = weight + "_scale";
+    // One, or a column for each group of a row's weights.
+    const Shape given = tensors_.find(name)->shape;
+    const bool whole = given == Shape{1};
+    const std::int64_t groups = given.size() == 2 ? std::max<std::int64_t>(given[1], 1) : 1;
+    const Tensor scales = read(name, DType::kF32, whole ? given : Shape{shape[0], groups});
+    if (codes.size() % scales.size() != 0) {
       throw InputError(name_ + ": tensor '" + name + "': expected a divisor of the " +
-                       std::to_string(codes.size()) + " weights, got " + shape_string(grid));
+                       std::to_string(shape[1]) + " weights of a row, got " + shape_string(given));
     }
     Tensor values = Tensor::empty(shape);
     const std::int64_t each = codes.size() / scales.size();
@@ -172,24 +193,80 @@ class ExportedFolder {
     return values;
   }
 
- private:
-  Tensor codes_of(const std::string& layer, const Shape& shape) const {
-    if (tensors_.find(layer + ".weight") != nullptr) {
-      return read(layer + ".weight", DType::kI8, shape);
-    }
+  Tensor codes_of(const std::string& weight, const Shape& shape) {
+    if (tensors_.find(weight) != nullptr) return read(weight, DType::kI8, shape);
+    const std::string layer = layer_of(weight);
     const auto bits = bits_.find(layer);
     if (bits == bits_.end() || bits->second < 2 || bits->second > 8) {
       throw InputError(name_ + ": config.json: expected 2 to 8 bits of '" + layer + "'");
     }
+    const Tensor stored = read(weight + "_shape", DType::kI64, {2});
+    const auto sizes = stored.span<std::int64_t>();
+    if (!std::equal(sizes.begin(), sizes.end(), shape.begin())) {
+      throw InputError(name_ + ": tensor '" + weight + "_shape': expected " + shape_string(shape) +
+                       ", got " + shape_string({sizes[0], sizes[1]}));
+    }
     const std::int64_t words = (shape[1] * bits->second + 31) / 32;
-    const Tensor packed = read(layer + ".weight_packed", DType::kI32, {shape[0], words});
+    const Tensor packed = read(weight + "_packed", DType::kI32, {shape[0], words});
     return deploy::unpack_bits(packed, bits->second, shape[1]);
   }
 
   std::string name_;
-  std::map<std::string, int> bits_;
   SafetensorsFolder tensors_;
+  Json section_;  // null where all is float
+  std::map<std::string, int> bits_;
+  std::set<std::string> read_;  // tensors
 };
+
+// What a run's weights are in a folder.
+struct Stored {
+  std::vector<NamedTensor> floats;
+  std::vector<deploy::CompressedLayer> codes;
+  Json section;  // null without codes
+};
+
+Stored stored_form(Module& model,
+                   const std::function<Tensor(const std::string&, const Tensor&)>& in_type) {
+  const Layers layers = layers_of(model);
+  Stored stored;
+  for (const NamedParameter& p : stored_parameters(model)) {
+    const std::string name = imports::huggingface_tensor(p.name);
+    const auto layer = layers.find(p.name);
+    if (layer == layers.end()) {
+      stored.floats.push_back({name, in_type(name, p.variable.value())});
+    } else {
+      stored.codes.push_back(compressed(layer_of(name), *layer->second));
+    }
+  }
+  if (stored.codes.empty()) return stored;
+  std::vector<std::string> in_float;
+  for (const NamedModule& entry : model.named_modules()) {
+    if (dynamic_cast<const RowLayer*>(entry.module) != nullptr) {
+      in_float.push_back(imports::huggingface_tensor(entry.name));
+    }
+  }
+  stored.section = deploy::compression_config(stored.codes, in_float);
+  return stored;
+}
+
+void compare_weights(Module& model, const std::vector<NamedTensor>& theirs,
+                     WeightComparison& result) {
+  std::map<std::string, Tensor> values;
+  for (const NamedTensor& t : theirs) values[t.name] = t.tensor;
+  const Layers layers = layers_of(model);
+  for (const NamedParameter& p : stored_parameters(model)) {
+    const auto layer = layers.find(p.name);
+    if (layer == layers.end()) {
+      result.others += p.variable.value().size();
+      result.differing_others += differing_values(values.at(p.name), p.variable.value());
+      continue;
+    }
+    ForwardContext evaluation;
+    const Tensor ours = layer->second->weight_quantizer()->forward(p.variable, evaluation).value();
+    result.values += ours.size();
+    result.differing_values += differing_values(values.at(p.name), ours);
+  }
+}
 
 }  // namespace
 
@@ -217,32 +294,20 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
                      ": is the float model (model.huggingface), which the new one would replace: "
                      "expected another folder");
   }
-  Module& model = run.experiment->model();
-  const SafetensorsFolder stored(source);
-  const Layers layers = layers_of(model);
-  std::vector<deploy::CompressedLayer> codes;
-  std::vector<NamedTensor> tensors;
-  for (const NamedParameter& p : stored_parameters(model)) {
-    const auto layer = layers.find(p.name);
-    if (layer == layers.end()) {
-      const std::string name = imports::huggingface_tensor(p.name);
-      tensors.push_back({name, in_type_of(stored, name, p.variable.value())});
-    } else {
-      codes.push_back(compressed(imports::huggingface_tensor(layer_of(p.name)), *layer->second));
-    }
+  if (path_exists(folder / kIndexFile)) {
+    throw InputError(printable((folder / kIndexFile).string()) +
+                     ": belongs to another model in this folder, whose files readers would take: "
+                     "expected another folder");
   }
+  const SafetensorsFolder before(source);
+  Stored stored = stored_form(run.experiment->model(), [&](const auto& name, const Tensor& values) {
+    return in_type_of(before, name, values);
+  });
   Json config = config_in(source);
-  set_type(tensors, config);
-  if (!codes.empty()) {
-    std::vector<std::string> in_float;
-    for (const NamedModule& entry : model.named_modules()) {
-      if (dynamic_cast<const Linear*>(entry.module) != nullptr)
-        in_float.push_back(imports::huggingface_tensor(entry.name));
-    }
-    if (config.value("tie_word_embeddings", false)) in_float.emplace_back("lm_head");
-    config[deploy::kCompressionSection] = deploy::compression_config(codes, in_float);
-  }
-  for (const deploy::CompressedLayer& layer : codes) {
+  set_type(stored.floats, config);
+  if (!stored.section.is_null()) config[deploy::kCompressionSection] = stored.section;
+  std::vector<NamedTensor> tensors = std::move(stored.floats);
+  for (const deploy::CompressedLayer& layer : stored.codes) {
     for (NamedTensor& tensor : deploy::compressed_tensors(layer)) {
       tensors.push_back(std::move(tensor));
     }
@@ -261,39 +326,35 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
 HuggingfaceComparison compare_huggingface(const LoadedRun& run, const std::filesystem::path& folder,
                                           std::int64_t samples) {
   Experiment& experiment = *run.experiment;
-  const ExportedFolder exported(folder);
-  const Layers layers = layers_of(experiment.model());
+  ExportedFolder exported(folder);
   HuggingfaceComparison result;
-  std::vector<NamedTensor> values;
-  bool in_float = true;
   const NoGradGuard no_grad;
-  for (const NamedParameter& p : stored_parameters(experiment.model())) {
-    const auto found = layers.find(p.name);
-    if (found == layers.end()) {
-      values.push_back({p.name, exported.floats(p.name, p.variable.shape())});
-      result.others += p.variable.value().size();
-      result.differing_others += differing_values(values.back().tensor, p.variable.value());
-      continue;
-    }
-    qat::QuantizedLayer& layer = *found->second;
-    in_float = in_float && layer.dynamic_input() == nullptr;
-    values.push_back({p.name, exported.dequantized(layer_of(p.name), p.variable.shape())});
-    ForwardContext evaluation;
-    const Tensor ours = layer.weight_quantizer()->forward(p.variable, evaluation).value();
-    result.values += ours.size();
-    result.differing_values += differing_values(values.back().tensor, ours);
+  const Stored ours = stored_form(experiment.model(),
+                                  [](const std::string&, const Tensor& values) { return values; });
+  const imports::GraphSpec& network = *experiment.network();
+  const imports::Imported theirs = imports::import_huggingface(
+      folder, network.sample[0], document_border(experiment.recipe().data.tokens, folder),
+      exported);
+  if (imports::text_of(theirs.graph) != imports::text_of(network)) {
+    result.problem = "config.json: describes another network than the run's";
+  } else if (exported.section() != ours.section) {
+    result.problem = std::string("config.json: '") + deploy::kCompressionSection +
+                     "' is not that of the run's layers";
+  } else if (const std::string more = exported.unread(); !more.empty()) {
+    result.problem = "model.safetensors: tensor '" + printable(more) + "' is none of the run's";
   }
+  if (!result.problem.empty()) return result;
+  compare_weights(experiment.model(), theirs.weights, result);
+  const auto layers = qat::layers_with_quantized_weights(experiment.model());
+  const bool in_float = std::ranges::all_of(
+      layers, [](const auto& entry) { return entry.layer->dynamic_input() == nullptr; });
   if (!in_float) return result;
-  const std::shared_ptr<Module> theirs =
-      imports::build(*experiment.network(), /*with_head=*/true, printable(folder.string()));
-  for (const NamedBuffer& buffer : theirs->named_buffers()) {
-    values.push_back({buffer.name, buffer.tensor});
-  }
-  load_into(*theirs, values, printable(folder.string()));
+  const std::string name = printable(folder.string());
+  const std::shared_ptr<Module> model = imports::build(theirs.graph, /*with_head=*/true, name);
+  load_into(*model, theirs.weights, name);
   const Dataset test =
       spread_samples(experiment.test(), std::min(samples, experiment.test().size()));
-  const Tensor a = outputs_of(experiment.model(), test, {}, 1),
-               b = outputs_of(*theirs, test, {}, 1);
+  const Tensor a = outputs_of(experiment.model(), test, {}, 1), b = outputs_of(*model, test, {}, 1);
   result.tokens = a.size() / a.dim(-1);
   result.differing_tokens = differing_tokens(a, b);
   return result;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "steelyard/recipes/runs/loaded_run.h"
@@ -18,19 +19,21 @@ std::filesystem::path source_huggingface(const LoadedRun& run);
 // with the source's names, and the source's tokenizer. Layers with integer weights are stored as
 // compressed-tensors has them; other tensors keep the source's type where that holds their values
 // exactly, and are f32 otherwise. Gives the paths. Throws InputError as source_huggingface(), or
-// where that is `folder` itself.
+// where that is `folder` itself or this has a model in several files.
 std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
                                                      const std::filesystem::path& folder);
 
 // An exported folder beside a run's model.
 struct HuggingfaceComparison : WeightComparison {
+  std::string problem = {};  // of the folder itself, before anything was compared; "" without one
   std::int64_t tokens = 0;  // that the model of the folder alone was run on; 0 with inputs of codes
   std::int64_t differing_tokens = 0;  // with a logit of other bits
 };
 
-// Compares what the folder's weights stand for with what training computes with, and where the
-// inputs of layers are floats the logits, on at most `samples` sequences of the test set. Throws
-// InputError for a folder that is no such model.
+// Compares the network and the layers that config.json describes with the run's, what the folder's
+// weights stand for with what training computes with, and where the inputs of layers are floats the
+// logits, on at most `samples` sequences of the test set. Throws InputError for a folder that is no
+// such model.
 HuggingfaceComparison compare_huggingface(const LoadedRun& run, const std::filesystem::path& folder,
                                           std::int64_t samples);
 

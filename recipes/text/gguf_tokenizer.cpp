@@ -201,9 +201,10 @@ LanguageTokenizer gguf_tokenizer(const GgufReader& file) {
   }
   const bool begins = entries.whole_number("add_bos_token").value_or(words.begins ? 1 : 0) != 0;
   if (begins) made.begin_number = token_at(entries, "bos_token_id", tokens);
-  made.end_number = token_at(entries, "eos_token_id", tokens);
+  const auto end = token_at(entries, "eos_token_id", tokens);
+  if (end) made.end_numbers = {*end};
   made.begin = text_of(tokens, made.begin_number);
-  made.end = text_of(tokens, made.end_number);
+  made.end = text_of(tokens, end);
   return made;
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kTokenizerFile = "tokenizer.json";
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 
 // Whether a part of the tokenizer, or one of the parts that a Sequence has, is of that type.
@@ -85,14 +84,20 @@ class Vocabulary {
   std::map<std::int64_t, std::string> tokens_;
 };
 
-LanguageTokenizer tokenizer_in(const json& file, std::optional<std::int64_t> end) {
+LanguageTokenizer tokenizer_in(const json& file, std::vector<std::int64_t> ends) {
+  if (!file.is_object()) throw std::invalid_argument("expected an object");
   const json decoder = file.value("decoder", json());
   const bool of_bytes = part_of_type(decoder, "decoders", "ByteLevel") != nullptr;
   if (!of_bytes && part_of_type(decoder, "decoders", "ByteFallback") == nullptr) {
     throw std::invalid_argument("expected a decoder of type ByteLevel or with ByteFallback");
   }
+  const json model = file.value("model", json());
+  const json vocabulary = model.is_object() ? model.value("vocab", json()) : json();
+  if (!vocabulary.is_object()) {
+    throw std::invalid_argument("expected a model of type BPE, whose 'vocab' is an object");
+  }
   Vocabulary all, own;
-  for (const auto& [token, number] : file.at("model").at("vocab").items()) {
+  for (const auto& [token, number] : vocabulary.items()) {
     all.add(token, number.get<std::int64_t>());
     own.add(token, number.get<std::int64_t>());
   }
@@ -112,8 +117,14 @@ LanguageTokenizer tokenizer_in(const json& file, std::optional<std::int64_t> end
   for (const auto& [number, text] : added) made.bytes[static_cast<std::size_t>(number)] = text;
   made.begin = begin_of(file);
   made.begin_number = all.number(made.begin);
-  made.end_number = end;
-  made.end = all.text(end);
+  if (!ends.empty()) {
+    made.end = all.text(ends[0]);
+    if (made.end.empty()) {
+      throw std::invalid_argument("expected a token of the number " + std::to_string(ends[0]) +
+                                  ", the eos_token_id of config.json");
+    }
+  }
+  made.end_numbers = std::move(ends);
   return made;
 }
 
@@ -123,7 +134,7 @@ LanguageTokenizer huggingface_tokenizer(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kTokenizerFile;
   std::string text = read_file(path, kMostTokenizerBytes);
   try {
-    LanguageTokenizer made = tokenizer_in(json::parse(text), imports::end_of_text(folder));
+    LanguageTokenizer made = tokenizer_in(json::parse(text), imports::ends_of_text(folder));
     made.json = std::move(text);
     return made;
   } catch (const json::exception& error) {

@@ -8,6 +8,8 @@
 
 namespace steelyard {
 
+inline constexpr const char* kTokenizerFile = "tokenizer.json";
+
 // The largest tokenizer.json that is read.
 inline constexpr std::uint64_t kMostTokenizerBytes = std::uint64_t{1} << 28;
 

@@ -12,7 +12,8 @@ namespace steelyard {
 struct LanguageTokenizer {
   std::string json;        // as the library `tokenizers` of Hugging Face reads it
   std::string begin, end;  // the tokens around a document; "" for none
-  std::optional<std::int64_t> begin_number = {}, end_number = {};
+  std::optional<std::int64_t> begin_number = {};
+  std::vector<std::int64_t> end_numbers = {};  // each of which ends a text; `end` is the first
   std::vector<std::string> bytes = {};  // that each token is of a text; none of a control token
   bool cuts = false;  // texts may be cut between lines: no word goes over such a place
 };

@@ -74,7 +74,7 @@ def lines(path):
                 continue
             try:
                 document = json.loads(text)[field]
-                assert isinstance(document, str)
+                document.encode()  # no half of a character
             except Exception:
                 sys.exit(f"{path}:{n}: expected an object with a text {field!r}")
             yield from pieces(document)
@@ -171,7 +171,9 @@ std::optional<deploy::PythonProgram> find_tokenizers(const std::string& python) 
 
 Tokens tokenize(const deploy::PythonProgram& python, const TokenizationOptions& options) {
   if (is_folder(options.tokenizer)) {
-    return tokens_by(python, huggingface_tokenizer(options.tokenizer), options);
+    TokenizationOptions of_file = options;
+    of_file.tokenizer /= kTokenizerFile;  // for messages
+    return tokens_by(python, huggingface_tokenizer(options.tokenizer), of_file);
   }
   if (kind_of(InputFile(options.tokenizer)) == kGgufKind) {
     return tokens_by(python, gguf_tokenizer(GgufReader(options.tokenizer)), options);

@@ -78,7 +78,55 @@ class Huggingface(LanguageCase):
             begin, _ = header[name]["data_offsets"]
             self.flip(begin)
             self.fail_with(3, "not verified", arguments=["verify", "run"])
+            if name.endswith("_packed"):
+                self.succeed("export", "run")
+                self.flip(header[name.replace("_packed", "_shape")]["data_offsets"][0])
+                self.fail_with(2, "weight_shape': expected [64, 32], got [80, 32]", arguments=["verify", "run"])
             shutil.rmtree(self.path("run"))
+
+    def test_verify_reads_what_readers_read(self):
+        self.succeed("train", self.recipe_of(quantize("num_bits: 4, strategy: group")), "--run-dir", "run")
+        self.succeed("export", "run")
+        with open(self.path("run/export/config.json")) as file:
+            config = json.load(file)
+        group = config["quantization_config"]["config_groups"]["group_0"]
+
+        def damaged(fragment, **changes):
+            with open(self.path("run/export/config.json"), "w") as file:
+                json.dump({**config, **changes}, file)
+            self.assertIn(fragment, self.fail_with(3, "not verified", arguments=["verify", "run"]).stdout)
+
+        for key, value in (("rope_theta", 500.0), ("rms_norm_eps", 1e-4)):
+            damaged("config.json: describes another network than the run's", **{key: value})
+        for key, value in (("input_activations", {"num_bits": 8}), ("weights", {**group["weights"], "group_size": 16})):
+            section = {**config["quantization_config"], "config_groups": {"group_0": {**group, key: value}}}
+            damaged("'quantization_config' is not that of the run's layers", quantization_config=section)
+        with open(self.path("run/export/config.json"), "w") as file:
+            json.dump(config, file)
+        header, data = read_checkpoint(self.path("run/export/model.safetensors"))
+        more = {**header, "model.norm.bias": {"dtype": "I8", "shape": [1], "data_offsets": [len(data), len(data) + 1]}}
+        text = json.dumps(more).encode()
+        with open(self.path("run/export/model.safetensors"), "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data + b"\0")
+        self.assertIn("tensor 'model.norm.bias' is none of the run's",
+                      self.fail_with(3, "not verified", arguments=["verify", "run"]).stdout)
+
+    def test_a_model_in_several_files_is_not_mixed_with_another(self):
+        self.succeed("train", self.recipe_of(), "--run-dir", "run", "--set", "train.epochs=1")
+        write_folder(self.path("other"), seed=2)
+        self.fail_with(2, "model.safetensors.index.json: belongs to another model in this folder",
+                       arguments=["export", "run", "--out", "other"])
+
+    def test_a_head_that_is_not_the_table_is_kept(self):
+        write_folder(self.path("tiny"), seed=1, tied=False, tie_word_embeddings=True)
+        self.succeed("train", self.recipe_of(), "--run-dir", "run", "--set", "train.epochs=1")
+        self.assertIn("lm_head.weight", read_checkpoint(self.path("run/last.safetensors"))[0])
+
+    def test_tokens_of_four_bytes_are_not_read_as_two(self):
+        with open(self.path("tokens/train.bin"), "wb") as file:
+            file.write(struct.pack("<961I", *(i % 40 for i in range(961))))
+        self.fail_with(2, "tokens/train.bin: every second token is 0: expected tokens of u16, these look like u32 "
+                       "(data.tokens.type)", arguments=["train", self.recipe_of(), "--run-dir", "run"])
 
     def flip(self, offset):
         with open(self.path("run/export/model.safetensors"), "r+b") as file:
@@ -130,7 +178,7 @@ class Huggingface(LanguageCase):
         refused("expected symmetric weights", quantize("num_bits: 4, symmetric: false"))
         refused("expected activations with dynamic: true", quantize("num_bits: 8", ", activations: {num_bits: 8}"))
         self.succeed("train", self.recipe_of(), "--run-dir", "run", "--set", "train.epochs=1")
-        self.fail_with(2, "expected neither --format nor --profile", arguments=["export", "run", "--format", "onnx"])
+        self.fail_with(2, "expected none of --format, --profile, --no-int4 and --stream", arguments=["export", "run", "--format", "onnx"])
         self.fail_with(2, "run/export: is not there: `steelyard export run` writes it", arguments=["verify", "run"])
         with open(self.path("tiny/config.json"), "a") as file:
             file.write(" ")

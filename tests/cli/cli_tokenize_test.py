@@ -259,11 +259,58 @@ class Tokenize(Case):
             self.assertIn(", the last one ends the text", said.stderr)
             self.succeed("export", "run")
             self.assertEqual(self.run_program("generate", os.path.join("run", "export"), "an").stdout, " owl — quiet\n")
+            inputs = ", activations: {num_bits: 8, symmetric: true, dynamic: true, strategy: token}"
+            for activations in ("", inputs):
+                self.succeed("train", "recipe.yaml", "--run-dir", "eight", "--set", "quantize={groups: [{targets: [Linear], "
+                             f"weights: {{num_bits: 8}}{activations}}}]}}")
+                self.assertEqual(self.run_program("generate", "eight", "an").stdout, " owl — quiet\n")
+                shutil.rmtree(self.path("eight"))
             for folder in ("run", "tokens", "model"):
                 shutil.rmtree(self.path(folder))
         write_folder(self.path("model"), seed=1, tokenizer={"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}})
         self.fail_with(2, "model/tokenizer.json: expected a decoder of type ByteLevel or with ByteFallback",
                        arguments=("generate", "model", "an"))
+
+    def test_several_tokens_end_a_text(self):
+        made = Vocabulary("gpt-2", TEXT, 10)
+        vocabulary = {**made.numbers, "more": len(made.numbers)}
+        tokenizer = {"version": "1.0", "added_tokens": [], "post_processor": None, "normalizer": None,
+                     "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                     "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+                     "model": {"type": "BPE", "vocab": vocabulary, "merges": [list(pair) for pair in made.ranks]}}
+        end = made.numbers["<|end|>"]
+        self.write("texts.jsonl", '{"text": "one two"}\n' * 300)
+        for ends, refused in (([end, 3], ""), ([len(vocabulary)], "expected a token of the number"), (-1, "got -1"),
+                              ("x", "'eos_token_id': expected an integer")):
+            write_folder(self.path("model"), seed=1, vocabulary=len(vocabulary), tokenizer=tokenizer, eos_token_id=ends)
+            if refused:
+                self.fail_with(2, refused, arguments=("tokenize", "model", "texts.jsonl", "--out", "b.bin", "--overwrite"))
+                continue
+            self.succeed("tokenize", "model", "texts.jsonl", "--out", "tokens", "--overwrite")
+            self.assertEqual(self.numbers("tokens/test.bin")[-1], end)
+        write_folder(self.path("model"), seed=1, vocabulary=len(vocabulary), tokenizer=tokenizer, eos_token_id=[0, end])
+        self.write("recipe.yaml", "version: 1\nname: tiny\ndata: {dataset: tokens, path: tokens, tokens: {length: 32}, normalize: "
+                   "none, validation: 4, batch_size: 4}\nmodel: {huggingface: model}\ntrain: {epochs: 4, loss: "
+                   "token_cross_entropy, optimizer: {type: adamw, lr: 0.01}}\n")
+        self.succeed("train", "recipe.yaml", "--run-dir", "run")
+        said = self.run_program("generate", "run", "one")
+        self.assertIn(", the last one ends the text", said.stderr)
+        write_folder(self.path("model"), seed=1, vocabulary=len(vocabulary), tokenizer=tokenizer, model_type="mistral",
+                     sliding_window=16)
+        said = subprocess.run([PROGRAM, "generate", "model", "one"], cwd=self.folder, capture_output=True, timeout=300, check=True)
+        self.assertIn(b"the context of 16 is full", said.stderr)
+        tokenizer["model"] = {"type": "Unigram", "vocab": [["a", 0.5]]}
+        write_folder(self.path("model"), seed=1, tokenizer=tokenizer)
+        self.fail_with(2, "model/tokenizer.json: expected a model of type BPE", arguments=("generate", "model", "one"))
+        self.write("half.jsonl", '{"text": "\\ud800"}\n')
+        self.fail_with(2, "half.jsonl:1: expected an object with a text", arguments=(
+            "tokenize", self.own_tokenizer(made), "half.jsonl", "--out", "h.bin"))
+
+    def own_tokenizer(self, made):
+        self.write("tokenizer.json", json.dumps({"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None,
+                                                 "post_processor": None, "decoder": None,
+                                                 "model": {"type": "BPE", "vocab": made.numbers, "merges": []}}))
+        return "tokenizer.json"
 
     def test_inspect_lists_the_vocabulary(self):
         self.vocabulary()

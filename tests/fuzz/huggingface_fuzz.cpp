@@ -11,6 +11,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::write_file(folder / "config.json", parts[0]);
   fuzz::write_file(folder / "model.safetensors", fuzz::safetensors_bytes(parts[1], parts[2]));
   fuzz::accepted([&] { fuzz::check_decoder(imports::import_huggingface(folder, fuzz::kLength)); });
-  fuzz::accepted([&] { imports::end_of_text(folder); });
+  fuzz::accepted([&] { imports::ends_of_text(folder); });
   return 0;
 }

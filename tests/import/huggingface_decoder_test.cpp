@@ -79,6 +79,8 @@ TEST_F(HuggingfaceFolder, IsRefusedWhereItIsNotKnown) {
        "'hidden_act': expected \"silu\": other activations are not known here, got \"gelu\""},
       {{{"rope_scaling", {{"rope_type", "yarn"}}}},
        "'rope_scaling': expected the rotations default or llama3, got \"yarn\""},
+      {{{"rope_parameters", {{"rope_type", "default"}}}, {"rope_scaling", {{"rope_type", "yarn"}}}},
+       "'rope_scaling': expected none beside another rope_parameters"},
       {{{"rope_parameters", {{"rope_type", "llama3"}}}},
        "'factor': expected a number above 0, got none"},
       {{{"tie_word_embeddings", false}}, "expected a tensor 'lm_head.weight' [40, 32]"},
@@ -119,7 +121,7 @@ TEST_F(HuggingfaceFolder, ReadsNarrowTypesAndDividesFrequencies) {
     EXPECT_EQ(factors[2], 8.0F);
     EXPECT_EQ(factors[3], 8.0F);
   }
-  EXPECT_EQ(end_of_text(folder), 39);
+  EXPECT_EQ(ends_of_text(folder), std::vector<std::int64_t>{39});
   EXPECT_EQ(context_of(folder), 64);
   EXPECT_EQ(huggingface_tensor("model_layers_11_mlp_up_proj.weight"),
             "model.layers.11.mlp.up_proj.weight");

@@ -58,8 +58,24 @@ StoredArray stored_tokens(const fs::path& path, TokenType type) {
           StoredArray::Kind::kUnsigned,         bytes, {size / bytes}};
 }
 
+// Tokens of four bytes that are read as two: every second one is 0.
+void require_no_wider_tokens(const StoredArray& array, TokenType type) {
+  constexpr std::int64_t kLooked = 4096;
+  const std::int64_t count = std::min(array.shape()[0], kLooked) / 2;
+  if (type != TokenType::kU16 || count < 32) return;
+  const Tensor tokens = array.read(0, {2 * count});
+  const auto values = tokens.span<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (values[static_cast<std::size_t>(2 * i + 1)] != 0) return;
+  }
+  throw InputError(array.name() +
+                   ": every second token is 0: expected tokens of u16, these look "
+                   "like u32 (data.tokens.type)");
+}
+
 Dataset sequences_of(const fs::path& path, const TokenOptions& options) {
   const StoredArray array = stored_tokens(path, options.type);
+  if (path.extension() != ".npy") require_no_wider_tokens(array, options.type);
   const std::int64_t length = options.length;
   Dataset dataset;
   const auto samples = std::make_shared<const TokenSamples>(array, length);
