@@ -102,8 +102,10 @@ const char* steelyard_context_message(const steelyard_context* context) {
 
 steelyard_status steelyard_context_set_threads(steelyard_context* context, int32_t threads) {
   return call(context, __func__, [&] {
-    if (threads < 0) {
-      throw std::invalid_argument("expected threads >= 0, got " + std::to_string(threads));
+    constexpr std::int32_t kMost = 4096;  // as on the command line
+    if (threads < 0 || threads > kMost) {
+      throw std::invalid_argument("expected threads from 0 to " + std::to_string(kMost) + ", got " +
+                                  std::to_string(threads));
     }
     context->threads = threads;
   });

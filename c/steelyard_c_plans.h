@@ -63,8 +63,8 @@ STEELYARD_API void steelyard_context_destroy(steelyard_context* context); /* NUL
  * next call with it. Of NULL: that a context was expected. */
 STEELYARD_API const char* steelyard_context_message(const steelyard_context* context);
 
-/* Threads of calls with this context, for the CPU; 0, as it begins: as many as OpenMP has for the
- * calling thread. Results do not depend on it where docs/numerics.md says so. */
+/* Threads of calls with this context, for the CPU, at most 4096; 0, as it begins: as many as OpenMP
+ * has for the calling thread. Results do not depend on it where docs/numerics.md says so. */
 STEELYARD_API steelyard_status steelyard_context_set_threads(steelyard_context* context,
                                                              int32_t threads);
 STEELYARD_API steelyard_status steelyard_context_set_matmul_precision(steelyard_context* context,

@@ -166,9 +166,18 @@ const Tensor& Variable::value() const {
           ", got " + (value.defined() ? shape_string(value.shape()) : "an undefined tensor"));
     }
     impl_->value = std::move(value);
+    impl_->computed_version = impl_->value.version();
     impl_->compute = nullptr;
   }
   return impl_->value;
+}
+
+void Variable::require_unchanged() const {
+  if (!impl_->value.defined() || impl_->value.version() == impl_->computed_version) return;
+  throw std::logic_error(
+      "[variable] a value " + shape_string(impl_->node->shape) +
+      " was changed in place after it was computed, but not the codes that layers read of it: "
+      "expected a new variable of the changed value");
 }
 
 void Variable::set_value(Tensor value) {
@@ -189,6 +198,7 @@ void Variable::set_value(Tensor value) {
   impl_->node->dtype = value.dtype();
   impl_->value = std::move(value);
   impl_->compute = nullptr;
+  impl_->companion = nullptr;
 }
 
 void Variable::set_grad(Tensor grad) {

@@ -72,10 +72,13 @@ class Variable {
   const std::shared_ptr<GradNode>& node() const { return node("node"); }
 
   bool has_companion() const { return impl_ && impl_->companion != nullptr; }
-  // The companion as type T, or null.
+  // The companion as type T, or null. Throws std::logic_error where the value was changed since it
+  // was computed, by fill() or whatever else tells its storage: the companion is that of before.
   template <typename T>
   std::shared_ptr<const T> companion() const {
-    return impl_ ? std::dynamic_pointer_cast<const T>(impl_->companion) : nullptr;
+    if (!has_companion()) return nullptr;
+    require_unchanged();
+    return std::dynamic_pointer_cast<const T>(impl_->companion);
   }
 
   // Adds d this / d leaf to the gradient of every leaf that requires one. Without an argument this
@@ -92,8 +95,10 @@ class Variable {
     Tensor value;
     std::function<Tensor()> compute;
     std::shared_ptr<const Companion> companion;
+    std::uint64_t computed_version = 0;  // of the value that was deferred
     std::shared_ptr<GradNode> node;
   };
+  void require_unchanged() const;
   friend class Function;  // asks for a value without computing it
 
   const std::shared_ptr<GradNode>& node(const char* caller) const {

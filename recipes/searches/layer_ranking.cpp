@@ -52,6 +52,22 @@ std::string skipped_text(const LayerSensitivity& layer, double part_in_float, do
          " % at most may be (--most-float)";
 }
 
+// A network without a layer that has integers is none: the least sensitive one stays.
+void keep_one_layer(LayerRanking& ranking) {
+  const auto in_order = [&](const std::string& layer) {
+    return std::find(ranking.order.begin(), ranking.order.end(), layer) != ranking.order.end();
+  };
+  if (!std::all_of(ranking.layers.begin(), ranking.layers.end(), in_order)) return;
+  const auto last =
+      std::find_if(ranking.order.rbegin(), ranking.order.rend(), [&](const auto& name) {
+        return std::find(ranking.layers.begin(), ranking.layers.end(), name) !=
+               ranking.layers.end();
+      });
+  if (last == ranking.order.rend()) return;
+  if (ranking.skipped.empty()) ranking.skipped = *last + " stays in integers: it is the last one";
+  ranking.order.erase(std::next(last).base());
+}
+
 }  // namespace
 
 LayerRanking rank_layers(const std::filesystem::path& run, const Registries& registries,
@@ -87,6 +103,7 @@ LayerRanking rank_layers(const std::filesystem::path& run, const Registries& reg
     exempt += more;
     ranking.order.push_back(layer->name);
   }
+  keep_one_layer(ranking);
   return ranking;
 }
 

@@ -26,9 +26,11 @@ TEST(CContext, NullIsAnErrorOfEveryCall) {
 TEST(CContext, KeepsTheMessageOfTheLastFailedCall) {
   const Context context;
   EXPECT_EQ(steelyard_context_set_threads(context, -1), STEELYARD_INVALID_ARGUMENT);
-  EXPECT_EQ(context.message(), "steelyard_context_set_threads: expected threads >= 0, got -1");
+  EXPECT_EQ(context.message(),
+            "steelyard_context_set_threads: expected threads from 0 to 4096, got -1");
   EXPECT_EQ(steelyard_context_set_threads(context, 2), STEELYARD_OK);
-  EXPECT_EQ(context.message(), "steelyard_context_set_threads: expected threads >= 0, got -1");
+  EXPECT_EQ(context.message(),
+            "steelyard_context_set_threads: expected threads from 0 to 4096, got -1");
 }
 
 TEST(CContext, RefusesAnUnknownPrecision) {

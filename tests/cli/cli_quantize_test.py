@@ -147,6 +147,10 @@ class Quantize(Case):
         self.assertIn("\nnot good enough yet, by --sqnr, --agreement and --boxes: ",
                       self.succeed(*self.quantize("--sqnr", "150", "--most-float", "0", "--minutes", "0.1")))
 
+    def test_one_layer_stays_in_integers(self):
+        printed = self.succeed(*self.quantize("--sqnr", "150", "--most-float", "100", "--minutes", "0.3"))
+        self.assertIn(" stays in integers: it is the last one", printed)
+
     def read_bytes(self, name):
         with open(self.path(name), "rb") as file:
             return file.read()

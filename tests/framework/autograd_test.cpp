@@ -254,6 +254,25 @@ TEST(Autograd, DeferredValuesAreComputedOnce) {
   EXPECT_EQ(computed, 1);
 }
 
+TEST(Autograd, AChangedValueHasNoCompanion) {
+  struct Codes : Companion {};
+  const auto made = [] {
+    return Variable::deferred(
+        {1}, DType::kF32, [] { return Tensor::zeros({1}); }, std::make_shared<const Codes>());
+  };
+  const Variable v = made();
+  EXPECT_NE(v.companion<Codes>(), nullptr);
+  EXPECT_EQ(v.value().item(), 0);
+  EXPECT_NE(v.companion<Codes>(), nullptr);
+  v.value().fill(1);
+  EXPECT_EQ(message_of<std::logic_error>([&] { v.companion<Codes>(); }),
+            "[variable] a value [1] was changed in place after it was computed, but not the codes "
+            "that layers read of it: expected a new variable of the changed value");
+  Variable w = made();
+  w.set_value(Tensor::zeros({1}));
+  EXPECT_EQ(w.companion<Codes>(), nullptr);
+}
+
 TEST(Autograd, TheTapeDescribesItself) {
   const Variable image = random_leaf({1, 4, 4, 2}, 1);
   const Variable y = flatten(avg_pool2d(relu6(image), {{3, 2}, {1, 2}, {1, 0}}, false));

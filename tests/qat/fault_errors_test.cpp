@@ -3,6 +3,7 @@
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -55,6 +56,27 @@ TEST(FaultErrors, EvaluationOfANanNamesItsQuantizer) {
   EXPECT_EQ(message_of<TrainingDiverged>([&] { model(batch(kNan), {}); }),
             "evaluation: 1 non-finite values reached the quantizer input_quantizer");
   EXPECT_NO_THROW(model(batch(), {})) << "told once";
+}
+
+// A layer of the user's that changes what it gets.
+class Fill : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    x.value().fill(0);
+    return x;
+  }
+  std::string type_name() const override { return "Fill"; }
+};
+
+TEST(FaultErrors, AValueThatIsChangedInPlaceIsNotReadAsItsCodes) {
+  Rng rng(1);
+  const ModulePtr<> model = prepare(sequential({{"fc1", linear(4, 8, rng)},
+                                                {"fill", std::make_shared<Fill>()},
+                                                {"fc2", linear(8, 3, rng)}}),
+                                    w8a8({"Linear"}))
+                                .model;
+  EXPECT_THAT(message_of<std::logic_error>([&] { model(batch(), {.training = true}); }),
+              ::testing::HasSubstr("was changed in place after it was computed"));
 }
 
 TEST(FaultErrors, BackwardOfANanNamesItsQuantizer) {
