@@ -90,8 +90,10 @@ InstructionLevel level_of_name(const std::string& name) {
     expected += (expected.empty() ? "" : " or ") + std::string(instruction_level_name(level));
   }
   throw std::invalid_argument("[instructions] expected STEELYARD_INSTRUCTIONS to be " + expected +
-                              " in this build and on this processor, got '" + name +
-                              "' (a build with -DSTEELYARD_LEVELS=ON has every level)");
+                              " in this build and on this processor, got '" + name + "'" +
+                              (levels.size() > 1 ? ""
+                                                 : ": a build with -DSTEELYARD_LEVELS=ON has "
+                                                   "all levels"));
 }
 
 std::optional<InstructionLevel> read_limit() {

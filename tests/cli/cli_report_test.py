@@ -188,7 +188,8 @@ class Report(WithRuns):
         self.assertRegex(printed, r"\nwarning: range of \S+: too narrow, .* dB at 8 bits\n")
         self.assertIn("Ranges that look wrong", page.words())
         self.assertEqual(printed.count("missing"), 1)
-        self.assertIn("missing: accuracy of the float model: the recipe has no init.checkpoint and no model.onnx or model.gguf\n", printed)
+        self.assertIn("missing: accuracy of the float model: the recipe has no init.checkpoint and no model.onnx, model.gguf or "
+                      "model.huggingface\n", printed)
         row = self.row(page, "integer, as export would write it")
         self.assertEqual(row[1:3], ["–", "–"])
         self.assertEqual(row[3], self.row(page, "quantized in training, last.safetensors")[3])
