@@ -6,6 +6,9 @@
 #include <cctype>
 #include <cmath>
 
+#include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
+
 namespace steelyard::imports {
 namespace {
 
@@ -149,9 +152,14 @@ void Translator::set_weight(const std::string& module, const std::string& parame
 void Translator::set_weight(const std::string& module, const std::string& parameter,
                             const Constant& value, Shape shape) {
   if (!value.floating) refuse("its " + parameter + " holds integers, expected floats");
-  const bool finite = std::all_of(value.reals.begin(), value.reals.end(),
-                                  [](float real) { return std::isfinite(real); });
-  if (!finite) refuse("its " + parameter + " holds values that are not finite");
+  const auto wrong = std::find_if(value.reals.begin(), value.reals.end(),
+                                  [](float real) { return !std::isfinite(real); });
+  if (wrong != value.reals.end()) {  // a damaged file, of which nothing can be left out
+    const std::string name = value.origin.empty() ? module + "." + parameter : value.origin;
+    throw InputError(printable(model_.model.source) + ": tensor '" + printable(name) +
+                     "': element " + std::to_string(wrong - value.reals.begin()) +
+                     " is not finite: expected finite weights");
+  }
   if (value.size() != shape_size(shape)) {
     refuse("its " + parameter + ": expected " + shape_string(shape) + ", got " +
            shape_string(value.shape));

@@ -474,11 +474,11 @@ TEST(Translate, ResizesAsOnnxRuntimeDoes) {
 
 TEST(Translate, RefusesWeightsThatAreNotFinite) {
   ModelMaker m(images(1));
-  const std::string w = m.reals("w", {1, 1, 1, 1}, {NAN});
-  EXPECT_THAT(message_of<UnsupportedGraph>([&] {
+  const std::string w = m.reals("w", {1, 1, 1, 2}, {0, NAN});
+  EXPECT_THAT(message_of<InputError>([&] {
                 translate(m.ending_in(m.node("Conv", {"x", w})), {6, 5, 1});
               }),
-              HasSubstr("not finite"));
+              HasSubstr("tensor 'w': element 1 is not finite: expected finite weights"));
 }
 
 }  // namespace
