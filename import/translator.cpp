@@ -154,11 +154,14 @@ void Translator::set_weight(const std::string& module, const std::string& parame
   if (!value.floating) refuse("its " + parameter + " holds integers, expected floats");
   const auto wrong = std::find_if(value.reals.begin(), value.reals.end(),
                                   [](float real) { return !std::isfinite(real); });
-  if (wrong != value.reals.end()) {  // a damaged file, of which nothing can be left out
-    const std::string name = value.origin.empty() ? module + "." + parameter : value.origin;
-    throw InputError(printable(model_.model.source) + ": tensor '" + printable(name) +
+  if (wrong != value.reals.end()) {
+    if (!std::isnan(*wrong) || value.origin.empty()) {
+      refuse("its " + parameter + " holds values that are not finite");
+    }
+    // A damaged file: what is around the operation computes nothing either.
+    throw InputError(printable(model_.model.source) + ": tensor '" + printable(value.origin) +
                      "': element " + std::to_string(wrong - value.reals.begin()) +
-                     " is not finite: expected finite weights");
+                     " is NaN: expected finite weights");
   }
   if (value.size() != shape_size(shape)) {
     refuse("its " + parameter + ": expected " + shape_string(shape) + ", got " +

@@ -478,7 +478,7 @@ TEST(Translate, RefusesWeightsThatAreNotFinite) {
   EXPECT_THAT(message_of<InputError>([&] {
                 translate(m.ending_in(m.node("Conv", {"x", w})), {6, 5, 1});
               }),
-              HasSubstr("tensor 'w': element 1 is not finite: expected finite weights"));
+              HasSubstr("tensor 'w': element 1 is NaN: expected finite weights"));
 }
 
 }  // namespace
