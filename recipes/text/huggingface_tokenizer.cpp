@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/language/huggingface_decoder.h"
 
 namespace steelyard {
@@ -117,6 +118,10 @@ LanguageTokenizer tokenizer_in(const json& file, std::vector<std::int64_t> ends)
   for (const auto& [number, text] : added) made.bytes[static_cast<std::size_t>(number)] = text;
   made.begin = begin_of(file);
   made.begin_number = all.number(made.begin);
+  if (!made.begin.empty() && !made.begin_number) {
+    throw std::invalid_argument("expected a token '" + printable(made.begin) +
+                                "', which the template puts before a text");
+  }
   if (!ends.empty()) {
     made.end = all.text(ends[0]);
     if (made.end.empty()) {
