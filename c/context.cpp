@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "steelyard/framework/tensor/cpus.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/matmul_precision_words.h"
 #include "steelyard/framework/tensor/storage.h"
@@ -102,9 +103,9 @@ const char* steelyard_context_message(const steelyard_context* context) {
 
 steelyard_status steelyard_context_set_threads(steelyard_context* context, int32_t threads) {
   return call(context, __func__, [&] {
-    constexpr std::int32_t kMost = 4096;  // as on the command line
-    if (threads < 0 || threads > kMost) {
-      throw std::invalid_argument("expected threads from 0 to " + std::to_string(kMost) + ", got " +
+    if (threads < 0 || threads > steelyard::kMostThreads) {
+      throw std::invalid_argument("expected threads from 0 to " +
+                                  std::to_string(steelyard::kMostThreads) + ", got " +
                                   std::to_string(threads));
     }
     context->threads = threads;

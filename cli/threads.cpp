@@ -18,14 +18,14 @@ namespace steelyard::cli {
 namespace {
 
 std::optional<int> thread_count(const std::string& text) {
-  constexpr std::int64_t kMost = 4096;  // libgomp overflows its stack at some 20,000
   const auto value = parse_integer(text);
-  if (!value || *value < 1 || *value > kMost) return {};
+  if (!value || *value < 1 || *value > kMostThreads) return {};
   return static_cast<int>(*value);
 }
 
 std::string wrong_count(const std::string& text) {
-  return "expected a whole number from 1 to 4096, got " + quote_for_message(text);
+  return "expected a whole number from 1 to " + std::to_string(kMostThreads) + ", got " +
+         quote_for_message(text);
 }
 
 // OMP_NUM_THREADS, which may hold a number for each level of nesting: "4,2". Nothing where it is
@@ -80,7 +80,7 @@ void add_threads(CLI::App& verb) {
           "--threads", [](int) {},
           "CPU threads (default: OMP_NUM_THREADS, else the processors that the affinity mask and "
           "the control group allow)")
-      ->check(CLI::Validator(check, "1 to 4096"));
+      ->check(CLI::Validator(check, "1 to " + std::to_string(kMostThreads)));
 }
 
 void set_threads_of(const CLI::App& verb) {

@@ -16,7 +16,7 @@ namespace steelyard::deploy {
 // Options of single formats.
 struct ExportOptions {
   OnnxOptions onnx = {};
-  bool tflite_pack_int4 = true;
+  bool tflite_pack_int4 = true;              // TfliteExport::pack_int4
   std::optional<StreamOptions> stream = {};  // programs in C and TFLite files
 };
 

@@ -159,7 +159,10 @@ const char* steelyard_runtime_version(void) { return STEELYARD_VERSION; }
 
 Status steelyard_runtime_set_threads(std::int32_t threads) {
   return guarded({nullptr, 0}, [&] {
-    if (threads < 0) refuse("0 threads or more, got " + std::to_string(threads));
+    if (threads < 0 || threads > steelyard::kMostThreads) {
+      refuse("0 to " + std::to_string(steelyard::kMostThreads) + " threads, got " +
+             std::to_string(threads));
+    }
     steelyard::kernels::set_num_threads(threads > 0 ? threads : steelyard::usable_cpus());
   });
 }

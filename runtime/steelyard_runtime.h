@@ -33,8 +33,8 @@ enum {
 /* "0.1.0", of the library that was loaded. */
 STEELYARD_RUNTIME_API const char* steelyard_runtime_version(void);
 
-/* Threads of runs that the calling thread starts: 0, as many as the process may use at once, by its
- * affinity mask and the quota of its control group. Results do not depend on it. */
+/* Threads of runs that the calling thread starts, at most 4096: 0, as many as the process may use
+ * at once, by its affinity mask and the quota of its control group. Results do not depend on it. */
 STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_runtime_set_threads(int32_t threads);
 
 /* ---- Models ---- */

@@ -9,8 +9,6 @@
 namespace steelyard {
 namespace {
 
-constexpr const char* kWhole = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kMap = "weight_map";
 constexpr std::uint64_t kMostIndexBytes = std::uint64_t{16} << 20;
 constexpr std::size_t kMostFiles = 4096;
@@ -42,16 +40,16 @@ std::map<std::string, std::string> index_in(const std::filesystem::path& path) {
 }  // namespace
 
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) {
-  if (path_exists(folder / kWhole)) {
-    add_file(folder / kWhole);
+  if (path_exists(folder / kWeightsFile)) {
+    add_file(folder / kWeightsFile);
     return;
   }
-  if (!path_exists(folder / kIndex)) {
-    throw InputError(printable(folder.string()) + ": expected " + kWhole + " or " + kIndex +
-                     " in this folder");
+  if (!path_exists(folder / kWeightsIndexFile)) {
+    throw InputError(printable(folder.string()) + ": expected " + kWeightsFile + " or " +
+                     kWeightsIndexFile + " in this folder");
   }
-  const auto index = index_in(folder / kIndex);
-  const std::string name = printable((folder / kIndex).string());
+  const auto index = index_in(folder / kWeightsIndexFile);
+  const std::string name = printable((folder / kWeightsIndexFile).string());
   std::set<std::string> files;
   for (const auto& [tensor, file] : index) files.insert(file);
   if (files.size() > kMostFiles) {

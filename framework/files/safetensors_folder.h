@@ -11,6 +11,9 @@
 
 namespace steelyard {
 
+inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
+
 class SafetensorsFolder {
  public:
   // Throws InputError that names the file: neither is there, an index that is no such JSON, names a

@@ -2,10 +2,14 @@
 // machine has.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 
 namespace steelyard {
+
+// The most threads that may be asked for: libgomp overflows its stack at some 20,000.
+inline constexpr std::int32_t kMostThreads = 4096;
 
 // The processors' worth of time that the process's control groups allow it (cgroup v1 and v2; the
 // smallest quota of a group and those above it), such as 1.5. Nothing where none sets a quota.

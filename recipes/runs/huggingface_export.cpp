@@ -25,8 +25,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Layers = std::map<std::string, qat::QuantizedLayer*>;  // by the name of their weight
 
-constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr std::uint64_t kMostTokenizerBytes = std::uint64_t{256} << 20;
 // Beside the weights and config.json: what tokenizes, and how text is made.
 constexpr std::array kCopied = {"tokenizer.json",     "tokenizer_config.json",
@@ -294,8 +292,8 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
                      ": is the float model (model.huggingface), which the new one would replace: "
                      "expected another folder");
   }
-  if (path_exists(folder / kIndexFile)) {
-    throw InputError(printable((folder / kIndexFile).string()) +
+  if (path_exists(folder / kWeightsIndexFile)) {
+    throw InputError(printable((folder / kWeightsIndexFile).string()) +
                      ": belongs to another model in this folder, whose files readers would take: "
                      "expected another folder");
   }
@@ -312,7 +310,7 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
       tensors.push_back(std::move(tensor));
     }
   }
-  std::vector<std::filesystem::path> written{folder / kWeights, folder / imports::kConfigFile};
+  std::vector<std::filesystem::path> written{folder / kWeightsFile, folder / imports::kConfigFile};
   write_safetensors(written[0], {std::move(tensors), {{"format", "pt"}}});
   write_file_atomic(written[1], config.dump(2) + "\n");
   for (const char* name : kCopied) {

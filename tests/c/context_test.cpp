@@ -33,6 +33,13 @@ TEST(CContext, KeepsTheMessageOfTheLastFailedCall) {
             "steelyard_context_set_threads: expected threads from 0 to 4096, got -1");
 }
 
+TEST(CContext, RefusesThreadsThatNoMachineHas) {
+  const Context context;
+  EXPECT_EQ(steelyard_context_set_threads(context, 100000), STEELYARD_INVALID_ARGUMENT);
+  EXPECT_EQ(context.message(),
+            "steelyard_context_set_threads: expected threads from 0 to 4096, got 100000");
+}
+
 TEST(CContext, RefusesAnUnknownPrecision) {
   const Context context;
   EXPECT_EQ(steelyard_context_set_matmul_precision(context, STEELYARD_BF16), STEELYARD_OK);

@@ -148,14 +148,7 @@ class Huggingface(LanguageCase):
         self.assertIn("0 of 160 tokens have other logits", self.succeed("verify", "plain"))
 
     def test_documents_end_where_the_folder_says(self):
-        said = []
-        for tokens in ("documents: separate", "documents: separate, end: 3", "documents: separate, end: 5"):
-            recipe = self.recipe_of(**{"tokens: {length: 16}": f"tokens: {{length: 16, {tokens}}}"})
-            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
-            said.append(self.perplexity("run"))
-            shutil.rmtree(self.path("run"))
-        self.assertEqual(said[0], said[1])
-        self.assertNotEqual(said[0], said[2])
+        self.require_end_of_documents(3, other=5)
 
     def test_learns_from_itself(self):
         recipe = self.recipe_of(quantize("num_bits: 4, strategy: group"),

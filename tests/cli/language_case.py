@@ -2,6 +2,7 @@
 import os
 import random
 import re
+import shutil
 import struct
 
 from cli_case import Case
@@ -31,3 +32,14 @@ class LanguageCase(Case):
 
     def perplexity(self, run):
         return float(re.search(r"perplexity ([\d.]+)", self.succeed("eval", run)).group(1))
+
+    def require_end_of_documents(self, end, other):
+        """The model's own file says that the token `end` ends documents, which it does not of `other`."""
+        said = []
+        for tokens in ("documents: separate", f"documents: separate, end: {end}", f"documents: separate, end: {other}"):
+            recipe = self.recipe_of(**{"tokens: {length: 16}": f"tokens: {{length: 16, {tokens}}}"})
+            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+            said.append(self.perplexity("run"))
+            shutil.rmtree(self.path("run"))
+        self.assertEqual(said[0], said[1])
+        self.assertNotEqual(said[0], said[2])

@@ -154,6 +154,7 @@ TEST_F(CFace, RefusesArgumentsThatDoNotFit) {
   EXPECT_EQ(steelyard_model_output(model_, nullptr), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_EQ(steelyard_model_class_name(nullptr, 0), nullptr);
   EXPECT_EQ(steelyard_runtime_set_threads(-1), STEELYARD_RUNTIME_INVALID_ARGUMENT);
+  EXPECT_EQ(steelyard_runtime_set_threads(100000), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   steelyard_model_destroy(nullptr);
 }
 
