@@ -165,36 +165,48 @@ struct Runner {
     const auto sets = static_cast<std::size_t>(plan.num_parameter_sets());
     scale.assign(sets, 0.05);
     scale_f32.assign(sets, 0.05F);
-    zero_point.assign(sets, d.range.qmax / 2);
+    zero_point.assign(sets, d.spec.range.qmax / 2);
     lo.assign(sets, 1);
     hi.assign(sets, -1);
     grads.assign(2 * sets, 0);
     workspace.resize(plan.workspace_bytes());
     const bool forward = work.direction == QuantDirection::kForward;
     const bool wide = a.type == ValueType::kF64;
-    if (work.operation != QuantOperation::kDequantize && (forward || !work.mask))
-      args.x = a.x.get();
-    if (forward && work.operation != QuantOperation::kQuantize) args.y = a.y.get();
-    if (forward && work.operation != QuantOperation::kFakeQuantize) args.codes = a.codes.get();
+    const auto bytes = [](auto* data, std::int64_t count) -> QuantArray {
+      return {reinterpret_cast<std::byte*>(data), count};
+    };
+    const std::int64_t values = a.n * value_bytes(a.type);
+    const std::int64_t reals = plan.num_parameter_sets() * (wide ? 8 : 4);
+    if (work.operation != QuantOperation::kDequantize && (forward || !work.mask)) {
+      arrays.x = bytes(a.x.get(), values);
+    }
+    if (forward && work.operation != QuantOperation::kQuantize) {
+      arrays.y = bytes(a.y.get(), values);
+    }
+    if (forward && work.operation != QuantOperation::kFakeQuantize) {
+      arrays.codes = bytes(a.codes.get(), a.n);
+    }
     if (!forward) {
-      args.grad_y = a.grad.get();
-      args.grad_x = a.y.get();
+      arrays.grad_y = bytes(a.grad.get(), values);
+      arrays.grad_x = bytes(a.y.get(), values);
     }
-    if (work.mask) args.mask = a.mask.get();
-    args.scale = wide ? static_cast<void*>(scale.data()) : scale_f32.data();
-    args.zero_point = zero_point.data();
+    if (work.mask) arrays.mask = {a.mask.get(), mask_bytes(a.n)};
+    arrays.scale = wide ? QuantArray(scale) : QuantArray(scale_f32);
+    arrays.zero_point = zero_point;
     if (work.parameters) {
-      args.grad_scale = grads.data();
-      args.grad_zero_point = grads.data() + sets;
+      arrays.grad_scale = bytes(grads.data(), reals);
+      arrays.grad_zero_point = bytes(grads.data() + sets, reals);
     }
-    args.range_lo = lo.data();
-    args.range_hi = hi.data();
-    args.initialized = &initialized;
-    if (work.statistics == Statistics::kDelayed) plan.run(nullptr, workspace.data(), args);
+    arrays.range_lo = bytes(lo.data(), reals);
+    arrays.range_hi = bytes(hi.data(), reals);
+    arrays.initialized = {&initialized, 1};
+    if (work.statistics == Statistics::kDelayed) run();
   }
 
+  void run() { plan.run(nullptr, std::as_writable_bytes(std::span(workspace)), arrays); }
+
   QuantPlan plan;
-  QuantArgs args;
+  QuantArrays arrays;
   std::vector<double> scale, lo, hi, grads;
   std::vector<float> scale_f32;
   std::vector<std::int32_t> zero_point;
@@ -377,9 +389,7 @@ std::vector<Case> cases(Arrays& a, const std::regex& filter) {
       if (!makes_sense(work, sharing) || !std::regex_search(name, filter)) continue;
       auto runner = std::make_shared<Runner>(work, sharing, a);
       all.push_back(
-          {name, bytes_per_element(work, a.type),
-           [runner] { runner->plan.run(nullptr, runner->workspace.data(), runner->args); },
-           work.move});
+          {name, bytes_per_element(work, a.type), [runner] { runner->run(); }, work.move});
     }
   }
   if (a.type != ValueType::kF32) return all;

@@ -169,16 +169,16 @@ inline bool makes_sense(const Work& work, const Sharing& sharing) {
 inline QuantDescriptor descriptor_of(const Work& work, const Sharing& sharing, ValueType type,
                                      std::int64_t elements) {
   QuantDescriptor d;
-  d.operation = work.operation;
-  d.direction = work.direction;
+  d.spec.operation = work.operation;
+  d.spec.direction = work.direction;
   d.granularity = sharing.granularity;
   d.options = sharing.options;
   d.shape = sharing.shape(elements);
-  d.value_type = type;
-  d.code_type = work.code_type;
-  d.range = whole_range(work.code_type);
-  d.statistics = work.statistics;
-  d.parameter_gradients = work.parameters;
+  d.spec.value_type = type;
+  d.spec.code_type = work.code_type;
+  d.spec.range = whole_range(work.code_type);
+  d.spec.statistics = work.statistics;
+  d.spec.parameter_gradients = work.parameters;
   return d;
 }
 

@@ -105,27 +105,27 @@ struct Runner {
 
   void run(const Arrays& a) const {
     const bool forward = work_.direction == QuantDirection::kForward;
-    QuantArgs args;
+    QuantArrays arrays;
     if (work_.operation != QuantOperation::kDequantize && (forward || !work_.mask)) {
-      args.x = a.x.data();
+      arrays.x = a.x.span();
     }
-    if (forward && work_.operation != QuantOperation::kQuantize) args.y = a.y.data();
-    if (forward && work_.operation != QuantOperation::kFakeQuantize) args.codes = a.codes.data();
+    if (forward && work_.operation != QuantOperation::kQuantize) arrays.y = a.y.span();
+    if (forward && work_.operation != QuantOperation::kFakeQuantize) arrays.codes = a.codes.span();
     if (!forward) {
-      args.grad_y = a.grad.data();
-      args.grad_x = a.y.data();
+      arrays.grad_y = a.grad.span();
+      arrays.grad_x = a.y.span();
     }
-    if (work_.mask) args.mask = a.mask.data<std::uint8_t>();
-    args.scale = scale.data();
-    args.zero_point = zero_point.data<std::int32_t>();
+    if (work_.mask) arrays.mask = a.mask.span();
+    arrays.scale = scale.span();
+    arrays.zero_point = zero_point.span<std::int32_t>();
     if (work_.parameters) {
-      args.grad_scale = grads.data();
-      args.grad_zero_point = grads.data<float>() + sets;
+      arrays.grad_scale = grads.span<float>().first(sets);
+      arrays.grad_zero_point = grads.span<float>().subspan(sets);
     }
-    args.range_lo = lo.data();
-    args.range_hi = hi.data();
-    args.initialized = flag.data<std::uint8_t>();
-    plan.run(nullptr, workspace.data(), args);
+    arrays.range_lo = lo.span();
+    arrays.range_hi = hi.span();
+    arrays.initialized = flag.span<std::uint8_t>();
+    plan.run(nullptr, workspace.span(), arrays);
   }
 
   QuantPlan plan;

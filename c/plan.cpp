@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "steelyard/c/context.h"
+#include "steelyard/c/views.h"
 
 namespace steelyard::c {
 namespace {
@@ -25,44 +26,27 @@ std::vector<std::int64_t> first_of(const std::int64_t (&values)[STEELYARD_MAX_RA
 
 QuantDescriptor descriptor_from(const steelyard_plan_descriptor& given) {
   using namespace kernels;
-  QuantDescriptor d;
-  d.operation = enumerator(given.operation, QuantOperation::kFakeQuantize, "an operation");
-  d.direction = enumerator(given.direction, QuantDirection::kBackward, "a direction");
-  d.value_type = enumerator(given.value_type, ValueType::kBF16, "a value type");
-  d.code_type = enumerator(given.code_type, CodeType::kU2, "a code type");
-  d.range = {given.qmin, given.qmax};
-  d.statistics = enumerator(given.statistics, Statistics::kDelayed, "statistics");
-  d.symmetric = flag(given.symmetric, "symmetric");
-  d.averaging_constant = given.averaging_constant;
-  d.parameter_gradients = flag(given.parameter_gradients, "parameter_gradients");
-  d.gradient_factor = given.gradient_factor;
-  d.granularity = enumerator(given.granularity, Granularity::kBlock, "a granularity");
-  d.options = {given.axis, given.group_size, given.block_rows, given.block_columns};
-  d.shape = first_of(given.shape, given.rank);
-  if (flag(given.strided, "strided")) d.strides = first_of(given.strides, given.rank);
-  return d;
+  return {
+      .spec = {.operation =
+                   enumerator(given.operation, QuantOperation::kFakeQuantize, "an operation"),
+               .direction = enumerator(given.direction, QuantDirection::kBackward, "a direction"),
+               .value_type = enumerator(given.value_type, ValueType::kBF16, "a value type"),
+               .code_type = enumerator(given.code_type, CodeType::kU2, "a code type"),
+               .range = {given.qmin, given.qmax},
+               .statistics = enumerator(given.statistics, Statistics::kDelayed, "statistics"),
+               .symmetric = flag(given.symmetric, "symmetric"),
+               .averaging_constant = given.averaging_constant,
+               .parameter_gradients = flag(given.parameter_gradients, "parameter_gradients"),
+               .gradient_factor = given.gradient_factor},
+      .granularity = enumerator(given.granularity, Granularity::kBlock, "a granularity"),
+      .options = {given.axis, given.group_size, given.block_rows, given.block_columns},
+      .shape = first_of(given.shape, given.rank),
+      .strides = flag(given.strided, "strided") ? first_of(given.strides, given.rank)
+                                                : std::vector<std::int64_t>{}};
 }
 
 steelyard_plan_arrays arrays_from(const steelyard_plan_arrays* arrays) {
   return read_struct(arrays, "arrays", kArraysInit);
-}
-
-// Keeps a workspace apart from the arrays of its call.
-void require_workspace(const steelyard_plan& plan, const void* workspace, std::size_t bytes,
-                       const PlanArrays& arrays) {
-  const std::size_t needed = plan.plan.workspace_bytes();
-  if (workspace == nullptr || needed == 0)
-    return;  // the plan itself refuses none where it needs one
-  if (bytes < needed) {
-    throw std::invalid_argument("expected a workspace of " + std::to_string(needed) +
-                                " bytes, got " + std::to_string(bytes));
-  }
-  View view;
-  view.data = static_cast<std::byte*>(const_cast<void*>(workspace));
-  view.dtype = DType::kU8;
-  view.shape = {static_cast<std::int64_t>(needed)};
-  view.strides = {1};
-  arrays.require_apart_from(view, "the workspace");
 }
 
 }  // namespace
@@ -73,14 +57,14 @@ using namespace steelyard;
 void steelyard_plan_descriptor_init(steelyard_plan_descriptor* descriptor, size_t struct_bytes) {
   const kernels::QuantDescriptor own;
   steelyard_plan_descriptor defaults{};
-  defaults.operation = static_cast<int32_t>(own.operation);
-  defaults.direction = static_cast<int32_t>(own.direction);
-  defaults.value_type = static_cast<int32_t>(own.value_type);
-  defaults.code_type = static_cast<int32_t>(own.code_type);
-  defaults.qmin = own.range.qmin;
-  defaults.qmax = own.range.qmax;
-  defaults.averaging_constant = own.averaging_constant;
-  defaults.gradient_factor = own.gradient_factor;
+  defaults.operation = static_cast<int32_t>(own.spec.operation);
+  defaults.direction = static_cast<int32_t>(own.spec.direction);
+  defaults.value_type = static_cast<int32_t>(own.spec.value_type);
+  defaults.code_type = static_cast<int32_t>(own.spec.code_type);
+  defaults.qmin = own.spec.range.qmin;
+  defaults.qmax = own.spec.range.qmax;
+  defaults.averaging_constant = own.spec.averaging_constant;
+  defaults.gradient_factor = own.spec.gradient_factor;
   defaults.axis = own.options.axis;
   defaults.device = {kDLCPU, 0};
   c::init_struct(descriptor, struct_bytes, defaults);
@@ -132,11 +116,11 @@ steelyard_status steelyard_plan_check(steelyard_context* context, const steelyar
                                       const steelyard_plan_arrays* arrays,
                                       int32_t check_parameters) {
   return c::call(context, __func__, [&] {
-    const c::PlanArrays checked(c::required(plan, "plan"), c::arrays_from(arrays));
+    const auto given = c::plan_arrays(c::required(plan, "plan"), c::arrays_from(arrays));
     const c::SelectedDevice selected(plan->device);
-    const std::string problem =
-        plan->plan.can_implement(checked.args(), c::flag(check_parameters, "check_parameters"));
-    if (!problem.empty()) throw std::invalid_argument(problem);
+    const kernels::QuantStatus status =
+        plan->plan.can_implement(given, c::flag(check_parameters, "check_parameters"));
+    if (!status) throw std::invalid_argument(status.problem);
   });
 }
 
@@ -144,11 +128,11 @@ steelyard_status steelyard_plan_run(steelyard_context* context, const steelyard_
                                     void* stream, void* workspace, size_t workspace_bytes,
                                     const steelyard_plan_arrays* arrays) {
   return c::call(context, __func__, [&] {
-    const c::PlanArrays checked(c::required(plan, "plan"), c::arrays_from(arrays));
+    const auto given = c::plan_arrays(c::required(plan, "plan"), c::arrays_from(arrays));
     c::require_stream_of(plan->device, stream);
-    c::require_workspace(*plan, workspace, workspace_bytes, checked);
     const c::SelectedDevice selected(plan->device);
-    plan->plan.run(stream, workspace, checked.args());
+    const std::size_t there = workspace == nullptr ? 0 : workspace_bytes;
+    plan->plan.run(stream, {static_cast<std::byte*>(workspace), there}, given);
   });
 }
 
@@ -159,7 +143,6 @@ steelyard_status steelyard_plan_run_batch(steelyard_context* context, void* stre
     if (count == 0) return;
     c::required(plans, "plans");
     c::required(arrays, "arrays");
-    std::vector<c::PlanArrays> checked;
     std::vector<kernels::QuantBatchItem> items;
     for (size_t i = 0; i < count; ++i) {
       const std::string where = "item " + std::to_string(i);
@@ -169,9 +152,7 @@ steelyard_status steelyard_plan_run_batch(steelyard_context* context, void* stre
                                     device_name(plans[0]->device) + ", got one of " +
                                     device_name(plan.device));
       }
-      checked.emplace_back(plan, c::arrays_from(arrays[i]));
-      for (size_t before = 0; before < i; ++before) checked[i].require_apart(checked[before]);
-      items.push_back({&plan.plan, checked[i].args()});
+      items.push_back({&plan.plan, c::plan_arrays(plan, c::arrays_from(arrays[i]))});
     }
     c::require_stream_of(plans[0]->device, stream);
     const c::SelectedDevice selected(plans[0]->device);

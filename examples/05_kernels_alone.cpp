@@ -1,5 +1,5 @@
 // The kernels without the engine: quantizes an array of weights to 4 bits, with one scale for each
-// row, from raw pointers. It runs on the CPU and, if there is one, on a GPU. Both give the same
+// row, from plain arrays. It runs on the CPU and, if there is one, on a GPU. Both give the same
 // bytes.
 #include <fmt/core.h>
 
@@ -25,15 +25,13 @@ struct Quantized {
 };
 
 QuantPlan int4_rows(QuantOperation operation, Statistics statistics, DeviceType device) {
-  const QuantDescriptor descriptor{{.operation = operation,
-                                    .code_type = CodeType::kS4,
-                                    .range = {-7, 7},
-                                    .statistics = statistics,
-                                    .symmetric = true},
-                                   Granularity::kToken,
-                                   /*options=*/{},
-                                   /*shape=*/{kRows, kColumns},
-                                   /*strides=*/{}};
+  const QuantDescriptor descriptor{.spec = {.operation = operation,
+                                            .code_type = CodeType::kS4,
+                                            .range = {-7, 7},
+                                            .statistics = statistics,
+                                            .symmetric = true},
+                                   .granularity = Granularity::kToken,
+                                   .shape = {kRows, kColumns}};
   return QuantPlan::select(descriptor, device);
 }
 
@@ -48,13 +46,16 @@ Quantized quantize_on(DeviceType device, const std::vector<float>& weights) {
   DeviceBuffer workspace(device, quantize.workspace_bytes());
   x.copy_from_host(weights.data(), value_bytes);
 
-  auto* zero = zero_point.data<std::int32_t>();
-  quantize.run(
-      /*stream=*/nullptr, workspace.data(),
-      {.x = x.data(), .codes = codes.data(), .scale = scale.data(), .zero_point = zero});
-  dequantize.run(
-      /*stream=*/nullptr, /*workspace=*/nullptr,
-      {.y = y.data(), .codes = codes.data(), .scale = scale.data(), .zero_point = zero});
+  quantize.run(/*stream=*/nullptr, workspace.span(),
+               {.x = x.span<float>(),
+                .codes = codes.span<std::uint8_t>(),
+                .scale = scale.span<float>(),
+                .zero_point = zero_point.span<std::int32_t>()});
+  dequantize.run(/*stream=*/nullptr, /*workspace=*/{},
+                 {.y = y.span<float>(),
+                  .codes = codes.span<std::uint8_t>(),
+                  .scale = scale.span<float>(),
+                  .zero_point = zero_point.span<std::int32_t>()});
 
   Quantized result{std::vector<std::uint8_t>(codes.bytes()), std::vector<float>(kRows),
                    std::vector<float>(weights.size())};

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "steelyard/kernels/device_type.h"
 
@@ -24,6 +25,11 @@ class DeviceBuffer {
   template <typename T = void>
   T* data() const {
     return static_cast<T*>(memory_.get());
+  }
+  // All of it, as elements of T.
+  template <typename T = std::byte>
+  std::span<T> span() const {
+    return {data<T>(), bytes_ / sizeof(T)};
   }
   std::size_t bytes() const { return bytes_; }
 

@@ -1,7 +1,9 @@
 // The words for a quantization's parts in identities, messages and text forms.
 #pragma once
 
-#include "steelyard/kernels/quant_plan/quant_problem.h"
+#include <string>
+
+#include "steelyard/kernels/quant_plan/quant_arrays.h"
 
 namespace steelyard::kernels {
 
@@ -27,6 +29,17 @@ inline const char* name_of(CodeType type) {
 inline const char* name_of(Statistics statistics) {
   constexpr const char* kNames[] = {"given", "dynamic", "current", "delayed"};
   return kNames[static_cast<int>(statistics)];
+}
+
+inline const char* name_of(ArrayType type) {
+  constexpr const char* kNames[] = {"bytes", "f32", "f64", "f16", "bf16",
+                                    "s8",    "u8",  "i32", "i64", "bool"};
+  return kNames[static_cast<int>(type)];
+}
+
+inline std::string range_text(CodeRange range) {
+  const std::int64_t ends[] = {range.qmin, range.qmax};
+  return shape_text(ends);
 }
 
 }  // namespace steelyard::kernels

@@ -14,25 +14,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "steelyard/kernels/device_type.h"
-#include "steelyard/kernels/quant_plan/quant_problem.h"
+#include "steelyard/kernels/quant_plan/quant_arrays.h"
 
 namespace steelyard::kernels {
 
 // A cudaStream_t, or null: the default stream, or the CPU.
 using Stream = void*;
 
-// The members of QuantSpec, and the tensor.
-struct QuantDescriptor : QuantSpec {
+// What to compute, for a tensor of which shape, with which elements sharing a scale.
+struct QuantDescriptor {
+  QuantSpec spec = {};
   Granularity granularity = Granularity::kTensor;
-  GranularityOptions options;
-  std::vector<std::int64_t> shape;  // at most 8 axes; {} is one element
+  GranularityOptions options = {};
+  std::vector<std::int64_t> shape = {};  // at most 8 axes; {} is one element
   // The strides of every array of values, in elements; {} is dense. They may be negative, pointers
   // are those of the first element; elements must not overlap.
-  std::vector<std::int64_t> strides;
+  std::vector<std::int64_t> strides = {};
 };
 
 struct QuantPreference {
@@ -51,11 +53,12 @@ class QuantPlan {
   static QuantPlan select(const QuantDescriptor& descriptor, DeviceType device,
                           const QuantPreference& preference = {});
 
-  // Empty when run(args) would work; otherwise what is missing, misaligned or misused. With
-  // `check_parameters` scale and zero point are read too (which waits for the default stream):
-  // finite, scale > 0, qmin <= zero point <= qmax, and 0 where symmetric. Those that a call writes
-  // before it reads them are left out.
-  std::string can_implement(const QuantArgs& args, bool check_parameters = false) const;
+  // Whether run(arrays) would work: which arrays there are, their types, lengths and alignment, and
+  // that those which are written share no memory with others. With `check_parameters` scale and
+  // zero point are read too (which waits for the default stream): finite, scale > 0,
+  // qmin <= zero point <= qmax, and 0 where symmetric. Those that a call writes before it reads
+  // them are left out.
+  QuantStatus can_implement(const QuantArrays& arrays, bool check_parameters = false) const;
 
   std::size_t workspace_bytes() const { return workspace_bytes_; }
   std::int64_t num_parameter_sets() const { return problem_.map.sets; }
@@ -68,16 +71,17 @@ class QuantPlan {
   DeviceType device() const { return device_; }
 
   // Computes. Throws std::invalid_argument with can_implement's words. `workspace`: at least
-  // workspace_bytes() on the device, 16-byte aligned, free again when the stream has passed; null
-  // where that is 0.
+  // workspace_bytes() on the device, 16-byte aligned, apart from the arrays, free again when the
+  // stream has passed; {} where that is 0.
   //
   // Given scales and zero points are not looked at. Where a scale is 0, negative or not finite, or
   // a zero point is outside the range, the values, gradients and codes of its set are unspecified
   // (a scale of 0 divides by 0), those of other sets are right, and nothing else is written:
-  // can_implement(args, true) says so beforehand.
-  void run(Stream stream, void* workspace, const QuantArgs& args) const;
+  // can_implement(arrays, true) says so beforehand.
+  void run(Stream stream, std::span<std::byte> workspace, const QuantArrays& arrays) const;
 
  private:
+  void require_workspace(std::span<std::byte> workspace, const QuantArrays& arrays) const;
   void launch(Stream stream, void* workspace, const QuantArgs& args) const;
 
   QuantDescriptor descriptor_;
@@ -89,8 +93,8 @@ class QuantPlan {
 
 // One tensor of a batch: a fake-quantize or quantize plan with given scales, and its arrays.
 struct QuantBatchItem {
-  const QuantPlan* plan;
-  QuantArgs args;
+  const QuantPlan* plan = nullptr;
+  QuantArrays arrays = {};
 };
 
 // Runs forward plans with given statistics together: all weights of a model in one launch (on a GPU

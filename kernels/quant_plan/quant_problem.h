@@ -47,27 +47,23 @@ struct QuantProblem : QuantSpec {
   StrideMap strides;  // of every array of values
 };
 
-// The arrays of one call; which are used, and which may be null, QuantPlan says. S = f64 for f64
-// values, else f32.
+// The arrays of one call as kernels take them: QuantArrays
+// (kernels/quant_plan/quant_arrays.h) after its check, pointers to the types that the plan gives.
 struct QuantArgs {
-  const void* x = nullptr;       // values
-  const void* grad_y = nullptr;  // values; of quantize: the gradient of its codes
-  void* y = nullptr;             // values, may alias x
-  void* grad_x = nullptr;        // values, may alias grad_y; of dequantize: the gradient of codes
-  void* codes = nullptr;         // packed, dense, apart from values: of quantize and dequantize
-  std::uint8_t* mask = nullptr;  // 1 bit per element, dense: written forward, read backward
-  void* scale = nullptr;         // S [sets]: read, and written unless statistics are given
-  std::int32_t* zero_point = nullptr;  // [sets]; null means 0 where statistics are given
-  void* grad_scale = nullptr;          // S [sets]
-  void* grad_zero_point = nullptr;     // S [sets], may be null
-  // Grows by the NaN that quantize met or, where statistics are taken, by the NaN and infinities
-  // that were left out of them; may be null.
+  const void* x = nullptr;
+  const void* grad_y = nullptr;
+  void* y = nullptr;
+  void* grad_x = nullptr;
+  void* codes = nullptr;
+  std::uint8_t* mask = nullptr;
+  void* scale = nullptr;
+  std::int32_t* zero_point = nullptr;
+  void* grad_scale = nullptr;
+  void* grad_zero_point = nullptr;
   std::int64_t* non_finite_count = nullptr;
-  void* range_lo = nullptr;  // S [sets]: the moving average; lo > hi before the first
+  void* range_lo = nullptr;
   void* range_hi = nullptr;
-  std::uint8_t* initialized = nullptr;  // becomes 1 when the average has seen a finite value
-  // One switch each, read on the device; null means on. Observing: of moving averages, the others
-  // do not ask. Quantizing: of fake-quantize and of backward calls; off, values and gradients pass.
+  std::uint8_t* initialized = nullptr;
   const std::uint8_t* observing = nullptr;
   const std::uint8_t* quantizing = nullptr;
 };

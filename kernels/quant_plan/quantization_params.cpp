@@ -202,17 +202,15 @@ double QuantizationParams::compression_ratio(std::span<const std::int64_t> shape
 QuantDescriptor QuantizationParams::descriptor(QuantOperation operation, QuantDirection direction,
                                                std::vector<std::int64_t> shape,
                                                ValueType value_type) const {
-  QuantDescriptor d;
-  d.operation = operation;
-  d.direction = direction;
-  d.granularity = granularity;
-  d.options = options;
-  d.value_type = value_type;
-  d.code_type = code_type;
-  d.range = range;
-  d.symmetric = symmetric;
-  d.shape = std::move(shape);
-  return d;
+  return {.spec = {.operation = operation,
+                   .direction = direction,
+                   .value_type = value_type,
+                   .code_type = code_type,
+                   .range = range,
+                   .symmetric = symmetric},
+          .granularity = granularity,
+          .options = options,
+          .shape = std::move(shape)};
 }
 
 }  // namespace steelyard::kernels

@@ -73,10 +73,10 @@ struct QuantizationParams {
   // out. That is half a step, or what the ends of the range lose where the scale was rounded down
   // or held within its type's limits. Throws std::invalid_argument where there is no such set, as
   // the next two do.
-  double quantization_error_bound(std::int64_t set = 0) const;
+  double quantization_error_bound(std::int64_t set) const;
   // The values that the smallest and the largest code of the set stand for.
-  double smallest_value(std::int64_t set = 0) const;
-  double largest_value(std::int64_t set = 0) const;
+  double smallest_value(std::int64_t set) const;
+  double largest_value(std::int64_t set) const;
 
   // Bytes of the values over bytes of the codes with their scales and (unless symmetric) zero
   // points of the codes' width; 1 without elements.

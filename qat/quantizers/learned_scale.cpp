@@ -96,17 +96,16 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
   const Device device = values.device();
   const bool on_cpu = device.kind == Device::Kind::kCpu;
   const std::int64_t channels = use.qparams.scale.size();
-  kernels::QuantDescriptor descriptor;
-  descriptor.direction = kernels::QuantDirection::kBackward;
-  descriptor.granularity =
-      channels > 1 ? kernels::Granularity::kChannel : kernels::Granularity::kTensor;
-  descriptor.options.axis = 0;
-  descriptor.code_type = use.scheme.is_signed ? kernels::CodeType::kS8 : kernels::CodeType::kU8;
-  descriptor.range = use.scheme.code_range();
-  descriptor.shape = {channels, values.size() / channels};
-  descriptor.symmetric = use.scheme.symmetric;
-  descriptor.parameter_gradients = true;
-  descriptor.gradient_factor = gradient_factor(use);
+  const kernels::QuantDescriptor descriptor{
+      .spec = {.direction = kernels::QuantDirection::kBackward,
+               .code_type = use.scheme.is_signed ? kernels::CodeType::kS8 : kernels::CodeType::kU8,
+               .range = use.scheme.code_range(),
+               .symmetric = use.scheme.symmetric,
+               .parameter_gradients = true,
+               .gradient_factor = gradient_factor(use)},
+      .granularity = channels > 1 ? kernels::Granularity::kChannel : kernels::Granularity::kTensor,
+      .options = {.axis = 0},
+      .shape = {channels, values.size() / channels}};
   const auto plan = kernels::QuantPlan::select(
       descriptor, on_cpu ? kernels::DeviceType::kCpu : kernels::DeviceType::kCuda);
   const Tensor workspace =
@@ -114,17 +113,21 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
   Gradients gradients{Tensor::empty(values.shape(), DType::kF32, device),
                       Tensor::empty({channels}, DType::kF32, device), Tensor()};
   if (with_zero_point) gradients.zero_point = Tensor::empty({channels}, DType::kF32, device);
-  kernels::QuantArgs args;
-  args.x = values.raw();
   const Tensor grad_y =
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
-  args.grad_y = grad_y.raw();
-  args.grad_x = gradients.values.raw();
-  args.scale = use.qparams.scale.raw();
-  args.zero_point = use.qparams.zero_point.data<std::int32_t>();
-  args.grad_scale = gradients.scale.raw();
-  if (with_zero_point) args.grad_zero_point = gradients.zero_point.raw();
-  plan.run(on_cpu ? nullptr : cuda_queue(device).stream, workspace.raw(), args);
+  const auto floats = [](const Tensor& tensor) -> kernels::QuantArray {
+    return {tensor.data<float>(), tensor.size()};
+  };
+  kernels::QuantArrays arrays{
+      .x = floats(values),
+      .grad_y = floats(grad_y),
+      .grad_x = floats(gradients.values),
+      .scale = floats(use.qparams.scale),
+      .zero_point = {use.qparams.zero_point.data<std::int32_t>(), use.qparams.zero_point.size()},
+      .grad_scale = floats(gradients.scale)};
+  if (with_zero_point) arrays.grad_zero_point = floats(gradients.zero_point);
+  plan.run(on_cpu ? nullptr : cuda_queue(device).stream,
+           {static_cast<std::byte*>(workspace.raw()), plan.workspace_bytes()}, arrays);
   return gradients;
 }
 

@@ -45,6 +45,8 @@ struct HalfCall {
   Plan plan;
 };
 
+const std::string kPlan = "[fake_quantize_forward_channel_f16_s8_cpu] ";
+
 TEST(CPlanArguments, ScalesAreF32WhateverTheValuesAre) {
   HalfCall c;
   ASSERT_EQ(steelyard_plan_run(c.context, c.plan.get(), nullptr, nullptr, 0, &c.arrays),
@@ -53,27 +55,27 @@ TEST(CPlanArguments, ScalesAreF32WhateverTheValuesAre) {
   Array<std::uint16_t> halves({0x2E66, 0x2E66});
   halves.view.dtype = {kDLFloat, 16, 1};
   c.arrays.scale = &halves.view;
-  EXPECT_EQ(c.refusal(), "scale: expected f32, got f16");
+  EXPECT_EQ(c.refusal(), kPlan + "expected scale of type f32, got f16");
 }
 
 TEST(CPlanArguments, LengthsAndShapesAreThePlans) {
   HalfCall c;
   Array<float> three({1, 1, 1});
   c.arrays.scale = &three.view;
-  EXPECT_EQ(c.refusal(), "scale: expected 2 elements, got 3 of the shape [3]");
+  EXPECT_EQ(c.refusal(), kPlan + "expected scale of 2 elements, got 3");
   c.arrays.scale = &c.scale.view;
   c.x.shape[0] = 1;
   EXPECT_EQ(c.refusal(), "x: expected the shape [2, 8], got [1, 8]");
   c.x.shape[0] = 2;
   Array<std::uint8_t> short_mask(std::vector<std::uint8_t>(1));
   c.arrays.mask = &short_mask.view;
-  EXPECT_EQ(c.refusal(), "mask: expected 2 elements, got 1 of the shape [1]");
+  EXPECT_EQ(c.refusal(), kPlan + "expected mask of 2 elements, got 1");
 }
 
 TEST(CPlanArguments, DtypesAndDevicesAreThePlans) {
   HalfCall c;
   c.x.view.dtype = {kDLBfloat, 16, 1};
-  EXPECT_EQ(c.refusal(), "x: expected f16, got bf16");
+  EXPECT_EQ(c.refusal(), kPlan + "expected x of type f16, got bf16");
   c.x.view.dtype = {kDLFloat, 16, 1};
   c.y.view.device = {kDLCUDA, 1};
   EXPECT_EQ(c.refusal(), "y: expected memory of cpu, got cuda:1");
@@ -85,20 +87,20 @@ TEST(CPlanArguments, OverlappingMemoryIsRefused) {
   std::vector<std::uint16_t> both(17, 0x3C00);
   c.x.view.data = both.data();
   c.y.view.data = both.data() + 1;
-  EXPECT_EQ(c.refusal(), "expected x and y" + words);
+  EXPECT_EQ(c.refusal(), kPlan + "expected x and y" + words);
   c.x.view.data = c.x.values.data();
   c.y.view.data = c.y.values.data();
   c.mask.view.data = c.x.values.data() + 3;
-  EXPECT_EQ(c.refusal(), "expected x and mask" + words);
+  EXPECT_EQ(c.refusal(), kPlan + "expected x and mask" + words);
   c.mask.view.data = c.mask.values.data();
   c.scale.view.data = c.y.values.data() + 2;
-  EXPECT_EQ(c.refusal(), "expected y and scale" + words);
+  EXPECT_EQ(c.refusal(), kPlan + "expected y and scale" + words);
 }
 
 TEST(CPlanArguments, WhatIsMissingIsNamed) {
   HalfCall c;
   c.arrays.y = nullptr;
-  EXPECT_EQ(c.refusal(), "[fake_quantize_forward_channel_f16_s8_cpu] needs y, got null");
+  EXPECT_EQ(c.refusal(), kPlan + "needs y, got null");
   EXPECT_EQ(steelyard_plan_run(c.context, c.plan.get(), nullptr, nullptr, 0, nullptr),
             STEELYARD_INVALID_ARGUMENT);
   EXPECT_EQ(c.context.message(), "steelyard_plan_run: expected a pointer for arrays, got NULL");
@@ -145,13 +147,13 @@ TEST(CPlanArguments, AWorkspaceIsCheckedToo) {
   };
   EXPECT_EQ(run(workspace, 32), STEELYARD_OK) << context.message();
   EXPECT_EQ(run(workspace, 31), STEELYARD_INVALID_ARGUMENT);
-  EXPECT_THAT(context.message(), HasSubstr("expected a workspace of 32 bytes, got 31"));
+  EXPECT_THAT(context.message(), HasSubstr("needs 32 bytes of workspace, got 31"));
   EXPECT_EQ(run(workspace + 8, 56), STEELYARD_INVALID_ARGUMENT);
   EXPECT_THAT(context.message(), HasSubstr("expected a workspace aligned to 16 bytes"));
   EXPECT_EQ(run(nullptr, 0), STEELYARD_INVALID_ARGUMENT);
   EXPECT_THAT(context.message(), HasSubstr("needs 32 bytes of workspace, got null"));
   EXPECT_EQ(run(x.values.data(), 32), STEELYARD_INVALID_ARGUMENT);
-  EXPECT_THAT(context.message(), HasSubstr("expected x and the workspace apart"));
+  EXPECT_THAT(context.message(), HasSubstr("expected the workspace and x apart"));
   d.workspace_limit_bytes = 16;
   steelyard_plan* refused = nullptr;
   EXPECT_EQ(steelyard_plan_create(context, &d, &refused), STEELYARD_FAILED);

@@ -6,7 +6,7 @@
 namespace steelyard::c_face {
 namespace {
 
-using kernels::QuantArgs;
+using kernels::QuantArrays;
 using kernels::QuantDescriptor;
 using kernels::QuantPlan;
 
@@ -16,21 +16,23 @@ constexpr std::size_t kSize = kRows * kColumns;
 // The same plan in C++.
 QuantDescriptor cpp_channels() {
   QuantDescriptor d;
-  d.code_type = kernels::CodeType::kS8;
-  d.range = {-127, 127};
-  d.symmetric = true;
+  d.spec.code_type = kernels::CodeType::kS8;
+  d.spec.range = {-127, 127};
+  d.spec.symmetric = true;
   d.granularity = kernels::Granularity::kChannel;
   d.options.axis = 0;
   d.shape = {kRows, kColumns};
   return d;
 }
 
-void run_cpp(const QuantDescriptor& d, const QuantArgs& args) {
+void run_cpp(const QuantDescriptor& d, const QuantArrays& arrays) {
   const QuantPlan plan = QuantPlan::select(d, kernels::DeviceType::kCpu);
   std::vector<double> workspace(plan.workspace_bytes() / sizeof(double) + 2);
   const auto past = reinterpret_cast<std::uintptr_t>(workspace.data()) % 16;
-  plan.run(nullptr, reinterpret_cast<std::byte*>(workspace.data()) + (past == 0 ? 0 : 16 - past),
-           args);
+  plan.run(nullptr,
+           {reinterpret_cast<std::byte*>(workspace.data()) + (past == 0 ? 0 : 16 - past),
+            plan.workspace_bytes()},
+           arrays);
 }
 
 steelyard_status run_c(const Context& context, const steelyard_plan_descriptor& d,
@@ -64,12 +66,12 @@ TEST(CPlan, FakeQuantizesAsCpp) {
   arrays.mask = &c.mask.view;
   ASSERT_EQ(run_c(context, of_channels({kRows, kColumns}), arrays), STEELYARD_OK)
       << context.message();
-  QuantArgs args;
-  args.x = cpp.x.values.data();
-  args.y = cpp.y.values.data();
-  args.scale = cpp.scale.values.data();
-  args.mask = cpp.mask.values.data();
-  run_cpp(cpp_channels(), args);
+  QuantArrays cpp_arrays;
+  cpp_arrays.x = cpp.x.values;
+  cpp_arrays.y = cpp.y.values;
+  cpp_arrays.scale = cpp.scale.values;
+  cpp_arrays.mask = cpp.mask.values;
+  run_cpp(cpp_channels(), cpp_arrays);
   EXPECT_EQ(c.y.values, cpp.y.values);
   EXPECT_EQ(c.mask.values, cpp.mask.values);
   EXPECT_NE(c.y.values, c.x.values);
@@ -102,12 +104,12 @@ TEST(CPlan, QuantizesAndRestoresAsCpp) {
 
   std::vector<std::int8_t> expected(kSize);
   QuantDescriptor own = cpp_channels();
-  own.operation = kernels::QuantOperation::kQuantize;
-  QuantArgs args;
-  args.x = cpp.x.values.data();
-  args.codes = expected.data();
-  args.scale = cpp.scale.values.data();
-  run_cpp(own, args);
+  own.spec.operation = kernels::QuantOperation::kQuantize;
+  QuantArrays cpp_arrays;
+  cpp_arrays.x = cpp.x.values;
+  cpp_arrays.codes = expected;
+  cpp_arrays.scale = cpp.scale.values;
+  run_cpp(own, cpp_arrays);
   EXPECT_EQ(codes.values, expected);
 
   d.operation = STEELYARD_DEQUANTIZE;
@@ -159,19 +161,19 @@ TEST(CPlan, MovingAveragesGoAsInCpp) {
   arrays.initialized = &c.initialized.view;
   arrays.non_finite_count = &c.skipped.view;
   QuantDescriptor own = cpp_channels();
-  own.statistics = kernels::Statistics::kCurrent;
-  QuantArgs args;
-  args.x = in_cpp.x.values.data();
-  args.y = in_cpp.y.values.data();
-  args.scale = cpp.scale.values.data();
-  args.zero_point = cpp.zero.values.data();
-  args.range_lo = cpp.lo.values.data();
-  args.range_hi = cpp.hi.values.data();
-  args.initialized = cpp.initialized.values.data();
-  args.non_finite_count = cpp.skipped.values.data();
+  own.spec.statistics = kernels::Statistics::kCurrent;
+  QuantArrays cpp_arrays;
+  cpp_arrays.x = in_cpp.x.values;
+  cpp_arrays.y = in_cpp.y.values;
+  cpp_arrays.scale = cpp.scale.values;
+  cpp_arrays.zero_point = cpp.zero.values;
+  cpp_arrays.range_lo = cpp.lo.values;
+  cpp_arrays.range_hi = cpp.hi.values;
+  cpp_arrays.initialized = cpp.initialized.values;
+  cpp_arrays.non_finite_count = cpp.skipped.values;
   for (int step = 0; step < 3; ++step) {
     ASSERT_EQ(run_c(context, d, arrays), STEELYARD_OK) << context.message();
-    run_cpp(own, args);
+    run_cpp(own, cpp_arrays);
     in_c.x.values[7] = in_cpp.x.values[7] = 3.5F + static_cast<float>(step);
   }
   EXPECT_EQ(c.scale.values, cpp.scale.values);
@@ -203,16 +205,16 @@ TEST(CPlan, LearnedScalesHaveTheGradientsOfCpp) {
 
   std::vector<float> expected_x(kSize), expected_scale(kRows);
   QuantDescriptor own = cpp_channels();
-  own.direction = kernels::QuantDirection::kBackward;
-  own.parameter_gradients = true;
-  own.gradient_factor = d.gradient_factor;
-  QuantArgs args;
-  args.x = cpp.x.values.data();
-  args.grad_y = grad_y.values.data();
-  args.grad_x = expected_x.data();
-  args.scale = cpp.scale.values.data();
-  args.grad_scale = expected_scale.data();
-  run_cpp(own, args);
+  own.spec.direction = kernels::QuantDirection::kBackward;
+  own.spec.parameter_gradients = true;
+  own.spec.gradient_factor = d.gradient_factor;
+  QuantArrays cpp_arrays;
+  cpp_arrays.x = cpp.x.values;
+  cpp_arrays.grad_y = grad_y.values;
+  cpp_arrays.grad_x = expected_x;
+  cpp_arrays.scale = cpp.scale.values;
+  cpp_arrays.grad_scale = expected_scale;
+  run_cpp(own, cpp_arrays);
   EXPECT_EQ(grad_x.values, expected_x);
   EXPECT_EQ(grad_scale.values, expected_scale);
 }
@@ -266,8 +268,8 @@ TEST(CPlan, RunsManyAtOnce) {
   arrays[2].y = &a.y.view;
   EXPECT_EQ(steelyard_plan_run_batch(context, nullptr, 2, plans, both), STEELYARD_INVALID_ARGUMENT);
   EXPECT_EQ(context.message(),
-            "steelyard_plan_run_batch: expected y and another item's y apart or, in place, one "
-            "array; got memory that overlaps");
+            "steelyard_plan_run_batch: [quant_batch] item 1: expected y and item 0's y apart; got "
+            "memory that overlaps");
   plans[1] = nullptr;
   EXPECT_EQ(steelyard_plan_run_batch(context, nullptr, 2, plans, both), STEELYARD_INVALID_ARGUMENT);
   EXPECT_EQ(context.message(),

@@ -107,8 +107,8 @@ TEST(QuantizationParams, LargestValuesStayFiniteWhateverTheScalesType) {
         const double lo[] = {-amax};
         const double hi[] = {amax};
         const Params chosen = params.from_statistics(kShape, lo, hi);
-        EXPECT_LE(chosen.largest_value(), most);
-        EXPECT_GE(chosen.smallest_value(), -most);
+        EXPECT_LE(chosen.largest_value(0), most);
+        EXPECT_GE(chosen.smallest_value(0), -most);
       }
     }
   }
@@ -142,12 +142,12 @@ TEST(QuantizationParams, ErrorBoundHoldsForEveryGranularity) {
         zero_point.push_back(of_set.zero_point);
       }
       std::vector<float> y(x.size());
-      QuantArgs args;
-      args.x = x.data();
-      args.y = y.data();
-      args.scale = scale.data();
-      args.zero_point = zero_point.data();
-      plan.run(nullptr, nullptr, args);
+      QuantArrays arrays;
+      arrays.x = x;
+      arrays.y = y;
+      arrays.scale = scale;
+      arrays.zero_point = zero_point;
+      plan.run(nullptr, {}, arrays);
       for (std::size_t i = 0; i < x.size(); ++i) {
         const std::int64_t set = map.set_of(static_cast<std::int64_t>(i));
         const double bound = params.quantization_error_bound(set);
@@ -171,7 +171,7 @@ TEST(QuantizationParams, ErrorBoundCountsWhatTheEndsLose) {
         const double lo[] = {-0.3 * size};
         const double hi[] = {0.7 * size};
         const Params chosen = params.from_statistics(kShape, lo, hi);
-        const double bound = chosen.quantization_error_bound();
+        const double bound = chosen.quantization_error_bound(0);
         exceeds |= bound > chosen.qparams[0].scale / 2;
         const auto grid =
             make_affine(chosen.range, chosen.qparams[0].scale, chosen.qparams[0].zero_point);
@@ -191,7 +191,7 @@ TEST(QuantizationParams, ErrorBoundCountsWhatTheEndsLose) {
 TEST(QuantizationParams, ErrorBoundOfGivenScalesIsHalfAStep) {
   Params params = Params::uint8_asymmetric();
   params.qparams = {{0.25, 3}};
-  EXPECT_EQ(params.quantization_error_bound(), 0.125);
+  EXPECT_EQ(params.quantization_error_bound(0), 0.125);
 }
 
 TEST(QuantizationParams, TextFormReadsBackToTheSameBits) {

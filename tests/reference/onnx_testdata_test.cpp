@@ -8,10 +8,10 @@ namespace {
 QuantDescriptor descriptor(const Case& one, QuantOperation operation,
                            const onnx::TensorProto& codes) {
   QuantDescriptor d;
-  d.operation = operation;
+  d.spec.operation = operation;
   d.shape = shape_of(codes);
-  d.code_type = *code_type_of(codes);
-  d.range = whole_range(d.code_type);
+  d.spec.code_type = *code_type_of(codes);
+  d.spec.range = whole_range(d.spec.code_type);
   d.options.axis = one.axis;
   if (one.block_size > 0) {
     d.granularity = Granularity::kGroup;
@@ -27,12 +27,12 @@ struct Parameters {
   explicit Parameters(const Case& one)
       : scale(raw<float>(one.inputs[1])), zero_point(scale.size(), 0) {
     if (one.inputs.size() > 2) zero_point = code_values(one.inputs[2]);
-    args.scale = scale.data();
-    args.zero_point = zero_point.data();
+    arrays.scale = scale;
+    arrays.zero_point = zero_point;
   }
   std::vector<float> scale;
   std::vector<std::int32_t> zero_point;
-  QuantArgs args;
+  QuantArrays arrays;
 };
 
 bool check_quantize(const Case& one) {
@@ -40,10 +40,10 @@ bool check_quantize(const Case& one) {
   const auto x = raw<float>(one.inputs[0]);
   Parameters parameters(one);
   std::vector<std::uint8_t> codes(codes_of(one.outputs[0]).size());
-  parameters.args.x = x.data();
-  parameters.args.codes = codes.data();
+  parameters.arrays.x = x;
+  parameters.arrays.codes = std::as_writable_bytes(std::span(codes));
   QuantPlan::select(descriptor(one, QuantOperation::kQuantize, one.outputs[0]), DeviceType::kCpu)
-      .run(nullptr, nullptr, parameters.args);
+      .run(nullptr, {}, parameters.arrays);
   EXPECT_EQ(codes, codes_of(one.outputs[0]));
   return true;
 }
@@ -53,10 +53,10 @@ bool check_dequantize(const Case& one) {
   auto codes = codes_of(one.inputs[0]);
   Parameters parameters(one);
   std::vector<float> y(static_cast<std::size_t>(size_of(one.outputs[0])));
-  parameters.args.codes = codes.data();
-  parameters.args.y = y.data();
+  parameters.arrays.codes = std::as_writable_bytes(std::span(codes));
+  parameters.arrays.y = y;
   QuantPlan::select(descriptor(one, QuantOperation::kDequantize, one.inputs[0]), DeviceType::kCpu)
-      .run(nullptr, nullptr, parameters.args);
+      .run(nullptr, {}, parameters.arrays);
   EXPECT_EQ(y, raw<float>(one.outputs[0]));
   return true;
 }
@@ -67,13 +67,13 @@ bool check_dynamic(const Case& one) {
   std::int32_t zero_point = -1;
   std::vector<std::uint8_t> codes(x.size());
   QuantDescriptor d = descriptor(one, QuantOperation::kQuantize, one.outputs[0]);
-  d.statistics = Statistics::kDynamic;
-  QuantArgs args;
-  args.x = x.data();
-  args.scale = &scale;
-  args.zero_point = &zero_point;
-  args.codes = codes.data();
-  QuantPlan::select(d, DeviceType::kCpu).run(nullptr, nullptr, args);
+  d.spec.statistics = Statistics::kDynamic;
+  QuantArrays arrays;
+  arrays.x = x;
+  arrays.scale = {&scale, 1};
+  arrays.zero_point = {&zero_point, 1};
+  arrays.codes = std::as_writable_bytes(std::span(codes));
+  QuantPlan::select(d, DeviceType::kCpu).run(nullptr, {}, arrays);
   EXPECT_EQ(codes, codes_of(one.outputs[0]));
   EXPECT_FLOAT_EQ(scale, raw<float>(one.outputs[1])[0]);
   EXPECT_EQ(zero_point, code_values(one.outputs[2])[0]);

@@ -27,7 +27,7 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
   for (int i = 0; i < count; ++i) {
     QuantDescriptor d = fake_quantize({1 + i % 7, 3 + i * 5 % 90});
     if (i % 3 == 1) d.granularity = Granularity::kChannel, d.options.axis = i % 2;
-    if (i % 3 == 2) d.operation = QuantOperation::kQuantize;
+    if (i % 3 == 2) d.spec.operation = QuantOperation::kQuantize;
     plans.push_back(QuantPlan::select(d, test::device()));
     const QuantPlan& plan = plans.back();
     const auto n = static_cast<std::size_t>(plan.elements());
@@ -44,17 +44,17 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
     }
     scale.push_back(OnDevice::of(scales));
     zero_point.push_back(OnDevice::of(zero_points));
-    QuantArgs args;
-    args.x = x.back().get();
+    QuantArrays arrays;
+    arrays.x = x.back().span();
     if (i % 3 == 2) {
-      args.codes = codes.back().get();
+      arrays.codes = codes.back().span();
     } else {
-      args.y = y.back().get();
+      arrays.y = y.back().span();
     }
-    args.mask = mask.back().get<std::uint8_t>();
-    args.scale = scale.back().get();
-    args.zero_point = zero_point.back().get<std::int32_t>();
-    items.push_back({&plan, args});
+    arrays.mask = mask.back().span<std::uint8_t>();
+    arrays.scale = scale.back().span();
+    arrays.zero_point = zero_point.back().span<std::int32_t>();
+    items.push_back({&plan, arrays});
   }
   const auto results = [&] {
     std::vector<std::vector<std::uint8_t>> all;
@@ -65,7 +65,7 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
     }
     return all;
   };
-  for (const QuantBatchItem& item : items) item.plan->run(nullptr, nullptr, item.args);
+  for (const QuantBatchItem& item : items) item.plan->run(nullptr, {}, item.arrays);
   const auto one_by_one = results();
   test::for_each_order([&] {
     for (int i = 0; i < count; ++i) {
@@ -75,7 +75,7 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
     run_batch(nullptr, items);
     EXPECT_EQ(results(), one_by_one);
   });
-  items[40].args.x = nullptr;
+  items[40].arrays.x = nullptr;
   try {
     run_batch(nullptr, items);
     FAIL() << "a null x was accepted";
@@ -88,8 +88,8 @@ TEST(QuantBatch, GivesWhatEachPlanGives) {
 
 TEST(QuantSwitch, OffPassesGradientsAndLeavesParametersWithout) {
   QuantDescriptor d = fake_quantize({100});
-  d.direction = QuantDirection::kBackward;
-  d.parameter_gradients = true;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.parameter_gradients = true;
   const QuantPlan plan = QuantPlan::select(d, test::device());
   const std::vector<float> grad = wave(100, 4);
   const OnDevice x = OnDevice::of(wave(100, 1000));
@@ -99,82 +99,175 @@ TEST(QuantSwitch, OffPassesGradientsAndLeavesParametersWithout) {
   const OnDevice grad_scale = OnDevice::of(std::vector<float>{9});
   const OnDevice off(std::vector<std::uint8_t>{0});
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
-  QuantArgs args;
-  args.x = x.get();
-  args.grad_y = grad_y.get();
-  args.grad_x = grad_x.get();
-  args.scale = scale.get();
-  args.grad_scale = grad_scale.get();
-  args.quantizing = off.get<std::uint8_t>();
-  plan.run(nullptr, workspace.get(), args);
+  QuantArrays arrays;
+  arrays.x = x.span();
+  arrays.grad_y = grad_y.span();
+  arrays.grad_x = grad_x.span();
+  arrays.scale = scale.span();
+  arrays.grad_scale = grad_scale.span();
+  arrays.quantizing = off.span<std::uint8_t>();
+  plan.run(nullptr, workspace.span(), arrays);
   EXPECT_EQ(grad_x.host<float>(), grad);
   EXPECT_EQ(grad_scale.host<float>()[0], 0);
 }
 
-TEST(QuantCheck, NamesWhatIsWrongWithTheArguments) {
-  const OnDevice memory(std::vector<std::uint8_t>(4096, 0));
-  const OnDevice scale = OnDevice::of(std::vector<float>{0.1F, 0.2F, -0.3F});
-  const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{0, 300, 0});
-  QuantDescriptor d = fake_quantize({3, 5});
-  d.granularity = Granularity::kChannel;
-  d.options.axis = 0;
-  const QuantPlan plan = QuantPlan::select(d, test::device());
-  QuantArgs args;
-  const auto expect = [&](const char* part, bool values = false) {
-    EXPECT_NE(plan.can_implement(args, values).find(part), std::string::npos)
-        << plan.can_implement(args, values);
+// A plan of three channels, and a call that it takes.
+struct Channels {
+  explicit Channels(QuantOperation operation = QuantOperation::kFakeQuantize) {
+    QuantDescriptor d = fake_quantize({3, 5});
+    d.spec.operation = operation;
+    d.granularity = Granularity::kChannel;
+    d.options.axis = 0;
+    plan = QuantPlan::select(d, test::device());
+    arrays.x = x.span<float>();
+    (operation == QuantOperation::kQuantize ? arrays.codes : arrays.y) =
+        operation == QuantOperation::kQuantize ? QuantArray(codes.span<std::uint8_t>())
+                                               : QuantArray(y.span<float>());
+    arrays.scale = scale.span<float>();
+  }
+  void expect(const char* part, bool values = false) const {
+    const std::string problem = plan.can_implement(arrays, values).problem;
+    EXPECT_NE(problem.find(part), std::string::npos) << problem;
+    if (values) return;
+    EXPECT_THROW(plan.run(nullptr, {}, arrays), std::invalid_argument);
+  }
+
+  QuantPlan plan;
+  OnDevice x = OnDevice::of(wave(15, 1)), y = OnDevice::of(wave(15, 1));
+  OnDevice codes = OnDevice(std::vector<std::uint8_t>(15, 0));
+  OnDevice scale = OnDevice::of(std::vector<float>{0.1F, 0.2F, -0.3F});
+  OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{0, 300, 0});
+  QuantArrays arrays;
+};
+
+TEST(QuantCheck, NamesTheArrayThatIsMissingOrNotTaken) {
+  Channels call;
+  EXPECT_TRUE(call.plan.can_implement(call.arrays));
+  call.expect("set 2 is not", true);
+  call.arrays.zero_point = call.zero_point.span<std::int32_t>();
+  call.expect("set 1 is not", true);
+  call.arrays.codes = call.codes.span<std::uint8_t>();
+  call.expect("takes no codes");
+  call.arrays.codes = nullptr;
+  call.arrays.scale = nullptr;
+  call.expect("needs scale");
+  call.arrays.x = nullptr;
+  call.expect("needs x, got null");
+}
+
+TEST(QuantCheck, NamesTypesLengthsAndAddresses) {
+  const OnDevice longer(std::vector<std::uint8_t>(4096, 0));
+  const std::vector<float> constant(15, 1);
+  Channels call;
+  const QuantArrays right = call.arrays;
+  const auto with = [&](QuantArray QuantArrays::*member, QuantArray array) {
+    call.arrays = right;
+    call.arrays.*member = array;
   };
-  expect("needs x, got null");
-  args.x = memory.get<std::uint8_t>() + 2;
-  expect("expected x aligned to 4 bytes");
-  args.x = memory.get();
-  args.y = memory.get<std::uint8_t>() + 1024;
-  expect("needs scale");
-  args.scale = scale.get();
-  EXPECT_EQ(plan.can_implement(args), "");
-  expect("set 2 is not", true);
-  args.zero_point = zero_point.get<std::int32_t>();
-  expect("set 1 is not", true);
-  args.codes = memory.get();
-  expect("takes no codes");
-  EXPECT_THROW(plan.run(nullptr, nullptr, args), std::invalid_argument);
+  with(&QuantArrays::x, {longer.get<Half>(), 15});
+  call.expect("expected x of type f32, got f16");
+  with(&QuantArrays::scale, {longer.get<double>(), 3});
+  call.expect("expected scale of type f32, got f64");
+  with(&QuantArrays::zero_point, {longer.get<std::int64_t>(), 3});
+  call.expect("expected zero_point of type i32, got i64");
+  with(&QuantArrays::x, {longer.get<float>(), 14});
+  call.expect("expected x of 15 elements, got 14");
+  with(&QuantArrays::scale, {longer.get<float>(), 1});
+  call.expect("expected scale of 3 elements, got 1");
+  with(&QuantArrays::x, longer.span(0, 59));
+  call.expect("expected x of at least 60 bytes, got 59");
+  with(&QuantArrays::x, longer.span(2, 60));
+  call.expect("expected x aligned to 4 bytes, got an address 2 past one");
+  with(&QuantArrays::y, constant);
+  call.expect("expected y that may be written, got const elements");
+  with(&QuantArrays::quantizing, {longer.get<bool>(), 1});
+  EXPECT_TRUE(call.plan.can_implement(call.arrays));
+  with(&QuantArrays::x, longer.span());  // bytes: room enough
+  EXPECT_TRUE(call.plan.can_implement(call.arrays));
+}
+
+// In place is one array; one element further would overwrite what is still to be read.
+TEST(QuantCheck, RefusesMemoryThatOverlaps) {
+  const OnDevice memory = OnDevice::of(wave(64, 1));
+  Channels call;
+  call.arrays.x = call.arrays.y = memory.span<float>(0, 15);
+  EXPECT_TRUE(call.plan.can_implement(call.arrays));
+  call.arrays.y = memory.span<float>(1, 15);
+  call.expect("expected x and y apart or, in place, one array");
+  call.arrays.y = memory.span<float>(15, 15);
+  EXPECT_TRUE(call.plan.can_implement(call.arrays));
+  call.arrays.scale = memory.span<float>(29, 3);
+  call.expect("expected y and scale apart");
+  call.arrays.scale = memory.span<float>(12, 3);  // both are read
+  EXPECT_TRUE(call.plan.can_implement(call.arrays));
+
+  Channels quantize(QuantOperation::kQuantize);
+  EXPECT_TRUE(quantize.plan.can_implement(quantize.arrays));
+  quantize.arrays.codes = quantize.x.span<std::uint8_t>(0, 15);
+  quantize.expect("expected x and codes apart");
+
+  Channels other;
+  other.arrays.y = call.arrays.y;
+  EXPECT_THROW(run_batch(nullptr, {{&call.plan, call.arrays}, {&other.plan, other.arrays}}),
+               std::invalid_argument);
+}
+
+// Values whose rows lie backward: 5 elements before the first one are theirs, too.
+TEST(QuantCheck, StridedValuesReachFromTheirFirstToTheirLastOffset) {
+  const OnDevice memory = OnDevice::of(wave(64, 1));
+  const OnDevice scale = OnDevice::of(std::vector<float>{0.1F});
+  QuantDescriptor d = fake_quantize({2, 5});
+  d.strides = {-5, 1};
+  const QuantPlan plan = QuantPlan::select(d, test::device());
+  QuantArrays arrays{
+      .x = memory.span<float>(5, 5), .y = memory.span<float>(20, 5), .scale = scale.span<float>()};
+  EXPECT_TRUE(plan.can_implement(arrays));
+  arrays.y = memory.span<float>(14, 5);  // elements 9 to 18
+  EXPECT_FALSE(plan.can_implement(arrays));
+  arrays.y = memory.span<float>(15, 4);
+  EXPECT_NE(plan.can_implement(arrays).problem.find("expected y of at least 5 elements, got 4"),
+            std::string::npos);
 }
 
 // 0 may be no code: who does not quantize again does not mind.
 TEST(QuantCheck, BackwardFromTheMaskNeedsNoZeroPoint) {
-  const OnDevice memory(std::vector<std::uint8_t>(64, 0));
+  const OnDevice gradients = OnDevice::of(wave(15, 1)), x = OnDevice::of(wave(15, 1));
+  const OnDevice mask(std::vector<std::uint8_t>(2, 0)), scale = OnDevice::of(wave(1, 1));
   QuantDescriptor d = fake_quantize({3, 5});
-  d.range = {1, 255};
-  d.direction = QuantDirection::kBackward;
-  QuantArgs args;
-  args.grad_y = memory.get();
-  args.grad_x = memory.get();
-  args.mask = memory.get<std::uint8_t>();
-  EXPECT_EQ(QuantPlan::select(d, test::device()).can_implement(args), "");
-  args.scale = memory.get();
-  d.operation = QuantOperation::kQuantize;
-  EXPECT_EQ(QuantPlan::select(d, test::device()).can_implement(args), "");
-  std::swap(args.x, args.grad_y);
-  args.grad_y = memory.get();
-  args.mask = nullptr;
-  EXPECT_NE(QuantPlan::select(d, test::device()).can_implement(args).find("needs zero_point"),
-            std::string::npos);
+  d.spec.range = {1, 255};
+  d.spec.direction = QuantDirection::kBackward;
+  QuantArrays arrays;
+  arrays.grad_y = arrays.grad_x = gradients.span<float>();
+  arrays.mask = mask.span<std::uint8_t>();
+  EXPECT_TRUE(QuantPlan::select(d, test::device()).can_implement(arrays));
+  arrays.scale = scale.span<float>();
+  d.spec.operation = QuantOperation::kQuantize;
+  EXPECT_TRUE(QuantPlan::select(d, test::device()).can_implement(arrays));
+  arrays.x = x.span<float>();
+  arrays.mask = nullptr;
+  EXPECT_NE(
+      QuantPlan::select(d, test::device()).can_implement(arrays).problem.find("needs zero_point"),
+      std::string::npos);
 }
 
-TEST(QuantCheck, WorkspaceMustBeThereAndAligned) {
-  const OnDevice memory(std::vector<std::uint8_t>(256, 0));
+TEST(QuantCheck, WorkspaceMustBeThereAlignedAndApart) {
+  const OnDevice memory(std::vector<std::uint8_t>(512, 0));
   QuantDescriptor d = fake_quantize({3, 5});
-  d.direction = QuantDirection::kBackward;
-  d.parameter_gradients = true;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.parameter_gradients = true;
   const QuantPlan plan = QuantPlan::select(d, test::device());
-  QuantArgs args;
-  args.x = memory.get();
-  args.grad_y = memory.get();
-  args.grad_x = memory.get();
-  args.scale = memory.get();
-  args.grad_scale = memory.get();
-  EXPECT_THROW(plan.run(nullptr, nullptr, args), std::invalid_argument);
-  EXPECT_THROW(plan.run(nullptr, memory.get<std::uint8_t>() + 136, args), std::invalid_argument);
+  const QuantArrays arrays{.x = memory.span<float>(0, 15),
+                           .grad_y = memory.span<float>(16, 15),
+                           .grad_x = memory.span<float>(16, 15),
+                           .scale = memory.span<float>(32, 1),
+                           .grad_scale = memory.span<float>(33, 1)};
+  ASSERT_TRUE(plan.can_implement(arrays));
+  const std::size_t bytes = plan.workspace_bytes();
+  for (const std::span<std::byte> wrong : {std::span<std::byte>(), memory.span(256, bytes - 1),
+                                           memory.span(264, bytes), memory.span(64, bytes)}) {
+    EXPECT_THROW(plan.run(nullptr, wrong, arrays), std::invalid_argument);
+  }
+  plan.run(nullptr, memory.span(256, bytes), arrays);
 }
 
 TEST(QuantCheck, GradientFactorOfLsq) {
@@ -195,13 +288,13 @@ void expect_refused(const QuantDescriptor& d, const char* part) {
 
 TEST(QuantCheck, RefusesDescriptorsThatMakeNoSense) {
   QuantDescriptor d = fake_quantize({4, 6});
-  d.range = {0, 256};
+  d.spec.range = {0, 256};
   expect_refused(d, "within [0, 255] for u8 codes, got [0, 256]");
-  d.range = {5, 5};
+  d.spec.range = {5, 5};
   expect_refused(d, "got [5, 5]: one code tells no two values apart");
   d = fake_quantize({4, 6});
-  d.symmetric = true;
-  d.range = {3, 200};
+  d.spec.symmetric = true;
+  d.spec.range = {3, 200};
   expect_refused(d, "symmetric range");
   d = fake_quantize({4, 6});
   d.granularity = Granularity::kChannel;
@@ -226,15 +319,15 @@ TEST(QuantCheck, RefusesDescriptorsThatMakeNoSense) {
     expect_refused(d, "share no memory");
   }
   d = fake_quantize({4, 6});
-  d.direction = QuantDirection::kBackward;
-  d.statistics = Statistics::kDynamic;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.statistics = Statistics::kDynamic;
   expect_refused(d, "statistics belong to forward");
   d = fake_quantize({4, 6});
-  d.parameter_gradients = true;
+  d.spec.parameter_gradients = true;
   expect_refused(d, "belong to the backward of fake-quantize");
   d = fake_quantize({4, 6});
-  d.statistics = Statistics::kCurrent;
-  d.averaging_constant = 0;
+  d.spec.statistics = Statistics::kCurrent;
+  d.spec.averaging_constant = 0;
   expect_refused(d, "averaging constant in (0, 1]");
 }
 
@@ -259,8 +352,8 @@ TEST(QuantCheck, AcceptsUnusualDescriptors) {
 
 TEST(QuantCheck, WorkspaceLimitAndIdentity) {
   QuantDescriptor d = fake_quantize({5000});
-  d.direction = QuantDirection::kBackward;
-  d.parameter_gradients = true;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.parameter_gradients = true;
   const QuantPlan plan = QuantPlan::select(d, test::device());
   EXPECT_EQ(plan.workspace_bytes(), 5U * 2 * 8);
   EXPECT_EQ(plan.identity().rfind("fake_quantize_backward_lsq_tensor_f32_u8_", 0), 0U);

@@ -61,7 +61,7 @@ Outcome run(const QuantDescriptor& d, DeviceType device, const std::vector<std::
             const std::vector<std::uint8_t>& grad_y) {
   const QuantPlan plan = QuantPlan::select(d, device);
   const auto sets = static_cast<std::size_t>(plan.num_parameter_sets());
-  const std::size_t real = d.value_type == ValueType::kF64 ? 8 : 4;
+  const std::size_t real = d.spec.value_type == ValueType::kF64 ? 8 : 4;
   std::vector<double> wide(sets, 0.031);
   std::vector<float> narrow_scale(sets, 0.031F);
   std::vector<std::int32_t> zero_point(sets, 3);
@@ -78,27 +78,27 @@ Outcome run(const QuantDescriptor& d, DeviceType device, const std::vector<std::
   scale.copy_from_host(real == 8 ? static_cast<const void*>(wide.data()) : narrow_scale.data(),
                        scale.bytes());
   z.copy_from_host(zero_point.data(), z.bytes());
-  QuantArgs args;
-  const bool forward = d.direction == QuantDirection::kForward;
-  if (d.operation != QuantOperation::kDequantize) args.x = in.data();
+  QuantArrays arrays;
+  const bool forward = d.spec.direction == QuantDirection::kForward;
+  if (d.spec.operation != QuantOperation::kDequantize) arrays.x = in.span();
   if (forward) {
-    if (d.operation == QuantOperation::kFakeQuantize) args.y = out.data();
-    if (d.operation == QuantOperation::kDequantize) args.y = out.data();
-    if (d.operation != QuantOperation::kFakeQuantize) {
-      args.codes = d.operation == QuantOperation::kDequantize ? in.data() : out.data();
+    if (d.spec.operation == QuantOperation::kFakeQuantize) arrays.y = out.span();
+    if (d.spec.operation == QuantOperation::kDequantize) arrays.y = out.span();
+    if (d.spec.operation != QuantOperation::kFakeQuantize) {
+      arrays.codes = d.spec.operation == QuantOperation::kDequantize ? in.span() : out.span();
     }
-    if (d.operation != QuantOperation::kDequantize) args.mask = mask.data<std::uint8_t>();
+    if (d.spec.operation != QuantOperation::kDequantize) arrays.mask = mask.span<std::uint8_t>();
   } else {
-    args.grad_y = grad.data();
-    args.grad_x = out.data();
+    arrays.grad_y = grad.span();
+    arrays.grad_x = out.span();
   }
-  args.scale = scale.data();
-  args.zero_point = z.data<std::int32_t>();
-  if (d.parameter_gradients) {
-    args.grad_scale = parameters.data();
-    args.grad_zero_point = parameters.data<std::uint8_t>() + sets * real;
+  arrays.scale = scale.span();
+  arrays.zero_point = z.span<std::int32_t>();
+  if (d.spec.parameter_gradients) {
+    arrays.grad_scale = parameters.span().first(sets * real);
+    arrays.grad_zero_point = parameters.span().subspan(sets * real);
   }
-  plan.run(nullptr, workspace.data(), args);
+  plan.run(nullptr, workspace.span(), arrays);
   return {on_host(out), on_host(mask), on_host(parameters), on_host(scale), on_host(z)};
 }
 
@@ -114,13 +114,13 @@ TEST_P(CpuAndGpu, GiveTheSameBits) {
       for (const auto direction : {QuantDirection::kForward, QuantDirection::kBackward}) {
         for (const bool gradients : {false, true}) {
           QuantDescriptor d;
-          d.operation = operation;
-          d.direction = direction;
+          d.spec.operation = operation;
+          d.spec.direction = direction;
           d.granularity = granularity;
           d.options = {.axis = 1, .group_size = 128};
-          d.value_type = GetParam();
+          d.spec.value_type = GetParam();
           d.shape = {kRows, kColumns};
-          d.parameter_gradients = gradients;
+          d.spec.parameter_gradients = gradients;
           if (gradients && (operation != QuantOperation::kFakeQuantize ||
                             direction != QuantDirection::kBackward)) {
             continue;
@@ -136,9 +136,9 @@ TEST_P(CpuAndGpu, GiveTheSameBits) {
     QuantDescriptor d;
     d.granularity = granularity;
     d.options = {.axis = 1, .group_size = 128};
-    d.value_type = GetParam();
+    d.spec.value_type = GetParam();
     d.shape = {kRows, kColumns};
-    d.statistics = Statistics::kDynamic;
+    d.spec.statistics = Statistics::kDynamic;
     SCOPED_TRACE(QuantPlan::select(d, DeviceType::kCuda).identity());
     EXPECT_TRUE(run(d, DeviceType::kCpu, tame, tame) == run(d, DeviceType::kCuda, tame, tame));
   }

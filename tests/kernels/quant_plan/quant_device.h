@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,11 @@ class OnDevice {
   template <typename T = void>
   T* get() const {
     return static_cast<T*>(memory_);
+  }
+  // From element `first` of T on: `count` elements, or all. Bytes where the plan chooses the type.
+  template <typename T = std::byte>
+  std::span<T> span(std::size_t first = 0, std::size_t count = std::dynamic_extent) const {
+    return std::span<T>(get<T>(), bytes_ / sizeof(T)).subspan(first, count);
   }
   template <typename T = std::uint8_t>
   std::vector<T> host() const {

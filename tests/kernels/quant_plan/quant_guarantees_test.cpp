@@ -32,7 +32,7 @@ class Call {
         mask_(bytes(mask_bytes(plan_.elements()))),
         scale_(reals(d, 0.11)),
         zero_point_(OnDevice::of(
-            std::vector<std::int32_t>(static_cast<std::size_t>(sets()), d.symmetric ? 0 : 3))),
+            std::vector<std::int32_t>(static_cast<std::size_t>(sets()), d.spec.symmetric ? 0 : 3))),
         grad_scale_(reals(d, 0)),
         grad_zero_point_(reals(d, 0)),
         count_(OnDevice::of(std::vector<std::int64_t>{1})),
@@ -46,31 +46,31 @@ class Call {
   // With another thread's plan of the same descriptor.
   void run_with(const QuantPlan& plan) {
     const QuantDescriptor& d = plan.descriptor();
-    const bool forward = d.direction == QuantDirection::kForward;
-    QuantArgs args;
-    if (d.operation != QuantOperation::kDequantize) args.x = x_.get();
-    if (forward && d.operation != QuantOperation::kQuantize) args.y = y_.get();
-    if (forward && d.operation != QuantOperation::kFakeQuantize) args.codes = codes_.get();
-    if (forward && d.operation != QuantOperation::kDequantize) {
-      args.mask = mask_.get<std::uint8_t>();
-      args.non_finite_count = count_.get<std::int64_t>();
+    const bool forward = d.spec.direction == QuantDirection::kForward;
+    QuantArrays arrays;
+    if (d.spec.operation != QuantOperation::kDequantize) arrays.x = x_.span();
+    if (forward && d.spec.operation != QuantOperation::kQuantize) arrays.y = y_.span();
+    if (forward && d.spec.operation != QuantOperation::kFakeQuantize) arrays.codes = codes_.span();
+    if (forward && d.spec.operation != QuantOperation::kDequantize) {
+      arrays.mask = mask_.span<std::uint8_t>();
+      arrays.non_finite_count = count_.span<std::int64_t>();
     }
     if (!forward) {
-      args.grad_y = grad_y_.get();
-      args.grad_x = grad_x_.get();
+      arrays.grad_y = grad_y_.span();
+      arrays.grad_x = grad_x_.span();
     }
-    args.scale = scale_.get();
-    args.zero_point = zero_point_.get<std::int32_t>();
-    if (d.parameter_gradients) {
-      args.grad_scale = grad_scale_.get();
-      args.grad_zero_point = grad_zero_point_.get();
+    arrays.scale = scale_.span();
+    arrays.zero_point = zero_point_.span<std::int32_t>();
+    if (d.spec.parameter_gradients) {
+      arrays.grad_scale = grad_scale_.span();
+      arrays.grad_zero_point = grad_zero_point_.span();
     }
-    if (d.statistics == Statistics::kCurrent || d.statistics == Statistics::kDelayed) {
-      args.range_lo = lo_.get();
-      args.range_hi = hi_.get();
-      args.initialized = initialized_.get<std::uint8_t>();
+    if (d.spec.statistics == Statistics::kCurrent || d.spec.statistics == Statistics::kDelayed) {
+      arrays.range_lo = lo_.span();
+      arrays.range_hi = hi_.span();
+      arrays.initialized = initialized_.span<std::uint8_t>();
     }
-    plan.run(nullptr, workspace_.get(), args);
+    plan.run(nullptr, workspace_.span(), arrays);
   }
 
   // Every array that a call may write.
@@ -106,7 +106,7 @@ class Call {
     return OnDevice(all);
   }
   OnDevice values(const QuantDescriptor& d, int salt, float offset) const {
-    reference::Values all(d.value_type, plan_.elements());
+    reference::Values all(d.spec.value_type, plan_.elements());
     for (std::int64_t i = 0; i < plan_.elements(); ++i) {
       const std::int64_t scattered = (i + salt) * 7919 % 1801;
       all.set(i, static_cast<double>(scattered - 900) / 100 + static_cast<double>(offset));
@@ -114,7 +114,7 @@ class Call {
     return OnDevice(all.bytes);
   }
   OnDevice reals(const QuantDescriptor& d, double value) const {
-    const bool wide = d.value_type == ValueType::kF64;
+    const bool wide = d.spec.value_type == ValueType::kF64;
     reference::Values all(wide ? ValueType::kF64 : ValueType::kF32, sets());
     for (std::int64_t i = 0; i < sets(); ++i) {
       all.set(i, value * (1 + 0.1 * static_cast<double>(i % 7)));
@@ -140,29 +140,29 @@ std::vector<QuantDescriptor> kinds() {
         continue;
       }
       QuantDescriptor d;
-      d.value_type = type;
+      d.spec.value_type = type;
       d.granularity = granularity;
       d.options = {.axis = 1, .group_size = 20, .block_rows = 5, .block_columns = 9};
-      d.code_type = granularity == Granularity::kToken ? CodeType::kS4 : CodeType::kU8;
-      d.range = whole_range(d.code_type);
+      d.spec.code_type = granularity == Granularity::kToken ? CodeType::kS4 : CodeType::kU8;
+      d.spec.range = whole_range(d.spec.code_type);
       // Ragged, with work for several threads of the CPU and two chunks of sums.
       d.shape = test::is_emulated() ? std::vector<std::int64_t>{41, 37}
                                     : std::vector<std::int64_t>{150, 131};
       for (const auto operation : {QuantOperation::kQuantize, QuantOperation::kDequantize,
                                    QuantOperation::kFakeQuantize}) {
         for (const auto direction : {QuantDirection::kForward, QuantDirection::kBackward}) {
-          d.operation = operation;
-          d.direction = direction;
+          d.spec.operation = operation;
+          d.spec.direction = direction;
           all.push_back(d);
         }
       }
-      d.parameter_gradients = true;
+      d.spec.parameter_gradients = true;
       all.push_back(d);
-      d.parameter_gradients = false;
-      d.direction = QuantDirection::kForward;
+      d.spec.parameter_gradients = false;
+      d.spec.direction = QuantDirection::kForward;
       for (const auto statistics :
            {Statistics::kDynamic, Statistics::kCurrent, Statistics::kDelayed}) {
-        d.statistics = statistics;
+        d.spec.statistics = statistics;
         all.push_back(d);
       }
     }
@@ -187,8 +187,8 @@ TEST(QuantGuarantees, EveryKindOfPlanGivesTheSameBits) {
 // 2^24 + 1 - 2^24, a chunk of 1,024 elements each: 0 in floats.
 TEST(QuantGuarantees, ParameterGradientsAddTheirChunksInDoubles) {
   QuantDescriptor d;
-  d.direction = QuantDirection::kBackward;
-  d.parameter_gradients = true;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.parameter_gradients = true;
   d.shape = {3 * 1024};
   const QuantPlan plan = QuantPlan::select(d, test::device());
   EXPECT_EQ(plan.precision().math, ValueType::kF32);
@@ -202,13 +202,13 @@ TEST(QuantGuarantees, ParameterGradientsAddTheirChunksInDoubles) {
   const OnDevice scale = OnDevice::of(std::vector<float>{1});
   const OnDevice grad_scale = OnDevice::of(std::vector<float>{7});
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
-  QuantArgs args;
-  args.x = x.get();
-  args.grad_y = grad_y.get();
-  args.grad_x = grad_x.get();
-  args.scale = scale.get();
-  args.grad_scale = grad_scale.get();
-  plan.run(nullptr, workspace.get(), args);
+  QuantArrays arrays;
+  arrays.x = x.span();
+  arrays.grad_y = grad_y.span();
+  arrays.grad_x = grad_x.span();
+  arrays.scale = scale.span();
+  arrays.grad_scale = grad_scale.span();
+  plan.run(nullptr, workspace.span(), arrays);
   EXPECT_EQ(grad_scale.host<float>()[0], 255);
 }
 
@@ -216,11 +216,11 @@ TEST(QuantGuarantees, AnswersOfAPlanFollowItsDescriptor) {
   QuantDescriptor d;
   d.shape = {4};
   for (const ValueType type : {ValueType::kF32, ValueType::kF16, ValueType::kBF16}) {
-    d.value_type = type;
+    d.spec.value_type = type;
     EXPECT_EQ(QuantPlan::select(d, test::device()).precision().math, ValueType::kF32);
     EXPECT_EQ(QuantPlan::select(d, test::device()).precision().accumulator, ValueType::kF32);
   }
-  d.value_type = ValueType::kF64;
+  d.spec.value_type = ValueType::kF64;
   EXPECT_EQ(QuantPlan::select(d, test::device()).precision().math, ValueType::kF64);
 }
 
@@ -229,7 +229,7 @@ TEST(QuantGuarantees, OnePlanServesSeveralThreads) {
   if (test::device() != DeviceType::kCpu)
     GTEST_SKIP() << "threads of the host use a plan: tested on the CPU";
   for (const QuantDescriptor& d : kinds()) {
-    if (d.value_type != ValueType::kF32) continue;
+    if (d.spec.value_type != ValueType::kF32) continue;
     const QuantPlan plan = QuantPlan::select(d, DeviceType::kCpu);
     constexpr int kThreads = 2;
     std::vector<std::vector<std::uint8_t>> expected;
@@ -258,7 +258,7 @@ TEST(QuantGuarantees, InvalidScalesHarmOnlyTheirSet) {
   const std::vector<float> bad{0.5F, 0, -1, INFINITY, nan, 0.5F, 0.5F};
   const std::vector<std::int32_t> bad_zero{1, 1, 1, 1, 1, 10'000, -10'000};
   for (QuantDescriptor d : kinds()) {
-    if (d.value_type != ValueType::kF32 || d.statistics != Statistics::kGiven) continue;
+    if (d.spec.value_type != ValueType::kF32 || d.spec.statistics != Statistics::kGiven) continue;
     d.granularity = Granularity::kToken;
     d.options = {};
     d.shape = {7, 35};
@@ -272,7 +272,7 @@ TEST(QuantGuarantees, InvalidScalesHarmOnlyTheirSet) {
       EXPECT_EQ(wrong.grad_x()[i], right.grad_x()[i]) << right.plan().identity();
     }
     EXPECT_EQ(wrong.grad_scale()[0], right.grad_scale()[0]);
-    const auto whole = static_cast<std::size_t>(35 * code_bits(d.code_type) / 8);
+    const auto whole = static_cast<std::size_t>(35 * code_bits(d.spec.code_type) / 8);
     for (std::size_t i = 0; i < whole; ++i) EXPECT_EQ(wrong.code_bytes()[i], right.code_bytes()[i]);
   }
 }
@@ -285,12 +285,13 @@ TEST(QuantGuarantees, InvalidScalesAreNamedWhereAsked) {
   const OnDevice x = OnDevice::of(std::vector<float>(6, 1));
   for (const float scale : {0.0F, -0.5F, INFINITY, std::nanf("")}) {
     const OnDevice scales = OnDevice::of(std::vector<float>{1, scale});
-    QuantArgs args;
-    args.x = x.get();
-    args.y = x.get();
-    args.scale = scales.get();
-    EXPECT_EQ(plan.can_implement(args), "");
-    EXPECT_NE(plan.can_implement(args, true).find("set 1 is not"), std::string::npos) << scale;
+    QuantArrays arrays;
+    arrays.x = x.span();
+    arrays.y = x.span();
+    arrays.scale = scales.span();
+    EXPECT_TRUE(plan.can_implement(arrays));
+    EXPECT_NE(plan.can_implement(arrays, true).problem.find("set 1 is not"), std::string::npos)
+        << scale;
   }
 }
 

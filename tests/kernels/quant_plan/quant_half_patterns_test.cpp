@@ -45,20 +45,20 @@ struct Answer {
 std::int64_t mismatches(ValueType type, const std::vector<double>& values,
                         const std::vector<std::uint16_t>& x, const Parameters& p) {
   QuantDescriptor d;
-  d.value_type = type;
-  d.code_type = p.range.qmin < 0 ? CodeType::kS8 : CodeType::kU8;
-  d.range = p.range;
+  d.spec.value_type = type;
+  d.spec.code_type = p.range.qmin < 0 ? CodeType::kS8 : CodeType::kU8;
+  d.spec.range = p.range;
   d.shape = {kPatterns};
   std::vector<std::uint16_t> y(x.size());
   std::vector<std::uint8_t> mask(x.size() / 8);
   Parameters copy = p;
-  QuantArgs args;
-  args.x = x.data();
-  args.y = y.data();
-  args.mask = mask.data();
-  args.scale = &copy.scale;
-  args.zero_point = &copy.zero_point;
-  QuantPlan::select(d, DeviceType::kCpu).run(nullptr, nullptr, args);
+  QuantArrays arrays;
+  arrays.x = std::as_bytes(std::span(x));
+  arrays.y = std::as_writable_bytes(std::span(y));
+  arrays.mask = mask;
+  arrays.scale = {&copy.scale, 1};
+  arrays.zero_point = {&copy.zero_point, 1};
+  QuantPlan::select(d, DeviceType::kCpu).run(nullptr, {}, arrays);
   const Answer answer(type, p);
   std::int64_t wrong = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -70,9 +70,9 @@ class Problem {
     d.options = layout.options;
     d.shape = layout.shape;
     d.strides = layout.strides;
-    d.value_type = value_type;
-    d.code_type = code_type;
-    d.range = range;
+    d.spec.value_type = value_type;
+    d.spec.code_type = code_type;
+    d.spec.range = range;
     n = 1;
     for (const std::int64_t size : d.shape) n *= size;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -90,35 +90,36 @@ class Problem {
   }
 
   Values values(unsigned salt) const {
-    Values out(d.value_type, storage);
+    Values out(d.spec.value_type, storage);
     reference::fill_awkward(out, n, where, scale.empty() ? std::vector<double>{1.0} : scale,
                             seed_ * 16 + salt);
     return out;
   }
   double real(double value) const {
-    return d.value_type == ValueType::kF64 ? value : static_cast<double>(static_cast<float>(value));
+    return d.spec.value_type == ValueType::kF64 ? value
+                                                : static_cast<double>(static_cast<float>(value));
   }
   QuantPlan plan() const { return QuantPlan::select(d, test::device()); }
   QuantPlan plan(QuantOperation operation, QuantDirection direction) {
-    d.operation = operation;
-    d.direction = direction;
+    d.spec.operation = operation;
+    d.spec.direction = direction;
     return plan();
   }
   Element expected(std::int64_t i) const {
     const auto set = static_cast<std::size_t>(reference::set_of(d, i));
     const double value = x->get(where[static_cast<std::size_t>(i)]);
-    return d.value_type == ValueType::kF64
-               ? reference::element<double>(value, scale[set], zero_point[set], d.range)
-               : reference::element<float>(value, scale[set], zero_point[set], d.range);
+    return d.spec.value_type == ValueType::kF64
+               ? reference::element<double>(value, scale[set], zero_point[set], d.spec.range)
+               : reference::element<float>(value, scale[set], zero_point[set], d.spec.range);
   }
   // Product and quotient in the arithmetic's type.
   double times(double a, double b) const {
-    return d.value_type == ValueType::kF64
+    return d.spec.value_type == ValueType::kF64
                ? a * b
                : static_cast<double>(static_cast<float>(a) * static_cast<float>(b));
   }
   double over(double a, double b) const {
-    return d.value_type == ValueType::kF64
+    return d.spec.value_type == ValueType::kF64
                ? a / b
                : static_cast<double>(static_cast<float>(a) / static_cast<float>(b));
   }
@@ -128,7 +129,7 @@ class Problem {
 
   // The scales as the plan reads them.
   std::vector<std::uint8_t> scale_bytes() const {
-    Values out(d.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32,
+    Values out(d.spec.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32,
                static_cast<std::int64_t>(scale.size()));
     for (std::size_t i = 0; i < scale.size(); ++i) out.set(static_cast<std::int64_t>(i), scale[i]);
     return out.bytes;
@@ -196,25 +197,25 @@ struct ForwardResult {
 ForwardResult run_forward(Problem& p, QuantOperation operation, bool with_mask, bool in_place) {
   const QuantPlan plan = p.plan(operation, QuantDirection::kForward);
   const OnDevice x(p.x->bytes);
-  const OnDevice y(Values(p.d.value_type, p.storage).bytes);
+  const OnDevice y(Values(p.d.spec.value_type, p.storage).bytes);
   const OnDevice scale(p.scale_bytes());
   const OnDevice zero_point = OnDevice::of(p.zero_point);
-  const OnDevice codes(
-      std::vector<std::uint8_t>(static_cast<std::size_t>(packed_bytes(p.d.code_type, p.n)), 0xEE));
+  const OnDevice codes(std::vector<std::uint8_t>(
+      static_cast<std::size_t>(packed_bytes(p.d.spec.code_type, p.n)), 0xEE));
   const OnDevice mask(std::vector<std::uint8_t>(static_cast<std::size_t>(mask_bytes(p.n)), 0xEE));
   const OnDevice nan = OnDevice::of(std::vector<std::int64_t>{5});
-  QuantArgs args;
-  args.x = x.get();
-  args.scale = scale.get();
-  args.zero_point = zero_point.get<std::int32_t>();
-  if (operation == QuantOperation::kFakeQuantize) args.y = in_place ? x.get() : y.get();
+  QuantArrays arrays;
+  arrays.x = x.span();
+  arrays.scale = scale.span();
+  arrays.zero_point = zero_point.span<std::int32_t>();
+  if (operation == QuantOperation::kFakeQuantize) arrays.y = in_place ? x.span() : y.span();
   if (operation == QuantOperation::kQuantize) {
-    args.codes = codes.get();
-    args.non_finite_count = nan.get<std::int64_t>();
+    arrays.codes = codes.span();
+    arrays.non_finite_count = nan.span<std::int64_t>();
   }
-  if (with_mask) args.mask = mask.get<std::uint8_t>();
-  plan.run(nullptr, nullptr, args);
-  ForwardResult result{Values(p.d.value_type, 0), codes.host(), mask.host(),
+  if (with_mask) arrays.mask = mask.span<std::uint8_t>();
+  plan.run(nullptr, {}, arrays);
+  ForwardResult result{Values(p.d.spec.value_type, 0), codes.host(), mask.host(),
                        nan.host<std::int64_t>()[0] - 5};
   result.y.bytes = (in_place ? x : y).host();
   return result;
@@ -240,7 +241,7 @@ void check_fake_quantize_forward(Problem& p) {
   });
   // In place the gaps of a strided tensor keep what was there: compare elements only.
   const auto in_place = run_forward(p, QuantOperation::kFakeQuantize, false, true);
-  Values elements(p.d.value_type, p.storage);
+  Values elements(p.d.spec.value_type, p.storage);
   for (const std::int64_t at : p.where) elements.set(at, in_place.y.get(at));
   expect_values(elements, p, fake, "y in place");
 }
@@ -256,25 +257,25 @@ void check_quantize_and_dequantize(Problem& p) {
       nan += std::isnan(e.code) ? 1 : 0;
       const auto set = static_cast<std::size_t>(reference::set_of(p.d, i));
       const auto want = std::isnan(e.code) ? p.zero_point[set] : static_cast<std::int32_t>(e.code);
-      ASSERT_EQ(reference::code_at(p.d.code_type, result.codes, i), want) << "code " << i;
+      ASSERT_EQ(reference::code_at(p.d.spec.code_type, result.codes, i), want) << "code " << i;
     }
     EXPECT_EQ(result.nan, nan);
     check_mask(p, result.mask);
-    const std::int64_t used = p.n * code_bits(p.d.code_type) % 8;
+    const std::int64_t used = p.n * code_bits(p.d.spec.code_type) % 8;
     EXPECT_EQ(used == 0 ? 0 : result.codes.back() >> used, 0) << "bits after the last code";
 
     const QuantPlan plan = p.plan(QuantOperation::kDequantize, QuantDirection::kForward);
     const OnDevice codes(result.codes);
-    const OnDevice y(Values(p.d.value_type, p.storage).bytes);
+    const OnDevice y(Values(p.d.spec.value_type, p.storage).bytes);
     const OnDevice scale(p.scale_bytes());
     const OnDevice zero_point = OnDevice::of(p.zero_point);
-    QuantArgs args;
-    args.codes = codes.get();
-    args.y = y.get();
-    args.scale = scale.get();
-    args.zero_point = zero_point.get<std::int32_t>();
-    plan.run(nullptr, nullptr, args);
-    Values out(p.d.value_type, 0);
+    QuantArrays arrays;
+    arrays.codes = codes.span();
+    arrays.y = y.span();
+    arrays.scale = scale.span();
+    arrays.zero_point = zero_point.span<std::int32_t>();
+    plan.run(nullptr, {}, arrays);
+    Values out(p.d.spec.value_type, 0);
     out.bytes = y.host();
     expect_values(
         out, p,
@@ -290,24 +291,24 @@ Values run_backward(Problem& p, QuantOperation operation, bool from_mask) {
   const QuantPlan plan = p.plan(operation, QuantDirection::kBackward);
   const OnDevice x(p.x->bytes);
   const OnDevice grad_y(p.grad->bytes);
-  const OnDevice grad_x(Values(p.d.value_type, p.storage).bytes);
+  const OnDevice grad_x(Values(p.d.spec.value_type, p.storage).bytes);
   const OnDevice scale(p.scale_bytes());
   const OnDevice zero_point = OnDevice::of(p.zero_point);
   const OnDevice mask(bits);
-  QuantArgs args;
+  QuantArrays arrays;
   if (operation != QuantOperation::kDequantize) {
     if (from_mask) {
-      args.mask = mask.get<std::uint8_t>();
+      arrays.mask = mask.span<std::uint8_t>();
     } else {
-      args.x = x.get();
+      arrays.x = x.span();
     }
   }
-  args.grad_y = grad_y.get();
-  args.grad_x = grad_x.get();
-  args.scale = scale.get();
-  args.zero_point = zero_point.get<std::int32_t>();
-  plan.run(nullptr, nullptr, args);
-  Values out(p.d.value_type, 0);
+  arrays.grad_y = grad_y.span();
+  arrays.grad_x = grad_x.span();
+  arrays.scale = scale.span();
+  arrays.zero_point = zero_point.span<std::int32_t>();
+  plan.run(nullptr, {}, arrays);
+  Values out(p.d.spec.value_type, 0);
   out.bytes = grad_x.host();
   return out;
 }
@@ -350,30 +351,30 @@ struct GradientResult {
 };
 
 GradientResult run_parameter_gradients(Problem& p, DeviceType device) {
-  p.d.parameter_gradients = true;
-  p.d.gradient_factor = 0.37;
+  p.d.spec.parameter_gradients = true;
+  p.d.spec.gradient_factor = 0.37;
   p.plan(QuantOperation::kFakeQuantize, QuantDirection::kBackward);
   const QuantPlan plan = QuantPlan::select(p.d, device);
-  p.d.parameter_gradients = false;
+  p.d.spec.parameter_gradients = false;
   const OnDevice x(p.x->bytes);
   const OnDevice grad_y(p.grad->bytes);
-  const OnDevice grad_x(Values(p.d.value_type, p.storage).bytes);
+  const OnDevice grad_x(Values(p.d.spec.value_type, p.storage).bytes);
   const OnDevice scale(p.scale_bytes());
   const OnDevice zero_point = OnDevice::of(p.zero_point);
   const std::vector<std::uint8_t> empty(p.scale_bytes().size(), 0xAB);
   const OnDevice grad_scale(empty);
   const OnDevice grad_zero_point(empty);
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes(), 0xFF));
-  QuantArgs args;
-  args.x = x.get();
-  args.grad_y = grad_y.get();
-  args.grad_x = grad_x.get();
-  args.scale = scale.get();
-  args.zero_point = zero_point.get<std::int32_t>();
-  args.grad_scale = grad_scale.get();
-  args.grad_zero_point = grad_zero_point.get();
-  plan.run(nullptr, workspace.get(), args);
-  GradientResult result{Values(p.d.value_type, 0), grad_scale.host(), grad_zero_point.host()};
+  QuantArrays arrays;
+  arrays.x = x.span();
+  arrays.grad_y = grad_y.span();
+  arrays.grad_x = grad_x.span();
+  arrays.scale = scale.span();
+  arrays.zero_point = zero_point.span<std::int32_t>();
+  arrays.grad_scale = grad_scale.span();
+  arrays.grad_zero_point = grad_zero_point.span();
+  plan.run(nullptr, workspace.span(), arrays);
+  GradientResult result{Values(p.d.spec.value_type, 0), grad_scale.host(), grad_zero_point.host()};
   result.grad_x.bytes = grad_x.host();
   return result;
 }
@@ -401,7 +402,8 @@ void check_parameter_gradients_follow_the_closed_form(Problem& p) {
           return p.expected(i).inside ? p.grad->get(p.where[static_cast<std::size_t>(i)]) : 0.0;
         },
         "grad_x");
-    const ValueType real = p.d.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32;
+    const ValueType real =
+        p.d.spec.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32;
     Values scale(real, 0), zero_point(real, 0);
     scale.bytes = result.scale;
     zero_point.bytes = result.zero_point;
@@ -438,8 +440,8 @@ TEST(QuantStrides, NegativeOnesReverseTheOrder) {
   const QuantPlan dense = QuantPlan::select(d, test::device());
   d.strides = {-kColumns, -1};
   const QuantPlan reversed = QuantPlan::select(d, test::device());
-  d.direction = QuantDirection::kBackward;
-  d.parameter_gradients = true;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.parameter_gradients = true;
   const QuantPlan backward = QuantPlan::select(d, test::device());
   std::vector<float> values(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.01F * static_cast<float>(i) - 7;
@@ -448,27 +450,27 @@ TEST(QuantStrides, NegativeOnesReverseTheOrder) {
   const std::vector<std::uint8_t> bits(static_cast<std::size_t>(mask_bytes(n)), 0xEE);
   const OnDevice mask(bits), mask_of_reversed(bits), grad_scale = OnDevice::of(values);
   const OnDevice workspace(std::vector<std::uint8_t>(backward.workspace_bytes()));
-  QuantArgs args;
-  args.x = x.get();
-  args.y = y.get();
-  args.mask = mask.get<std::uint8_t>();
-  args.scale = scale.get();
-  dense.run(nullptr, nullptr, args);
-  args.x = x.get<float>() + (n - 1);
-  args.y = z.get<float>() + (n - 1);
-  args.mask = mask_of_reversed.get<std::uint8_t>();
-  reversed.run(nullptr, nullptr, args);
+  QuantArrays arrays;
+  arrays.x = x.span();
+  arrays.y = y.span();
+  arrays.mask = mask.span<std::uint8_t>();
+  arrays.scale = scale.span();
+  dense.run(nullptr, {}, arrays);
+  arrays.x = x.span<float>(static_cast<std::size_t>(n - 1));
+  arrays.y = z.span<float>(static_cast<std::size_t>(n - 1));
+  arrays.mask = mask_of_reversed.span<std::uint8_t>();
+  reversed.run(nullptr, {}, arrays);
   EXPECT_EQ(z.host<float>(), y.host<float>());
   const std::vector<std::uint8_t> plain = mask.host(), turned = mask_of_reversed.host();
   const auto bit = [](const std::vector<std::uint8_t>& of, std::int64_t i) {
     return of[static_cast<std::size_t>(i / 8)] >> (i % 8) & 1;
   };
   for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(bit(turned, n - 1 - i), bit(plain, i)) << i;
-  args.mask = nullptr;
-  args.grad_y = args.x;
-  args.grad_x = args.y;
-  args.grad_scale = grad_scale.get();
-  backward.run(nullptr, workspace.get(), args);
+  arrays.mask = nullptr;
+  arrays.grad_y = arrays.x;
+  arrays.grad_x = std::exchange(arrays.y, {});
+  arrays.grad_scale = grad_scale.span();
+  backward.run(nullptr, workspace.span(), arrays);
   const std::vector<float> grad_x = z.host<float>();
   for (std::int64_t i = 0; i < n; ++i) {
     const auto at = static_cast<std::size_t>(i);

@@ -93,25 +93,25 @@ class Quantizer {
     const OnDevice in = OnDevice::of(x);
     const OnDevice out = OnDevice::of(std::vector<float>(x.size(), 77.0F));
     const OnDevice bits(std::vector<std::uint8_t>((x.size() + 7) / 8, 0xEE));
-    QuantArgs args = state();
-    args.x = in.get();
-    args.y = out.get();
-    args.mask = bits.get<std::uint8_t>();
-    plan_.run(nullptr, workspace_.get(), args);
+    QuantArrays arrays = state();
+    arrays.x = in.span();
+    arrays.y = out.span();
+    arrays.mask = bits.span<std::uint8_t>();
+    plan_.run(nullptr, workspace_.span(), arrays);
     if (mask != nullptr) *mask = bits.host();
     return out.host<float>();
   }
-  QuantArgs state() const {
-    QuantArgs args;
-    args.scale = scale_.get();
-    args.zero_point = zero_point_.get<std::int32_t>();
-    args.range_lo = lo_.get();
-    args.range_hi = hi_.get();
-    args.observing = flags_.get<std::uint8_t>();
-    args.quantizing = flags_.get<std::uint8_t>() + 1;
-    args.initialized = flags_.get<std::uint8_t>() + 2;
-    args.non_finite_count = count_.get<std::int64_t>();
-    return args;
+  QuantArrays state() const {
+    QuantArrays arrays;
+    arrays.scale = scale_.span();
+    arrays.zero_point = zero_point_.span<std::int32_t>();
+    arrays.range_lo = lo_.span();
+    arrays.range_hi = hi_.span();
+    arrays.observing = flags_.span<std::uint8_t>(0, 1);
+    arrays.quantizing = flags_.span<std::uint8_t>(1, 1);
+    arrays.initialized = flags_.span<std::uint8_t>(2, 1);
+    arrays.non_finite_count = count_.span<std::int64_t>();
+    return arrays;
   }
   void set_switches(bool observing, bool quantizing) {
     const std::uint8_t flags[] = {observing, quantizing};
@@ -175,12 +175,12 @@ class QuantStatistics : public ::testing::TestWithParam<StatisticsCase> {
     QuantDescriptor d = fake_quantize(GetParam().shape);
     d.granularity = GetParam().granularity;
     d.options = GetParam().options;
-    d.statistics = statistics;
-    d.symmetric = symmetric;
-    d.averaging_constant = 0.25;
+    d.spec.statistics = statistics;
+    d.spec.symmetric = symmetric;
+    d.spec.averaging_constant = 0.25;
     if (symmetric) {
-      d.code_type = CodeType::kS8;
-      d.range = {-127, 127};
+      d.spec.code_type = CodeType::kS8;
+      d.spec.range = {-127, 127};
     }
     return d;
   }
@@ -204,7 +204,7 @@ void expect_quantized(const QuantDescriptor& d, const std::vector<float>& x,
                       const std::vector<Chosen>& chosen, const std::vector<float>& y) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const auto set = static_cast<std::size_t>(reference::set_of(d, static_cast<std::int64_t>(i)));
-    const float want = fake(x[i], chosen[set], d.range);
+    const float want = fake(x[i], chosen[set], d.spec.range);
     ASSERT_TRUE(y[i] == want || (std::isnan(y[i]) && std::isnan(want)))
         << "element " << i << ": " << y[i] << ", expected " << want;
   }
@@ -220,7 +220,7 @@ TEST_P(QuantStatistics, DynamicTakesTheCallsOwnExtremes) {
       std::vector<Chosen> chosen;
       int skipped = 0;
       for (const Range& range : ranges_of(d, quantizer.plan().num_parameter_sets(), x)) {
-        chosen.push_back(choose(range, d.range, symmetric));
+        chosen.push_back(choose(range, d.spec.range, symmetric));
         skipped += range.skipped;
       }
       for (std::size_t set = 0; set < chosen.size(); ++set) {
@@ -256,7 +256,7 @@ void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>
         average[set].hi = follow(average[set].hi, seen[set].hi);
         initialized = true;
       }
-      chosen[set] = choose(average[set], d.range, d.symmetric);
+      chosen[set] = choose(average[set], d.spec.range, d.spec.symmetric);
     }
     std::vector<std::uint8_t> mask;
     const std::vector<float> y = quantizer(x, &mask);
@@ -266,7 +266,7 @@ void check_moving(const QuantDescriptor& d, const std::vector<std::vector<float>
       ASSERT_EQ(quantizer.scale()[set], chosen[set].scale);
       ASSERT_EQ(quantizer.zero_point()[set], chosen[set].zero_point);
     }
-    const bool delayed = d.statistics == Statistics::kDelayed;
+    const bool delayed = d.spec.statistics == Statistics::kDelayed;
     if (delayed && !was_initialized) {
       for (std::size_t i = 0; i < x.size(); ++i) {
         ASSERT_TRUE(y[i] == x[i] || std::isnan(x[i])) << "passes before the first average";
@@ -314,12 +314,12 @@ INSTANTIATE_TEST_SUITE_P(All, QuantStatistics, ::testing::ValuesIn(statistics_ca
 
 TEST(QuantDynamic, QuantizesToCodesAndMask) {
   QuantDescriptor d = fake_quantize({13, 40});
-  d.operation = QuantOperation::kQuantize;
+  d.spec.operation = QuantOperation::kQuantize;
   d.granularity = Granularity::kToken;
-  d.statistics = Statistics::kDynamic;
-  d.symmetric = true;
-  d.code_type = CodeType::kS4;
-  d.range = {-7, 7};
+  d.spec.statistics = Statistics::kDynamic;
+  d.spec.symmetric = true;
+  d.spec.code_type = CodeType::kS4;
+  d.spec.range = {-7, 7};
   const std::vector<float> x = wave(13 * 40, 3);
   const auto ranges = ranges_of(d, 13, x);
   test::for_each_order([&] {
@@ -328,19 +328,19 @@ TEST(QuantDynamic, QuantizesToCodesAndMask) {
     const OnDevice codes(std::vector<std::uint8_t>(x.size() / 2, 0xEE));
     const OnDevice mask(std::vector<std::uint8_t>(x.size() / 8, 0xEE));
     const OnDevice workspace(std::vector<std::uint8_t>(quantizer.plan().workspace_bytes()));
-    QuantArgs args;
-    args.x = in.get();
-    args.codes = codes.get();
-    args.mask = mask.get<std::uint8_t>();
-    args.scale = quantizer.state().scale;
-    args.zero_point = quantizer.state().zero_point;
-    quantizer.plan().run(nullptr, workspace.get(), args);
+    QuantArrays arrays;
+    arrays.x = in.span();
+    arrays.codes = codes.span();
+    arrays.mask = mask.span<std::uint8_t>();
+    arrays.scale = quantizer.state().scale;
+    arrays.zero_point = quantizer.state().zero_point;
+    quantizer.plan().run(nullptr, workspace.span(), arrays);
     const std::vector<std::uint8_t> packed = codes.host(), bits = mask.host();
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const Chosen chosen = choose(ranges[i / 40], d.range, true);
+      const Chosen chosen = choose(ranges[i / 40], d.spec.range, true);
       const auto e = reference::element<float>(static_cast<double>(x[i]),
-                                               static_cast<double>(chosen.scale), 0, d.range);
-      ASSERT_EQ(reference::code_at(d.code_type, packed, static_cast<std::int64_t>(i)),
+                                               static_cast<double>(chosen.scale), 0, d.spec.range);
+      ASSERT_EQ(reference::code_at(d.spec.code_type, packed, static_cast<std::int64_t>(i)),
                 static_cast<std::int32_t>(e.code));
       ASSERT_EQ((bits[i / 8] >> (i % 8) & 1) != 0, e.inside);
     }
@@ -357,8 +357,8 @@ struct Pair {
 Pair quantize_pair(QuantDescriptor d, double lo, double hi, double average_lo, double average_hi) {
   d.shape = {2};
   const QuantPlan plan = QuantPlan::select(d, test::device());
-  const ValueType real = d.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32;
-  reference::Values x(d.value_type, 2), state(real, 3);
+  const ValueType real = d.spec.value_type == ValueType::kF64 ? ValueType::kF64 : ValueType::kF32;
+  reference::Values x(d.spec.value_type, 2), state(real, 3);
   x.set(0, lo);
   x.set(1, hi);
   state.set(0, average_lo);
@@ -367,18 +367,19 @@ Pair quantize_pair(QuantDescriptor d, double lo, double hi, double average_lo, d
   const OnDevice zero_point = OnDevice::of(std::vector<std::int32_t>{-9999});
   const OnDevice initialized(std::vector<std::uint8_t>{1});
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes()));
-  const std::int64_t bytes = value_bytes(real);
-  QuantArgs args;
-  args.x = in.get();
-  args.y = out.get();
-  args.range_lo = reals.get<std::uint8_t>();
-  args.range_hi = reals.get<std::uint8_t>() + bytes;
-  args.scale = reals.get<std::uint8_t>() + 2 * bytes;
-  args.zero_point = zero_point.get<std::int32_t>();
-  args.initialized = initialized.get<std::uint8_t>();
-  plan.run(nullptr, workspace.get(), args);
+  const auto bytes = static_cast<std::size_t>(value_bytes(real));
+  QuantArrays arrays;
+  arrays.x = in.span();
+  arrays.y = out.span();
+  arrays.range_lo = reals.span(0, bytes);
+  arrays.range_hi = reals.span(bytes, bytes);
+  arrays.scale = reals.span(2 * bytes, bytes);
+  arrays.zero_point = zero_point.span<std::int32_t>();
+  arrays.initialized = initialized.span<std::uint8_t>();
+  plan.run(nullptr, workspace.span(), arrays);
   state.bytes = reals.host();
-  Pair pair{reference::Values(d.value_type, 2), state.get(2), zero_point.host<std::int32_t>()[0]};
+  Pair pair{reference::Values(d.spec.value_type, 2), state.get(2),
+            zero_point.host<std::int32_t>()[0]};
   pair.y.bytes = out.host();
   return pair;
 }
@@ -393,9 +394,9 @@ TEST(QuantDynamic, ExtremeValuesOfEveryFormatStayFinite) {
     for (const bool symmetric : {false, true}) {
       SCOPED_TRACE(static_cast<int>(type));
       QuantDescriptor d;
-      d.value_type = type;
-      d.statistics = Statistics::kDynamic;
-      d.symmetric = symmetric;
+      d.spec.value_type = type;
+      d.spec.statistics = Statistics::kDynamic;
+      d.spec.symmetric = symmetric;
       const Pair pair = quantize_pair(d, -value, value, 0, 0);
       EXPECT_TRUE(std::isfinite(pair.y.get(0))) << pair.y.get(0);
       EXPECT_TRUE(std::isfinite(pair.y.get(1))) << pair.y.get(1);
@@ -405,15 +406,15 @@ TEST(QuantDynamic, ExtremeValuesOfEveryFormatStayFinite) {
 
 TEST(QuantDynamic, DenormalExtremesGiveAScale) {
   QuantDescriptor d;
-  d.statistics = Statistics::kDynamic;
-  d.value_type = ValueType::kF64;
+  d.spec.statistics = Statistics::kDynamic;
+  d.spec.value_type = ValueType::kF64;
   for (const double lo : {0.0, -4.9e-324, -1e-310}) {
     const Pair pair = quantize_pair(d, lo, 4.9e-324, 0, 0);
     EXPECT_EQ(pair.scale, std::numeric_limits<double>::min());
     EXPECT_EQ(pair.zero_point, 0);
   }
   // A code other than z is no zero, of either sign.
-  d.value_type = ValueType::kF16;
+  d.spec.value_type = ValueType::kF16;
   const Pair half = quantize_pair(d, -0x1p-24, 0x1p-23, 0, 0);
   EXPECT_EQ(half.y.get(0), -0x1p-24);
   EXPECT_EQ(half.y.get(1), 0x1p-23);
@@ -421,16 +422,16 @@ TEST(QuantDynamic, DenormalExtremesGiveAScale) {
 
 TEST(QuantMoving, AverageSurvivesTheLargestDoublesAndItsOwnRounding) {
   QuantDescriptor d;
-  d.value_type = ValueType::kF64;
-  d.statistics = Statistics::kCurrent;
-  d.averaging_constant = 0.5;
+  d.spec.value_type = ValueType::kF64;
+  d.spec.statistics = Statistics::kCurrent;
+  d.spec.averaging_constant = 0.5;
   const double most = std::numeric_limits<double>::max();
   const Pair pair = quantize_pair(d, -most, -most / 2, most / 2, most);
   EXPECT_GT(pair.scale, 0);
   EXPECT_LE(pair.scale, most / 255);  // the average is [-max / 4, max / 4]
   EXPECT_NEAR(pair.zero_point, 127.5, 0.5);
   // 1e300 + (2 - 1e300) is 0: the upper end may not fall below the lower one.
-  d.averaging_constant = 1;
+  d.spec.averaging_constant = 1;
   EXPECT_EQ(quantize_pair(d, 2, 2, 1, 1e300).scale, 2.0 / 255);
 }
 

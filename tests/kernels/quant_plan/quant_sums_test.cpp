@@ -48,8 +48,8 @@ class QuantSums : public ::testing::TestWithParam<Case> {};
 
 TEST_P(QuantSums, AreAddedInTheOrderOfTheirSets) {
   QuantDescriptor d;
-  d.direction = QuantDirection::kBackward;
-  d.parameter_gradients = true;
+  d.spec.direction = QuantDirection::kBackward;
+  d.spec.parameter_gradients = true;
   d.shape = GetParam().shape;
   d.granularity = GetParam().granularity;
   d.options = GetParam().options;
@@ -69,7 +69,7 @@ TEST_P(QuantSums, AreAddedInTheOrderOfTheirSets) {
   for (std::size_t i = 0; i < n; ++i) {
     const auto set = static_cast<std::size_t>(reference::set_of(d, static_cast<std::int64_t>(i)));
     const reference::Element e =
-        reference::element<float>(double(x[i]), double(scale[set]), z, d.range);
+        reference::element<float>(double(x[i]), double(scale[set]), z, d.spec.range);
     const float term = e.inside ? float(e.rounded) - float(e.quotient) : float(e.code - z);
     scale_terms[set].push_back(grad[i] * term);
     zero_point_terms[set].push_back(e.inside ? 0.0F : -scale[set] * grad[i]);
@@ -83,16 +83,16 @@ TEST_P(QuantSums, AreAddedInTheOrderOfTheirSets) {
   const OnDevice grad_scale = OnDevice::of(std::vector<float>(sets, 7));
   const OnDevice grad_zero_point = OnDevice::of(std::vector<float>(sets, 7));
   const OnDevice workspace(std::vector<std::uint8_t>(plan.workspace_bytes(), 0xFF));
-  QuantArgs args;
-  args.x = on_x.get();
-  args.grad_y = on_grad.get();
-  args.grad_x = grad_x.get();
-  args.scale = on_scale.get();
-  args.zero_point = zero_point.get<std::int32_t>();
-  args.grad_scale = grad_scale.get();
+  QuantArrays arrays;
+  arrays.x = on_x.span();
+  arrays.grad_y = on_grad.span();
+  arrays.grad_x = grad_x.span();
+  arrays.scale = on_scale.span();
+  arrays.zero_point = zero_point.span<std::int32_t>();
+  arrays.grad_scale = grad_scale.span();
   for (const bool with_zero_point : {false, true}) {
-    args.grad_zero_point = with_zero_point ? grad_zero_point.get() : nullptr;
-    plan.run(nullptr, workspace.get(), args);
+    arrays.grad_zero_point = with_zero_point ? QuantArray(grad_zero_point.span<float>()) : nullptr;
+    plan.run(nullptr, workspace.span(), arrays);
     EXPECT_EQ(grad_x.host<float>(), expected_grad);
     for (std::size_t set = 0; set < sets; ++set) {
       ASSERT_EQ(grad_scale.host<float>()[set], sum_in_order(scale_terms[set])) << "set " << set;
