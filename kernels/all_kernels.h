@@ -2,7 +2,6 @@
 #pragma once
 
 #include "steelyard/kernels/attention/attention.h"
-#include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/conv/conv.h"
 #include "steelyard/kernels/embedding/embedding.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
@@ -32,13 +31,13 @@
 namespace steelyard::kernels {
 
 using SharedKernels =
-    JoinedKernels<AttentionKernels, BlockScalesKernels, ConvKernels, EmbeddingKernels,
-                  FakeQuantizeKernels, FixedCodesKernels, FixedRequantizeKernels, GgmlBlocksKernels,
-                  HistogramKernels, HistogramRangesKernels, IntegerGroupsKernels,
-                  IntegerProductKernels, MatmulKernels, NormKernels, OptimizerStepKernels,
-                  PercentileKernels, PoolKernels, QuantKernels, QuantizerStateKernels,
-                  ReduceKernels, RequantizeKernels, SharedBodies, ShrunkenRangeKernels,
-                  TransposeKernels, WeightCodesKernels, WideCodesKernels>;
+    JoinedKernels<AttentionKernels, ConvKernels, EmbeddingKernels, FakeQuantizeKernels,
+                  FixedCodesKernels, FixedRequantizeKernels, GgmlBlocksKernels, HistogramKernels,
+                  HistogramRangesKernels, IntegerGroupsKernels, IntegerProductKernels,
+                  MatmulKernels, NormKernels, OptimizerStepKernels, PercentileKernels, PoolKernels,
+                  QuantKernels, QuantizerStateKernels, ReduceKernels, RequantizeKernels,
+                  SharedBodies, ShrunkenRangeKernels, TransposeKernels, WeightCodesKernels,
+                  WideCodesKernels>;
 using AllCpuKernels = JoinedKernels<SharedKernels, ConvOfBf16Kernels, OrderedProductKernels>;
 using AllCudaKernels =
     JoinedKernels<SharedKernels, ConvOfCodesKernels, RoundedGradientKernels, RowSumsKernels>;

@@ -2,9 +2,9 @@
 
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
-#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
+#include "steelyard/qat/quantizers/plan_run.h"
 #include "steelyard/qat/quantizers/straight_through.h"
 
 namespace steelyard::qat {
@@ -94,7 +94,6 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
   if (use.scheme.wide()) return wide_gradients(use, values, grad_output);
   const bool with_zero_point = use.offset.defined();
   const Device device = values.device();
-  const bool on_cpu = device.kind == Device::Kind::kCpu;
   const std::int64_t channels = use.qparams.scale.size();
   const kernels::QuantDescriptor descriptor{
       .spec = {.direction = kernels::QuantDirection::kBackward,
@@ -106,28 +105,19 @@ Gradients gradients_of(const LearnedUse& use, const Tensor& values, const Tensor
       .granularity = channels > 1 ? kernels::Granularity::kChannel : kernels::Granularity::kTensor,
       .options = {.axis = 0},
       .shape = {channels, values.size() / channels}};
-  const auto plan = kernels::QuantPlan::select(
-      descriptor, on_cpu ? kernels::DeviceType::kCpu : kernels::DeviceType::kCuda);
-  const Tensor workspace =
-      Tensor::empty({static_cast<std::int64_t>(plan.workspace_bytes())}, DType::kU8, device);
   Gradients gradients{Tensor::empty(values.shape(), DType::kF32, device),
                       Tensor::empty({channels}, DType::kF32, device), Tensor()};
   if (with_zero_point) gradients.zero_point = Tensor::empty({channels}, DType::kF32, device);
   const Tensor grad_y =
       use.only_clipping ? clipped_gradient(use, values, grad_output) : grad_output;
-  const auto floats = [](const Tensor& tensor) -> kernels::QuantArray {
-    return {tensor.data<float>(), tensor.size()};
-  };
-  kernels::QuantArrays arrays{
-      .x = floats(values),
-      .grad_y = floats(grad_y),
-      .grad_x = floats(gradients.values),
-      .scale = floats(use.qparams.scale),
-      .zero_point = {use.qparams.zero_point.data<std::int32_t>(), use.qparams.zero_point.size()},
-      .grad_scale = floats(gradients.scale)};
-  if (with_zero_point) arrays.grad_zero_point = floats(gradients.zero_point);
-  plan.run(on_cpu ? nullptr : cuda_queue(device).stream,
-           {static_cast<std::byte*>(workspace.raw()), plan.workspace_bytes()}, arrays);
+  run_plan(descriptor, device,
+           {.x = array_of<float>(values),
+            .grad_y = array_of<float>(grad_y),
+            .grad_x = array_of<float>(gradients.values),
+            .scale = array_of<float>(use.qparams.scale),
+            .zero_point = array_of<std::int32_t>(use.qparams.zero_point),
+            .grad_scale = array_of<float>(gradients.scale),
+            .grad_zero_point = array_of<float>(gradients.zero_point)});
   return gradients;
 }
 

@@ -2,9 +2,9 @@
 
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/framework/tensor/on_device.h"
-#include "steelyard/kernels/block_scales/block_scales.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
+#include "steelyard/qat/quantizers/plan_run.h"
 
 namespace steelyard::qat {
 
@@ -13,14 +13,26 @@ std::shared_ptr<const QuantizedValue> quantized(const Variable& x) {
   return companion ? std::shared_ptr<const QuantizedValue>(companion, &companion->value) : nullptr;
 }
 
-kernels::Blocks blocks_of(const std::array<std::int64_t, 2>& block, const Shape& shape) {
-  const std::int64_t columns = shape.back();
-  const std::int64_t width = std::min(block[1], columns);
-  return {.columns = columns,
-          .rows = columns == 0 ? 0 : shape_size(shape) / columns,
-          .block_rows = block[0],
-          .block_columns = width,
-          .blocks_of_row = width == 0 ? 0 : columns / width};
+kernels::QuantDescriptor descriptor_of(const QuantizedValue& value,
+                                       kernels::QuantOperation operation) {
+  kernels::QuantDescriptor descriptor;
+  descriptor.spec.operation = operation;
+  descriptor.spec.code_type =
+      value.codes.dtype() == DType::kI8 ? kernels::CodeType::kS8 : kernels::CodeType::kU8;
+  descriptor.spec.range = value.range;
+  const std::int64_t size = value.codes.size(), sets = value.qparams.scale.size();
+  if (value.block[0] > 0) {
+    const std::int64_t columns = value.codes.shape().back();
+    descriptor.granularity = kernels::Granularity::kBlock;
+    descriptor.options = {
+        .block_rows = value.block[0],
+        .block_columns = std::min(value.block[1], std::max<std::int64_t>(columns, 1))};
+    descriptor.shape = {columns == 0 ? 0 : size / columns, columns};
+  } else {
+    descriptor.granularity = kernels::Granularity::kToken;
+    descriptor.shape = {sets, sets == 0 ? 0 : size / sets};
+  }
+  return descriptor;
 }
 
 Tensor dequantized(const QuantizedValue& value) {
@@ -37,29 +49,11 @@ Tensor dequantized(const QuantizedValue& value) {
                                 .y = x.data<float>()});
     return x;
   }
-  const std::int64_t sets = value.qparams.scale.size();
-  if (value.block[0] > 0) {
-    visit_codes(value.codes.dtype(), [&](auto* tag) {
-      using Code = CodeOf<decltype(tag)>;
-      run(x.device(), kernels::DequantizeBlocks<Code>{
-                          .n = x.size(),
-                          .blocks = blocks_of(value.block, x.shape()),
-                          .codes = value.codes.data<Code>(),
-                          .scale = value.qparams.scale.data<float>(),
-                          .zero_point = value.qparams.zero_point.data<std::int32_t>(),
-                          .y = x.data<float>()});
-    });
-    return x;
-  }
-  visit_codes(value.codes.dtype(), [&](auto* tag) {
-    using Code = CodeOf<decltype(tag)>;
-    run(x.device(), kernels::Dequantize<float, Code>{
-                        .layout = {1, sets, x.size() / sets},
-                        .codes = value.codes.data<Code>(),
-                        .scale = value.qparams.scale.data<float>(),
-                        .zero_point = value.qparams.zero_point.data<std::int32_t>(),
-                        .y = x.data<float>()});
-  });
+  run_plan(descriptor_of(value, kernels::QuantOperation::kDequantize), x.device(),
+           {.y = array_of<float>(x),
+            .codes = array_of_codes(value.codes),
+            .scale = array_of<float>(value.qparams.scale),
+            .zero_point = array_of<std::int32_t>(value.qparams.zero_point)});
   return x;
 }
 

@@ -7,8 +7,8 @@
 #include "steelyard/framework/autograd/autograd.h"
 #include "steelyard/framework/tensor/visit_codes.h"  // IWYU pragma: export
 #include "steelyard/kernels/affine.h"
-#include "steelyard/kernels/block_scales/blocks.h"
 #include "steelyard/kernels/fixed_point.h"
+#include "steelyard/kernels/quant_plan/quant_plan.h"
 #include "steelyard/observers/qparam_tensors.h"
 
 namespace steelyard::qat {
@@ -64,8 +64,9 @@ struct WeightCompanion : Companion {
 // The codes of `x`, or null when it has none.
 std::shared_ptr<const QuantizedValue> quantized(const Variable& x);
 
-// The layout of blocks in a tensor whose rows are its last dimension.
-kernels::Blocks blocks_of(const std::array<std::int64_t, 2>& block, const Shape& shape);
+// A plan between the values and the codes, whose scales are given.
+kernels::QuantDescriptor descriptor_of(const QuantizedValue& value,
+                                       kernels::QuantOperation operation);
 
 // f32 values of the codes.
 Tensor dequantized(const QuantizedValue& value);

@@ -73,8 +73,8 @@ const Kinds& forward_kinds() {
   static const Kinds kinds = [] {
     using namespace kernels;  // NOLINT(google-build-using-namespace): a list of its names
     Kinds all;
-    add_kinds(JoinedKernels<BlockScalesKernels, FakeQuantizeKernels, RequantizeKernels,
-                            WeightCodesKernels, WideCodesKernels, KernelList<QuantPlan>>(),
+    add_kinds(JoinedKernels<FakeQuantizeKernels, RequantizeKernels, WeightCodesKernels,
+                            WideCodesKernels, KernelList<QuantPlan>>(),
               WorkKind::kQuantize, all);
     add_kinds(JoinedKernels<HistogramKernels, HistogramRangesKernels, PercentileKernels,
                             QuantizerStateKernels, ReduceKernels, ShrunkenRangeKernels>(),

@@ -97,7 +97,6 @@ find_program(STEELYARD_NVCC nvcc HINTS /usr/local/cuda/bin)
 if(STEELYARD_NVCC)
   foreach(source
       tests/kernels/affine_ptx.cu
-      kernels/block_scales/cuda.cu
       kernels/fake_quantize/cuda.cu
       kernels/histogram_ranges/cuda.cu
       kernels/integer_groups/cuda.cu
@@ -132,7 +131,7 @@ if(STEELYARD_NVCC)
       set(divisions f64)
     elseif(stem STREQUAL "integer_groups")
       set(divisions)
-    elseif(stem MATCHES "block_scales|wide_codes")
+    elseif(stem MATCHES "wide_codes")
       set(divisions f32)
     endif()
     add_test(NAME ptx.${stem}
