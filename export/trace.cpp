@@ -39,7 +39,7 @@ Weights weights_of(const TracedOperation& operation) {
     const auto& [scale, zero_point] = product->weight_qparams();
     const bool groups = scale.size() > outputs;
     const bool float_bias = groups && operation.inputs.size() > 2 && operation.inputs[2].defined();
-    return {.product = Product::kInteger,
+    return {.product = ProductKind::kInteger,
             .weight = product->weight_codes().to(Device{}),
             .bits = product->weight_bits(),
             .scales = qat::deployed_scales(scale, outputs),

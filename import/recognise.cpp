@@ -13,7 +13,7 @@ namespace {
 bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 // A product of values and a factor, however it was written.
-struct Product {
+struct ScaledProduct {
   double factor = 1;
   std::vector<std::string> values = {};
   std::size_t depth = 0;
@@ -40,7 +40,7 @@ class Patterns {
   std::optional<OnnxNode> found_in(const OnnxNode& node) {
     if (!node.domain.empty()) return std::nullopt;
     if (node.op == "Mul" || node.op == "Div") {
-      Product product;
+      ScaledProduct product;
       collect(node, product);
       return activation(product);
     }
@@ -66,7 +66,7 @@ class Patterns {
     return "";
   }
 
-  void collect(const std::string& value, Product& product) {
+  void collect(const std::string& value, ScaledProduct& product) {
     constexpr std::size_t kMostFactors = 8;  // of those that are recognised
     const OnnxNode* node = graph_.inner(value, "Mul");
     if (node == nullptr) node = graph_.inner(value, "Div");
@@ -77,7 +77,7 @@ class Patterns {
     }
   }
 
-  void collect(const OnnxNode& node, Product& product) {
+  void collect(const OnnxNode& node, ScaledProduct& product) {
     const bool divides = node.op == "Div";
     for (std::size_t i = 0; i < 2; ++i) {
       const auto given = number(node.input(i));
@@ -114,7 +114,7 @@ class Patterns {
     const OnnxNode* add = graph_.inner(value, "Add");
     const OnnxNode* erf = add == nullptr ? nullptr : graph_.inner(beside_scalar(*add, 1), "Erf");
     if (erf == nullptr) return "";
-    Product product;
+    ScaledProduct product;
     collect(erf->input(0), product);
     return product.values.size() == 1 && near(product.factor, 1 / std::numbers::sqrt2)
                ? product.values[0]
@@ -126,7 +126,7 @@ class Patterns {
     const OnnxNode* add = graph_.inner(value, "Add");
     const OnnxNode* tanh = add == nullptr ? nullptr : graph_.inner(beside_scalar(*add, 1), "Tanh");
     if (tanh == nullptr) return "";
-    Product argument;
+    ScaledProduct argument;
     collect(tanh->input(0), argument);
     const double factor = std::sqrt(2 / std::numbers::pi);
     if (argument.values.size() != 1 || !near(argument.factor, factor)) return "";
@@ -140,7 +140,7 @@ class Patterns {
 
   // factor * x * x * x, however it was written.
   bool is_cube_of(const std::string& value, const std::string& x, double factor) {
-    Product product;
+    ScaledProduct product;
     collect(value, product);
     double exponent = 0;
     for (const std::string& one : product.values) {
@@ -159,7 +159,7 @@ class Patterns {
     return near(node->real("alpha", 0.2F), 1.0 / 6) && near(node->real("beta", 0.5F), 0.5);
   }
 
-  std::optional<OnnxNode> activation(const Product& product) {
+  std::optional<OnnxNode> activation(const ScaledProduct& product) {
     const auto of = [](const char* op, const std::string& x, const char* domain) {
       return OnnxNode{.name = "", .op = op, .domain = domain, .inputs = {x}, .outputs = {}};
     };

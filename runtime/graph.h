@@ -73,7 +73,7 @@ enum class Op {
 #undef STEELYARD_OP
 };
 
-enum class Product { kInteger, kFloat };
+enum class ProductKind { kInteger, kFloat };
 
 // The parameters of a linear map, of codes or of floats. A scale and zero point belong to an output
 // channel or to each of equal groups of consecutive codes within one. Integer products: codes and,
@@ -81,14 +81,14 @@ enum class Product { kInteger, kFloat };
 // scaled each and then added, an f32 bias. Float products: f32 bias; codes stand for
 // float(code - zero point) * scale.
 struct Weights {
-  Product product = Product::kFloat;
+  ProductKind product = ProductKind::kFloat;
   Tensor weight;                         // i8 or f32 [O, ...]
   int bits = 8;                          // of the codes
   std::vector<float> scales;             // [O] or [O * groups]; empty for f32
   std::vector<std::int8_t> zero_points;  // one per scale; empty where all are 0
   Tensor bias;                           // i32 or f32 [O]; undefined without one
 
-  bool integer() const { return product == Product::kInteger; }
+  bool integer() const { return product == ProductKind::kInteger; }
   bool has_codes() const { return weight.dtype() == DType::kI8; }
   bool has_groups() const { return static_cast<std::int64_t>(scales.size()) > weight.dim(0); }
   // Integers throughout, what follows the product included.

@@ -89,8 +89,8 @@ Tensor take(const TensorsByName& tensors, const std::string& name) {
 }
 
 Product product_from(const std::string& name) {
-  if (name == "integer") return Product::kInteger;
-  if (name == "float") return Product::kFloat;
+  if (name == "integer") return ProductKind::kInteger;
+  if (name == "float") return ProductKind::kFloat;
   throw std::invalid_argument("unknown product '" + name + "'");
 }
 

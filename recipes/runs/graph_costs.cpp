@@ -18,19 +18,19 @@ int width_of(const deploy::Value& value) {
   return std::bit_width(static_cast<std::uint32_t>(range.qmax - range.qmin));
 }
 
-struct Product {
+struct ProductCost {
   std::int64_t macs = 0;
   int first = kFloatWidth, second = kFloatWidth;  // the widths of the factors
 };
 
-Product of_layer(const Graph& graph, const Node& node) {
+ProductCost of_layer(const Graph& graph, const Node& node) {
   const deploy::Weights& weights = *node.weights;
   const deploy::Value& input = graph.values[node.inputs[0]];
   // A transposed convolution reads each input once for each weight of its channel.
   const bool transposed = node.op == Op::kConvTranspose2d;
   const Shape& used = transposed ? input.shape : graph.values[node.output].shape;
   const std::int64_t channels = transposed ? used.back() : weights.weight.dim(0);
-  Product product{shape_size(used) / channels * weights.weight.size()};
+  ProductCost product{shape_size(used) / channels * weights.weight.size()};
   if (weights.integer()) {
     product.first = width_of(input);
     product.second = weights.bits;
@@ -38,9 +38,9 @@ Product of_layer(const Graph& graph, const Node& node) {
   return product;
 }
 
-Product of_values(const Graph& graph, const Node& node) {
+ProductCost of_values(const Graph& graph, const Node& node) {
   const deploy::Value& a = graph.values[node.inputs[0]];
-  Product product{shape_size(graph.values[node.output].shape) * a.shape.back()};
+  ProductCost product{shape_size(graph.values[node.output].shape) * a.shape.back()};
   if (node.inputs.size() < 2) return product;  // a constant matrix, in float
   const deploy::Value& b = graph.values[node.inputs[1]];
   if (a.quantization && b.quantization) {
@@ -51,7 +51,7 @@ Product of_values(const Graph& graph, const Node& node) {
 }
 
 // Each step multiplies the input and the state by the matrices of all gates.
-Product of_recurrence(const Graph& graph, const Node& node) {
+ProductCost of_recurrence(const Graph& graph, const Node& node) {
   std::int64_t weights = 0;
   for (const deploy::Constant& constant : node.constants) {
     if (constant.value.rank() > 1) weights += constant.value.size();
@@ -59,7 +59,7 @@ Product of_recurrence(const Graph& graph, const Node& node) {
   return {graph.values[node.inputs[0]].shape[0] * weights};
 }
 
-Product product_of(const Graph& graph, const Node& node) {
+ProductCost product_of(const Graph& graph, const Node& node) {
   if (node.weights) return of_layer(graph, node);
   if (node.op == Op::kMatmul) return of_values(graph, node);
   if (node.op == Op::kLstm || node.op == Op::kGru) return of_recurrence(graph, node);
@@ -75,7 +75,7 @@ double GraphCosts::integer_share() const {
 GraphCosts costs_of(const deploy::Graph& graph) {
   GraphCosts costs{.bytes = deploy::parameter_bytes(graph)};
   for (const Node& node : graph.nodes) {
-    const Product product = product_of(graph, node);
+    const ProductCost product = product_of(graph, node);
     costs.macs += product.macs;
     costs.bit_operations += product.macs * product.first * product.second;
     if (product.first < kFloatWidth) costs.integer_macs += product.macs;

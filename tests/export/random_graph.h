@@ -295,7 +295,7 @@ class RandomGraph {
 
   deploy::Weights weights(const Shape& weight_shape) {
     deploy::Weights w;
-    w.product = deploy::Product::kInteger;
+    w.product = deploy::ProductKind::kInteger;
     w.bits = weight_bits_;
     w.weight = Tensor::empty(weight_shape, DType::kI8);
     const std::int64_t largest = (std::int64_t{1} << (weight_bits_ - 1)) - 1;

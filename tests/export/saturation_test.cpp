@@ -16,7 +16,7 @@ Graph linear(std::vector<std::int8_t> codes, int qmax, DType dtype) {
   node.inputs = {0};
   node.output = 1;
   Weights& weights = node.weights.emplace();
-  weights.product = Product::kInteger;
+  weights.product = ProductKind::kInteger;
   weights.weight = Tensor::from(std::span<const std::int8_t>(codes), {2, 4});
   weights.scales = {1.0F, 1.0F};
   graph.nodes = {node};
@@ -48,7 +48,7 @@ TEST(Saturation, IsOfTwoProductsThatLeave16Bits) {
   }
   Graph in_float = linear({127, 127, 127, 127, 0, 0, 0, 0}, 255, DType::kU8);
   EXPECT_TRUE(may_saturate(in_float));
-  in_float.nodes[0].weights->product = Product::kFloat;
+  in_float.nodes[0].weights->product = ProductKind::kFloat;
   EXPECT_FALSE(may_saturate(in_float));
 }
 

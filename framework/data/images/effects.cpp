@@ -129,11 +129,11 @@ void write_rgb(const Hsv& hsv, Byte* rgb) {
 }
 
 // Output pixel centre (x, y) shows the input at (a x + b y + c, d x + e y + f).
-struct Affine {
+struct PixelMap {
   double a = 1, b = 0, c = 0, d = 0, e = 1, f = 0;
 };
 
-Image moved(const Image& image, const Affine& m) {
+Image moved(const Image& image, const PixelMap& m) {
   Image out{image.height, image.width, image.channels, {}};
   out.pixels.assign(image.pixels.size(), 0);
   const auto width = static_cast<double>(image.width), height = static_cast<double>(image.height);
