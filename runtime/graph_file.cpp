@@ -88,7 +88,7 @@ Tensor take(const TensorsByName& tensors, const std::string& name) {
   return found->second;
 }
 
-Product product_from(const std::string& name) {
+ProductKind product_from(const std::string& name) {
   if (name == "integer") return ProductKind::kInteger;
   if (name == "float") return ProductKind::kFloat;
   throw std::invalid_argument("unknown product '" + name + "'");

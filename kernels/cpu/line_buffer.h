@@ -30,14 +30,25 @@ class KeptVector {
     values_ = std::move(spare().back());
     spare().pop_back();
   }
-  ~KeptVector() { spare().push_back(std::move(values_)); }
+  KeptVector(std::size_t size, T value) : KeptVector() { assign(size, value); }
+  ~KeptVector() {
+    if (values_.capacity() > 0) spare().push_back(std::move(values_));
+  }
+  KeptVector(KeptVector&& other) noexcept : values_(std::exchange(other.values_, {})) {}
+  KeptVector& operator=(KeptVector&& other) noexcept {
+    std::swap(values_, other.values_);
+    return *this;
+  }
   KeptVector(const KeptVector&) = delete;
   KeptVector& operator=(const KeptVector&) = delete;
 
   void assign(std::size_t size, T value) { values_.assign(size, value); }
+  void push_back(T value) { values_.push_back(value); }
   std::size_t size() const { return values_.size(); }
   T* data() { return values_.data(); }
   const T* data() const { return values_.data(); }
+  auto begin() { return values_.begin(); }
+  auto end() { return values_.end(); }
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
   T& operator[](std::int64_t i) { return values_[static_cast<std::size_t>(i)]; }

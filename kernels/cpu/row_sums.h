@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
 
 namespace steelyard::kernels {
@@ -100,11 +101,11 @@ inline void fold_repeats(const RowChunks& layout, std::int64_t count, const doub
 // chunk order. terms_of(begin, end) gives a tuple of the terms of the elements [begin, end), some
 // of a chunk's, which begin at a multiple of 8.
 template <std::int64_t kTerms, class TermsOf>
-std::vector<double> chunked_row_sums(const RowChunks& layout, const TermsOf& terms_of) {
+KeptVector<double> chunked_row_sums(const RowChunks& layout, const TermsOf& terms_of) {
   const std::int64_t size = kTerms * layout.channels;
-  std::vector<double> partial(layout.chunks() * size);
+  KeptVector<double> partial(layout.chunks() * size, 0.0);
   parallel_for(layout.chunks(), 2, [&](std::int64_t first, std::int64_t last) {
-    std::vector<double> wide(kTerms * layout.width());
+    KeptVector<double> wide(kTerms * layout.width(), 0.0);
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
       std::fill(wide.begin(), wide.end(), 0.0);
       const std::int64_t chunk_end = layout.end(chunk);
@@ -119,7 +120,7 @@ std::vector<double> chunked_row_sums(const RowChunks& layout, const TermsOf& ter
       fold_repeats(layout, kTerms, wide.data(), partial.data() + chunk * size);
     }
   });
-  std::vector<double> sums(size);
+  KeptVector<double> sums(size, 0.0);
   for (std::int64_t chunk = 0; chunk < layout.chunks(); ++chunk) {
     for (std::int64_t i = 0; i < size; ++i) sums[i] += partial[chunk * size + i];
   }
@@ -127,7 +128,7 @@ std::vector<double> chunked_row_sums(const RowChunks& layout, const TermsOf& ter
 }
 
 template <class... Terms>
-std::vector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
+KeptVector<double> row_sums(const RowChunks& layout, const Terms&... terms) {
   return chunked_row_sums<sizeof...(Terms)>(
       layout, [&](std::int64_t, std::int64_t) { return std::tie(terms...); });
 }

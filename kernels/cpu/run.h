@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/map.h"
 #include "steelyard/kernels/cpu/row_sums.h"
 #include "steelyard/kernels/cpu/table_lookup.h"
@@ -181,7 +182,7 @@ template <class K, int... n>
 void run_channel_sums(const K& kernel, std::integer_sequence<int, n...>) {
   if (kernel.channels == 0) return;
   const RowChunks layout(kernel.rows, kernel.channels);
-  std::vector<double> sums;
+  KeptVector<double> sums;
   with_wide_members(layout, kernel, [&](const K& wide) {
     sums = row_sums(layout, [own = wide](std::int64_t i, std::int64_t c) {
       return own.template term<n>(i, c);
@@ -197,7 +198,7 @@ template <class K>
 void run_teams(const K& kernel) {
   constexpr std::int64_t kGrain = 4096;  // elements per thread that pay for waking it
   const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (kernel.columns + 1));
-  std::vector<double> values(TeamSumKernel<K> ? kernel.rows : 0);
+  KeptVector<double> values(TeamSumKernel<K> ? kernel.rows : 0, 0.0);
   parallel_for(kernel.rows, grain, [&](std::int64_t begin, std::int64_t end) {
     const K own = kernel;
     for (std::int64_t row = begin; row < end; ++row) {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "steelyard/kernels/affine.h"
 #include "steelyard/kernels/cpu/blocks.h"
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/set_walker.h"
 #include "steelyard/kernels/quant_plan/quant_layout.h"
 
@@ -84,8 +84,8 @@ class RunPlan {
 
 // values[set(i)] for every i of a tile.
 template <typename To, typename From>
-std::vector<To> tile_values(const RunPlan& plan, const From* values) {
-  std::vector<To> tiled(static_cast<std::size_t>(plan.tile()));
+KeptVector<To> tile_values(const RunPlan& plan, const From* values) {
+  KeptVector<To> tiled(static_cast<std::size_t>(plan.tile()), To(0));
   const std::int64_t of_set = plan.period() / plan.map().sets;
   if (of_set == 1) {
     std::copy_n(values, plan.period(), tiled.begin());
@@ -130,7 +130,7 @@ class SetParams {
       : plan_(map), range_(range), scale_(scale), zero_point_(zero_point) {
     if (!plan_.tiled()) return;
     tiled_scale_ = tile_values<T>(plan_, scale);
-    tiled_zero_point_ = zero_point == nullptr ? std::vector<T>(tiled_scale_.size())
+    tiled_zero_point_ = zero_point == nullptr ? KeptVector<T>(tiled_scale_.size(), T(0))
                                               : tile_values<T>(plan_, zero_point);
   }
 
@@ -191,8 +191,8 @@ class SetParams {
   CodeRange range_;
   const T* scale_;
   const std::int32_t* zero_point_;
-  std::vector<T> tiled_scale_;
-  std::vector<T> tiled_zero_point_;
+  KeptVector<T> tiled_scale_;
+  KeptVector<T> tiled_zero_point_;
 };
 
 }  // namespace steelyard::kernels

@@ -74,7 +74,7 @@ void compute(const ApplyMaskAndSum<T, Result>& k) {
     }
     return std::tuple([values = to - begin](std::int64_t i, std::int64_t) { return values[i]; });
   };
-  const std::vector<double> sums = chunked_row_sums<1>(RowChunks(k.rows, k.channels), passed);
+  const KeptVector<double> sums = chunked_row_sums<1>(RowChunks(k.rows, k.channels), passed);
   for (std::int64_t c = 0; c < k.channels; ++c) k.sums[c] = static_cast<T>(sums[c]);
 }
 

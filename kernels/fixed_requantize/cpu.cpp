@@ -71,8 +71,8 @@ void write_fixed(std::int64_t n, std::int8_t* codes, std::uint8_t* mask, const R
 static void compute(const FixedRequantize& k) {
   const TiledChannels tiled(k.op, k.bias, k.product_scale);
   const RunPlan& plan = tiled.plan;
-  const std::vector<std::int32_t> multiplier = tile_values<std::int32_t>(plan, k.multiplier);
-  const std::vector<std::int32_t> shift = tile_values<std::int32_t>(plan, k.shift);
+  const KeptVector<std::int32_t> multiplier = tile_values<std::int32_t>(plan, k.multiplier);
+  const KeptVector<std::int32_t> shift = tile_values<std::int32_t>(plan, k.shift);
   const FixedCodes out = fixed_codes(k.op.activation, k.range, *k.scale, *k.zero_point);
   const auto run = k.rounding == Rounding::kFixedOnce ? fixed_run<RoundedBy<Rounding::kFixedOnce>>
                                                       : fixed_run<RoundedBy<Rounding::kFixedTwice>>;

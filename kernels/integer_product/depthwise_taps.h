@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/taps.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/kernels/integer_product/pixel_blocks.h"
@@ -27,16 +27,16 @@ void multiply_taps(const IntegerConv2d<Code>& k, std::int64_t count_of_taps,
   const Conv2dShape& s = k.shape;
   const std::int64_t channels = s.in_channels;
   // What taps in the padding read.
-  const std::vector<Code> zeros(static_cast<std::size_t>(channels * vector_pixels),
-                                static_cast<Code>(*k.zero_point));
+  const KeptVector<Code> zeros(static_cast<std::size_t>(channels * vector_pixels),
+                               static_cast<Code>(*k.zero_point));
   const std::int64_t reach = (s.kernel_w - 1) * s.dilation_w, step = s.stride_w * channels;
   // The columns whose windows lie in the image.
   const std::int64_t first_whole = (s.pad_w + s.stride_w - 1) / s.stride_w;
   const std::int64_t last_whole =
       s.in_w + s.pad_w < reach + 1 ? -1 : (s.in_w - 1 - reach + s.pad_w) / s.stride_w;
   for_each_block(s, [&](std::int64_t begin, std::int64_t pixels) {
-    std::vector<const Code*> taps(static_cast<std::size_t>(count_of_taps), zeros.data());
-    std::vector<std::int64_t> steps(taps.size(), 0);
+    KeptVector<const Code*> taps(static_cast<std::size_t>(count_of_taps), zeros.data());
+    KeptVector<std::int64_t> steps(taps.size(), 0);
     use(begin, pixels, [&](std::int32_t* acc) {
       const std::int64_t end = begin + pixels;
       for (std::int64_t pixel = begin; pixel < end;) {
@@ -53,7 +53,7 @@ void multiply_taps(const IntegerConv2d<Code>& k, std::int64_t count_of_taps,
         for (pixel += alike; alike > 0;) {
           const std::int64_t count = std::min(alike, vector_pixels);
           sum(taps.data(), count * channels, acc);
-          for (std::size_t i = 0; i < taps.size(); ++i) taps[i] += count * steps[i];
+          for (std::int64_t i = 0; i < count_of_taps; ++i) taps[i] += count * steps[i];
           acc += count * channels;
           alike -= count;
         }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "steelyard/kernels/conv/conv.h"
+#include "steelyard/kernels/cpu/line_buffer.h"
 
 namespace steelyard::kernels::tiled_products {
 
@@ -42,6 +43,7 @@ class Windows {
     const std::int64_t cuts = (whole + kChunk - 1) / kChunk;
     length_ = (whole + kTogether * cuts - 1) / (kTogether * cuts) * kTogether;
     beyond_ = cuts * length_ - whole;
+    begins_.assign(0, 0);
     for (std::int64_t tap = 0; tap < taps; tap += taps_of_run_) {
       const std::int64_t begin = tap / s.kernel_w * s.dilation_h * images.row +
                                  tap % s.kernel_w * s.dilation_w * s.in_channels;
@@ -55,13 +57,13 @@ class Windows {
 
   const Conv2dShape& shape() const { return shape_; }
   // Where the runs begin, counted from the first operand of a window.
-  std::span<const std::int64_t> begins() const { return begins_; }
+  std::span<const std::int64_t> begins() const { return {begins_.data(), begins_.size()}; }
   std::int64_t length() const { return length_; }
   std::int64_t runs_of_chunk() const { return std::max<std::int64_t>(1, kChunk / length_); }
   // How many operands the last run of an image's last window may read beyond the image.
   std::int64_t beyond() const { return beyond_; }
   // Operands of all runs.
-  std::int64_t operands() const { return std::ssize(begins_) * length_; }
+  std::int64_t operands() const { return std::ssize(begins()) * length_; }
   // Where, in the weights of an output, those of each kTogether operands begin, which lie KH * KW
   // apart; negative where these have none. Nothing where they belong to several taps.
   std::vector<std::int64_t> places_of_channels() const {
@@ -111,7 +113,7 @@ class Windows {
   const Conv2dShape& shape_;
   const Bordered& images_;
   std::int64_t taps_of_run_, length_ = 0, beyond_ = 0;
-  std::vector<std::int64_t> begins_;
+  KeptVector<std::int64_t> begins_;
 };
 
 }  // namespace steelyard::kernels::tiled_products

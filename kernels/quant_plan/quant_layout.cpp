@@ -1,6 +1,7 @@
 #include "steelyard/kernels/quant_plan/quant_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -65,9 +66,10 @@ void require_rank(std::span<const std::int64_t> shape, std::size_t least, const 
 }
 
 // The block of each axis; 0 stands for the whole axis.
-std::vector<std::int64_t> block_shape(std::span<const std::int64_t> shape, Granularity granularity,
-                                      const GranularityOptions& options) {
-  std::vector<std::int64_t> block(shape.size(), 0);
+std::array<std::int64_t, kMaxRank> block_shape(std::span<const std::int64_t> shape,
+                                               Granularity granularity,
+                                               const GranularityOptions& options) {
+  std::array<std::int64_t, kMaxRank> block{};
   switch (granularity) {
     case Granularity::kTensor:
       break;
@@ -148,7 +150,7 @@ ChannelLayout SetMap::as_channels() const {
 SetMap make_set_map(std::span<const std::int64_t> shape, Granularity granularity,
                     const GranularityOptions& options) {
   check_shape(shape);
-  const std::vector<std::int64_t> block = block_shape(shape, granularity, options);
+  const auto block = block_shape(shape, granularity, options);
   SetMap map;
   map.elements = 1;
   map.sets = 1;

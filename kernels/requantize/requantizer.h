@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "steelyard/kernels/cpu/blocks.h"
 #include "steelyard/kernels/cpu/byte_lanes.h"
+#include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/mask.h"
 #include "steelyard/kernels/cpu/set_runs.h"
 #include "steelyard/kernels/cpu/vectorize.h"
@@ -26,8 +26,8 @@ struct TiledChannels {
   }
 
   RunPlan plan;
-  std::vector<std::int32_t> bias;
-  std::vector<float> product_scale;
+  KeptVector<std::int32_t> bias;
+  KeptVector<float> product_scale;
 };
 
 // The values of its channel for each accumulator of a run.
@@ -88,12 +88,12 @@ class Requantizer {
         output_(output_codes(k.op.activation, *k.scale, *k.zero_point, k.range)),
         codes_(k.codes),
         mask_(k.mask) {
-    std::vector<float> multipliers(static_cast<std::size_t>(k.op.channels));
-    for (std::size_t c = 0; c < multipliers.size(); ++c) {
+    KeptVector<float> multipliers(static_cast<std::size_t>(k.op.channels), 0.0F);
+    for (std::int64_t c = 0; c < k.op.channels; ++c) {
       multipliers[c] = requantize_multiplier(k.product_scale[c], *k.scale);
     }
     multiplier_ = tile_values<float>(tiled_.plan, multipliers.data());
-    for (std::size_t c = 0; c < multipliers.size(); ++c) {
+    for (std::int64_t c = 0; c < k.op.channels; ++c) {
       by_sums_ = by_sums_ &&
                  (k.mask == nullptr ? codes_are_finite(multipliers[c])
                                     : mask_follows_from_sums(k.op.activation, k.product_scale[c],
@@ -200,7 +200,7 @@ class Requantizer {
   TiledChannels tiled_;
   OutputCodes output_;
   bool by_sums_ = true, fit_ = true;
-  std::vector<float> multiplier_;
+  KeptVector<float> multiplier_;
   Code* codes_;
   std::uint8_t* mask_;
 };

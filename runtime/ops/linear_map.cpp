@@ -233,6 +233,14 @@ void float_linear_map(const Operands& op, const Windows& windows) {
       });
 }
 
+// Null for an operation that is not computed byte by byte.
+std::shared_ptr<PreparedWeights> prepared_table(const Graph& graph, const Node& node) {
+  if (op_info(node.op).fast != map_bytes) return nullptr;
+  auto prepared = std::make_shared<PreparedWeights>();
+  prepared->table = byte_table(graph, node);
+  return prepared;
+}
+
 // The operands as training holds them.
 ProductInput training_value(const Operands& op) {
   const Quantization& q = *op.input_value(0).quantization;
@@ -324,7 +332,7 @@ void run_linear_map(const Operands& op, const Windows& windows) {
 std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node& node) {
   const bool product =
       node.op == Op::kLinear || node.op == Op::kConv2d || node.op == Op::kConvTranspose2d;
-  if (!product) return nullptr;
+  if (!product) return prepared_table(graph, node);
   const Weights& weights = *node.weights;
   require_weights(node);
   if (!weights.integer()) {

@@ -31,7 +31,7 @@ struct Packing {
   Tensor codes;  // until then
 };
 
-// Weights as products take them.
+// What is made of a node once: weights as products take them, or the table of an operation without.
 struct PreparedWeights {
   Tensor codes;                         // i8, the shape of the weight; with `lean` without elements
   Tensor scale;                         // f32, one per output channel or group of its weights
@@ -41,6 +41,7 @@ struct PreparedWeights {
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
   Tensor real;           // f32, of a product in float, for which all else is undefined
+  Tensor table;          // byte_table() of a node without weights, likewise
   // For products with inputs of one zero point; null for others.
   std::shared_ptr<Packing> packing = {};
   bool lean = false;                                   // once they are packed, nobody needs `codes`

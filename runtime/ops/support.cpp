@@ -6,6 +6,7 @@
 
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/activation/activation.h"
+#include "steelyard/runtime/ops/products.h"
 
 namespace steelyard::deploy {
 
@@ -95,21 +96,28 @@ void dequantize(const Value& value, const Tensor& tensor, float* to) {
   });
 }
 
-bool map_bytes(const Operands& op) {
-  constexpr std::int64_t kBytes = 256;
-  const auto& in = op.input_value(0).quantization;
-  const auto& out = op.output_value().quantization;
-  if (!in || !out || in->wide() || out->wide() || op.output().size() <= kBytes) return false;
+Tensor byte_table(const Graph& graph, const Node& node) {
+  const auto& in = graph.values[node.inputs[0]].quantization;
+  const auto& out = graph.values[node.output].quantization;
+  if (!in || !out || in->wide() || out->wide()) return Tensor();
   const Tensor bytes = Tensor::empty({kBytes}, in->dtype);
-  const Tensor codes = Tensor::empty({kBytes}, out->dtype);
+  Tensor codes = Tensor::empty({kBytes}, out->dtype);
   auto* const x = static_cast<std::uint8_t*>(bytes.raw());
   std::iota(x, x + kBytes, std::uint8_t{0});
-  std::vector<Tensor> values(op.values.size());
-  values[op.node.inputs[0]] = bytes;
-  op_info(op.node.op).reference({op.graph, op.node, values, codes});
+  std::vector<Tensor> values(graph.values.size());
+  values[node.inputs[0]] = bytes;
+  op_info(node.op).reference({graph, node, values, codes});
+  return codes;
+}
+
+bool map_bytes(const Operands& op) {
+  Tensor made;  // for a node that is not the interpreter's
+  if (op.prepared == nullptr && op.output().size() > kBytes) made = byte_table(op.graph, op.node);
+  const Tensor& table = op.prepared != nullptr ? op.prepared->table : made;
+  if (!table.defined()) return false;
   kernels::run(kernels::MapBytes{.n = op.output().size(),
                                  .x = static_cast<const std::uint8_t*>(op.input(0).raw()),
-                                 .table = static_cast<const std::uint8_t*>(codes.raw()),
+                                 .table = static_cast<const std::uint8_t*>(table.raw()),
                                  .y = static_cast<std::uint8_t*>(op.output().raw())});
   return true;
 }

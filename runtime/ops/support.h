@@ -79,8 +79,13 @@ inline bool has_few_axes(const Operands& op) {
   return op.output().rank() <= kernels::kMaxBroadcastAxes;
 }
 
-// Computes an operation on one value, byte by byte, from what its reference gives for each of the
-// 256 bytes; false where a side has no codes or wide ones, or there are at most 256 elements.
+inline constexpr std::int64_t kBytes = 256;
+
+// What the reference of an operation on one value gives for each byte; undefined where a side has
+// no codes or wide ones.
+Tensor byte_table(const Graph& graph, const Node& node);
+// Computes such an operation byte by byte from its table; false where it has none, or none is
+// prepared and there are at most 256 elements.
 bool map_bytes(const Operands& op);
 
 inline kernels::Affine<float> grid_of(const Quantization& q) {
