@@ -2,18 +2,24 @@
 // the step's graph. Needs no GPU: it is linked with the tests' emulated one, where steps are
 // recorded without being run. benchmarks/training_launches.py makes tables of it.
 //
-// Prints a JSON object: "anchor" is the address of main(), and every case has its counts of
-// "products", "copies" and "kernels", these by the addresses of their functions.
+// Prints a JSON object: "anchor" is the address of main(), and every case has, for "products",
+// "copies" and "kernels", these by the addresses of their functions, how many there are and the
+// bytes of the arrays that they read or write: every array of a launch once, however often it is
+// read, from where a pointer points to the end of its memory.
+#include <algorithm>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/kernels/own_precision.h"
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/recipes/runs/experiment.h"
+#include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 int main();
@@ -25,14 +31,20 @@ struct Model {
   const char* name;
   const char* model;  // the recipe's `model`
   Shape input;
+  std::int64_t batch = 2;
+  // No step is computed: for sizes that the emulated GPU would compute for hours.
+  bool only_recorded = false;
 };
 
-// Small: no size changes a count.
+// The first four are small: no size changes a count. The others are for bytes. Sides of a power of
+// two, because memory for others is rounded up.
 const Model kModels[] = {
     {"cnn", "{type: cnn, channels: [8, 8], hidden: 16, classes: 10}", {8, 8, 1}},
     {"resnet20", "{type: resnet, depth: 20, width: 8, classes: 10}", {8, 8, 3}},
     {"mobilenet", "{type: mobilenet, classes: 10}", {12, 12, 1}},
     {"mlp", "{type: mlp, hidden: [16, 16], classes: 10}", {4, 4, 1}},
+    {"resnet18, 256 x 256, 32", "{type: resnet18, classes: 1000}", {256, 256, 3}, 32, true},
+    {"resnet18, 256 x 256, 64", "{type: resnet18, classes: 1000}", {256, 256, 3}, 64, true},
 };
 
 enum class Frozen { kNothing, kBatchNorms, kObservers };
@@ -100,11 +112,17 @@ class Steps {
     experiment_.move_to(device);
     optimizer_ = experiment_.make_optimizer();
     Shape shape = model.input;
-    shape.insert(shape.begin(), 2);
-    inputs_ = Tensor::full(shape, 1.0, DType::kF32, device);
-    targets_ = Tensor::zeros({2}, DType::kI64, device);
+    shape.insert(shape.begin(), model.batch);
+    inputs_ = Tensor::empty(shape, DType::kF32, device);
+    targets_ = Tensor::zeros({model.batch}, DType::kI64, device);
     optimizer_->prepare(0);
-    step();  // observes for the first time and lets learning begin
+    // Observes for the first time and lets learning begin.
+    if (model.only_recorded) {
+      record();
+    } else {
+      inputs_.copy_from(Tensor::full(shape, 1.0, DType::kF32, device));
+      step();
+    }
     freeze(mode.frozen);
   }
 
@@ -142,14 +160,47 @@ class Steps {
   Tensor inputs_, targets_;
 };
 
+// The bytes of what work reads or writes. Of several places in one allocation, those from the
+// first to the last, or to its end.
+std::size_t bytes_of(const emulation::QueuedWork& work) {
+  struct Reach {
+    std::size_t begin = std::numeric_limits<std::size_t>::max(), end = 0;
+  };
+  std::map<const void*, Reach> reached;
+  for (const emulation::WorkMemory& memory : work.memory) {
+    const emulation::Place place = emulation::place_of(memory.begin);
+    if (place.allocation == nullptr) continue;
+    Reach& reach = reached[place.allocation];
+    reach.begin = std::min(reach.begin, place.before);
+    reach.end =
+        std::max(reach.end, place.before + (memory.bytes == 0 ? place.after : memory.bytes));
+  }
+  std::size_t bytes = 0;
+  for (const auto& [allocation, reach] : reached) bytes += reach.end - reach.begin;
+  return bytes;
+}
+
+struct Sum {
+  int count = 0;
+  std::size_t bytes = 0;
+
+  void add(const emulation::QueuedWork& work) {
+    ++count;
+    bytes += bytes_of(work);
+  }
+};
+void to_json(nlohmann::json& json, const Sum& sum) {
+  json = {{"count", sum.count}, {"bytes", sum.bytes}};
+}
+
 nlohmann::json counts_of(const emulation::Work& work) {
-  std::map<std::string, int> kernels;
-  int products = 0, copies = 0;
+  std::map<std::string, Sum> kernels;
+  Sum products, copies;
   for (const emulation::QueuedWork& item : work) {
     if (item.kernel != nullptr) {
-      ++kernels[std::to_string(reinterpret_cast<std::uintptr_t>(item.kernel))];
+      kernels[std::to_string(reinterpret_cast<std::uintptr_t>(item.kernel))].add(item);
     } else {
-      ++(item.what == std::string("product") ? products : copies);
+      (item.what == std::string("product") ? products : copies).add(item);
     }
   }
   return {{"products", products}, {"copies", copies}, {"kernels", kernels}};
@@ -159,10 +210,17 @@ void print_launches() {
   nlohmann::json cases;
   for (const Model& model : kModels) {
     for (const Mode& mode : kModes) {
-      nlohmann::json entry = counts_of(Steps(model, mode).record());
-      entry["model"] = model.name;
-      entry["mode"] = mode.name;
-      cases.push_back(entry);
+      for (const auto precision :
+           {kernels::MatmulPrecision::kFloat32, kernels::MatmulPrecision::kBf16}) {
+        const bool bf16 = precision == kernels::MatmulPrecision::kBf16;
+        if (bf16 && !model.only_recorded) continue;
+        const kernels::OwnMatmulPrecision own(precision);
+        nlohmann::json entry = counts_of(Steps(model, mode).record());
+        entry["model"] = model.name;
+        entry["mode"] = mode.name;
+        entry["precision"] = bf16 ? "bf16" : "float32";
+        cases.push_back(entry);
+      }
     }
   }
   std::cout << nlohmann::json{{"anchor", reinterpret_cast<std::uintptr_t>(&main)}, {"cases", cases}}

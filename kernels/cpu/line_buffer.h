@@ -25,15 +25,9 @@ T* line_buffer(std::int64_t size) {
 template <typename T>
 class KeptVector {
  public:
-  KeptVector() {
-    if (spare().empty()) return;
-    values_ = std::move(spare().back());
-    spare().pop_back();
-  }
-  KeptVector(std::size_t size, T value) : KeptVector() { assign(size, value); }
-  ~KeptVector() {
-    if (values_.capacity() > 0) spare().push_back(std::move(values_));
-  }
+  KeptVector() : values_(taken()) {}
+  [[gnu::noinline]] KeptVector(std::size_t size, T value) : KeptVector() { assign(size, value); }
+  ~KeptVector() { keep(values_); }
   KeptVector(KeptVector&& other) noexcept : values_(std::exchange(other.values_, {})) {}
   KeptVector& operator=(KeptVector&& other) noexcept {
     std::swap(values_, other.values_);
@@ -58,6 +52,17 @@ class KeptVector {
   static std::vector<std::vector<T>>& spare() {
     thread_local std::vector<std::vector<T>> vectors;
     return vectors;
+  }
+  // One copy of each for the many kernels that have such vectors.
+  [[gnu::noinline]] static std::vector<T> taken() {
+    std::vector<T> values;
+    if (spare().empty()) return values;
+    values = std::move(spare().back());
+    spare().pop_back();
+    return values;
+  }
+  [[gnu::noinline]] static void keep(std::vector<T>& values) noexcept {
+    if (values.capacity() > 0) spare().push_back(std::move(values));
   }
 
   std::vector<T> values_;

@@ -103,7 +103,9 @@ void cuda_copy_to_host(const CudaQueue& queue, void* to, const void* from, std::
   emulation::finish(queue.stream);
 }
 void cuda_copy_on_device(const CudaQueue& queue, void* to, const void* from, std::size_t bytes) {
-  emulation::queue_work(queue.stream, {"copy", nullptr, [=] { std::memmove(to, from, bytes); }});
+  emulation::queue_work(
+      queue.stream,
+      {"copy", nullptr, [=] { std::memmove(to, from, bytes); }, {{to, bytes}, {from, bytes}}});
 }
 
 }  // namespace steelyard::kernels

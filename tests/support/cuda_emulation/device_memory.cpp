@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -30,7 +31,7 @@ struct Arena {
   std::size_t used = 0;
   std::size_t held = 0;                                          // by blocks that were not released
   int open = 0;                                                  // accesses that live
-  std::unordered_map<void*, std::size_t> pages;                  // in bytes, of each block
+  std::map<const void*, std::size_t> pages;                      // in bytes, of each block
   std::unordered_map<std::size_t, std::vector<void*>> released;  // by their pages
   std::recursive_mutex mutex;
 
@@ -100,6 +101,18 @@ void release_device_memory(void* memory) noexcept {
   const std::lock_guard lock(a.mutex);
   a.released[a.pages.at(memory)].push_back(memory);
   a.held -= a.pages.at(memory);
+}
+
+Place place_of(const void* pointer) {
+  Arena& a = arena();
+  const std::lock_guard lock(a.mutex);
+  auto after = a.pages.upper_bound(pointer);
+  if (after == a.pages.begin()) return {};
+  const auto& [begin, bytes] = *--after;
+  const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(pointer) -
+                                           static_cast<const std::byte*>(begin));
+  if (at >= bytes) return {};
+  return {begin, at, bytes - at};
 }
 
 void require_device_pointer(const void* pointer, int parameter) {

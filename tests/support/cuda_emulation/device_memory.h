@@ -22,6 +22,14 @@ void* allocate_device_memory(std::size_t bytes);
 // that have ever been in use. Null is nothing.
 void release_device_memory(void* memory) noexcept;
 
+// The allocation that a pointer lies in, and how many of its bytes lie before and after it; null
+// and 0 for one that lies in none.
+struct Place {
+  const void* allocation = nullptr;
+  std::size_t before = 0, after = 0;
+};
+Place place_of(const void* pointer);
+
 // Throws std::logic_error for a pointer to the host's memory, once device memory is in use.
 void require_device_pointer(const void* pointer, int parameter);
 

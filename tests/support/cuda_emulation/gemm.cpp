@@ -42,20 +42,39 @@ void product(const GemmShape& s, const LoadA& load_a, const LoadB& load_b, C* c)
   }
 }
 
+// What a product touches: its operands and its result, from their first to their last element.
+template <typename A, typename C>
+std::vector<emulation::WorkMemory> memory_of(const GemmShape& s, const A* a, const A* b,
+                                             const C* c) {
+  const auto reach = [&](const auto* at, std::int64_t rows, std::int64_t columns, std::int64_t row,
+                         std::int64_t batch) {
+    const std::int64_t last = (s.batches - 1) * batch + (rows - 1) * row + columns;
+    return emulation::WorkMemory{at, static_cast<std::size_t>(last) * sizeof(*at)};
+  };
+  if (s.batches == 0 || s.m == 0 || s.n == 0 || s.k == 0) return {};
+  return {reach(a, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.stored_row_a(),
+                s.batch_stride_a),
+          reach(b, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.stored_row_b(),
+                s.batch_stride_b),
+          reach(c, s.m, s.n, s.stored_row_c(), s.batch_stride_c)};
+}
+
 }  // namespace
 
 template <typename T>
 void gemm(const CudaQueue& queue, const GemmShape& s, const T* a, const T* b, T* c) {
   emulation::queue_work(
       queue.stream,
-      {"product", nullptr, [=] {
+      {"product", nullptr,
+       [=] {
          for (std::int64_t i = 0; i < s.batches; ++i) {
            product<T>(
                s, [from = a + i * s.batch_stride_a](std::int64_t at) { return from[at]; },
                [from = b + i * s.batch_stride_b](std::int64_t at) { return from[at]; },
                c + i * s.batch_stride_c);
          }
-       }});
+       },
+       memory_of(s, a, b, c)});
 }
 template void gemm(const CudaQueue&, const GemmShape&, const float*, const float*, float*);
 template void gemm(const CudaQueue&, const GemmShape&, const double*, const double*, double*);
@@ -67,7 +86,8 @@ void queue_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t*
                 const std::uint16_t* b, C* c) {
   emulation::queue_work(
       queue.stream,
-      {"product", nullptr, [=] {
+      {"product", nullptr,
+       [=] {
          const auto value = [](std::uint16_t bits) { return widen(BFloat16{bits}); };
          for (std::int64_t i = 0; i < s.batches; ++i) {
            product<float>(
@@ -75,7 +95,8 @@ void queue_bf16(const CudaQueue& queue, const GemmShape& s, const std::uint16_t*
                [&, from = b + i * s.batch_stride_b](std::int64_t at) { return value(from[at]); },
                c + i * s.batch_stride_c);
          }
-       }});
+       },
+       memory_of(s, a, b, c)});
 }
 
 }  // namespace

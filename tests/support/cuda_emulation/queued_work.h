@@ -2,16 +2,24 @@
 // waits for it; or it is recorded for a graph.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
 namespace steelyard::emulation {
+
+// Memory of the device that work reads or writes; 0 bytes: to the end of its allocation.
+struct WorkMemory {
+  const void* begin;
+  std::size_t bytes = 0;
+};
 
 // One node of a graph: a kernel, or what `what` says.
 struct QueuedWork {
   const char* what = "";
   const void* kernel = nullptr;  // its function, null for other work
   std::function<void()> run;
+  std::vector<WorkMemory> memory = {};
 };
 using Work = std::vector<QueuedWork>;
 

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/intrinsics.h"
@@ -49,17 +50,17 @@ inline unsigned vote(Collective kind, unsigned mask, int predicate, Site site) {
       collective({.kind = kind, .mask = mask, .value = predicate != 0, .site = site}));
 }
 
-// For pointers and for the members of structs, at any depth. A struct with an array names what is
-// filled of it: each_used(f); otherwise nothing in it is looked at.
-template <typename T>
-void require_device_parameter(const T& parameter, int index) {
-  const auto require = [index](const auto& member) { require_device_parameter(member, index); };
+// Calls f(pointer) for a pointer and for those among the members of structs, at any depth. A struct
+// with an array names what is filled of it: each_used(f); otherwise nothing in it is looked at.
+template <typename T, typename F>
+void each_pointer(const T& parameter, const F& f) {
+  const auto inside = [&f](const auto& member) { each_pointer(member, f); };
   if constexpr (std::is_pointer_v<T>) {
-    require_device_pointer(parameter, index);
-  } else if constexpr (requires { parameter.each_used(require); }) {
-    parameter.each_used(require);
+    f(static_cast<const void*>(parameter));
+  } else if constexpr (requires { parameter.each_used(inside); }) {
+    parameter.each_used(inside);
   } else if constexpr (has_plain_members<T>()) {
-    each_member(parameter, require);
+    each_member(parameter, inside);
   }
 }
 
@@ -151,18 +152,25 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   static_assert((std::is_trivially_copyable_v<Parameters> && ...),
                 "kernel parameters are copied to the device byte by byte");
   const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+  std::vector<emulation::WorkMemory> memory;
   std::apply(
-      [](const Parameters&... parameters) {
-        int index = 0;
-        (emulation::require_device_parameter(parameters, index++), ...);
+      [&](const Parameters&... parameters) {
+        int index = -1;
+        const auto take = [&](const void* pointer) {
+          emulation::require_device_pointer(pointer, index);
+          if (pointer != nullptr) memory.push_back({pointer});
+        };
+        ((++index, emulation::each_pointer(parameters, take)), ...);
       },
       copies);
   if (shape.blocks == 0) return;
-  emulation::queue_work(stream, {"kernel", reinterpret_cast<const void*>(kernel), [=] {
+  emulation::queue_work(stream, {"kernel", reinterpret_cast<const void*>(kernel),
+                                 [=] {
                                    emulation::run_grid(
                                        {shape.blocks, shape.threads, shape.shared_bytes},
                                        [&] { std::apply(kernel, copies); });
-                                 }});
+                                 },
+                                 std::move(memory)});
 }
 
 // Few, so that kernels which go on from one part of their work to the next do so in tests.
