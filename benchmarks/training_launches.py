@@ -33,7 +33,8 @@ def function_names(program, anchor):
 
 
 def kernel_name(symbol):
-    return re.search(r"(\w+_kernel)\b", symbol)[1]
+    """Without its namespace, template arguments and parameters."""
+    return re.split(r"[<(]", symbol.replace("(anonymous namespace)::", ""))[0].split("::")[-1]
 
 
 def count(program):
