@@ -19,6 +19,7 @@
 #include "steelyard/qat/prepare/prepare.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "tests/support/cuda_emulation/device_memory.h"
+#include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"
 
 int main();
@@ -206,6 +207,10 @@ nlohmann::json counts_of(const emulation::Work& work) {
 }
 
 void print_launches() {
+  // As many as an H200's 132 processors run: sums over pixels are cut into chunks for them.
+  emulation::Options options = emulation::options();
+  options.resident_blocks = 264;
+  const emulation::ScopedOptions scope(options);
   nlohmann::json cases;
   for (const Model& model : kModels) {
     for (const Mode& mode : kModes) {

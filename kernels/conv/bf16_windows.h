@@ -150,6 +150,15 @@ struct WeightSums {
   const std::uint8_t* mask;
   bool added;
   float* grad_w;
+
+  // Calls f for each array: the emulated GPU checks them.
+  template <typename F>
+  void each_used(const F& f) const {
+    f(sums);
+    f(scale);
+    f(mask);
+    f(grad_w);
+  }
 };
 // A thread has kAtOnce neighbouring columns, channels of one tap.
 template <int kAtOnce>

@@ -16,6 +16,14 @@ struct PackedCodes {
   const std::int8_t* w;
   std::int8_t* packed;
   std::int32_t* sums;
+
+  // Calls f for each array: the emulated GPU checks them.
+  template <typename F>
+  void each_used(const F& f) const {
+    f(w);
+    f(packed);
+    f(sums);
+  }
 };
 
 // The largest row of weights that a block keeps in shared memory.

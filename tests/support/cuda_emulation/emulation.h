@@ -28,6 +28,9 @@ struct Options {
   // device could be. Work that another stream should have waited for comes too late, and memory of
   // the host that a copy still needs is read too late.
   bool deferred = false;
+  // Blocks of a kernel that run at once. Few, so that kernels which go on from one part of their
+  // work to the next do so in tests.
+  std::int64_t resident_blocks = 3;
   // The bytes of the device's memory.
   std::size_t memory_limit = std::size_t{1} << 36;
   // The device is lost after so many kernels and copies: every call fails from then on.

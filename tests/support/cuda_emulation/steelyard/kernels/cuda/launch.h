@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/support/cuda_emulation/device_memory.h"
+#include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/intrinsics.h"
 #include "tests/support/cuda_emulation/members.h"
 #include "tests/support/cuda_emulation/queued_work.h"
@@ -173,10 +174,9 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
                                  std::move(memory)});
 }
 
-// Few, so that kernels which go on from one part of their work to the next do so in tests.
 template <typename... Parameters>
 std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t = 0) {
-  return 3;
+  return emulation::options().resident_blocks;
 }
 
 template <typename T>
