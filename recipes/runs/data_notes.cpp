@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "steelyard/framework/data/sample_source.h"
-#include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/models/models.h"
 
