@@ -210,7 +210,8 @@ STEELYARD_API steelyard_status steelyard_network_set_seed(steelyard_context* con
 /* ---- Files ---- */
 
 /* A checkpoint (safetensors, docs/checkpoints.md) of parameters, buffers and random numbers.
- * Loading writes into the memory that the parameters have. */
+ * Loading writes into the memory that the parameters have, and refuses a network or a plan of
+ * another recipe. */
 STEELYARD_API steelyard_status steelyard_network_save(steelyard_context* context,
                                                       const steelyard_network* network,
                                                       const char* path);

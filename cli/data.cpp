@@ -10,6 +10,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/reports/contact_sheet.h"
 #include "steelyard/recipes/reports/data_report.h"
+#include "steelyard/recipes/runs/data_notes.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 
 namespace steelyard::cli {
@@ -27,11 +28,12 @@ ExitCode show_data(const DataArguments& options, const Registries& registries) {
   if (!options.sheet.empty()) require_writable("--sheet", options.sheet);
   const Recipe recipe = load_recipe(options.recipe, options.overrides, registries);
   const DatasetSplits splits = load_splits(recipe, registries.datasets);
-  if (!recipe.model.file()) {
-    if (const auto note = note_of_channels(splits.train.sample_shape())) print_note(*note);
-  }
+  print_notes(notes_of_samples(splits.train, /*layout=*/!recipe.model.file()));
   print_notes(splits.notes);
   const DataReport described = describe_data(splits);
+  if (const auto note = note_of_constant(described.splits.train, described.statistics)) {
+    print_note(*note);
+  }
   fmt::print("{}",
              to_string(described, recipe.data.validation_samples(described.splits.train.size())));
   if (!options.sheet.empty()) {

@@ -68,8 +68,15 @@ ExitCode export_huggingface(const ExportArguments& options, const LoadedRun& run
                      "expected none of --format, --profile, --no-int4 and --stream");
   }
   create_folders(folder_of(options));
-  for (const auto& path : write_huggingface(run, folder_of(options))) {
+  const HuggingfaceFiles files = write_huggingface(run, folder_of(options));
+  for (const auto& path : files.paths) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
+  }
+  if (files.rounded > 0) {
+    print_note(fmt::format(
+        "{} of the {} values that are no codes were trained in float32 and are rounded to the type "
+        "that the source has for them",
+        files.rounded, files.floats));
   }
   return kDone;
 }

@@ -348,7 +348,9 @@ Verb add_quantize(CLI::App& app) {
       ->check(CLI::Range(0.1, 1e5));
   verb->add_option_function<double>(
           "--most-float", [options](double percent) { options->search.most_float = percent / 100; },
-          "The percentage of the multiplications that may stay in float (default: 10)")
+          "The percentage of the multiplications that may stay in float, of those of layers that "
+          "can "
+          "be in integers, which an LSTM or GRU cannot be here (default: 10)")
       ->check(CLI::Range(0.0, 100.0));
   verb->add_option("--sqnr", search.goal.sqnr_db,
                    "Good enough for an output that decides nothing, in dB (default: 25)")

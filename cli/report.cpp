@@ -33,6 +33,17 @@ void require_replaceable(const std::filesystem::path& out) {
                    "--out, or remove it");
 }
 
+// A page is not replaced by one that lacks what it shows, as from a folder where the data are not.
+void require_no_less(const std::filesystem::path& out, const RunReport& made) {
+  if (!path_exists(out)) return;
+  const std::string why = why_less_than(read_file(out, InputFile(out).size()), made);
+  if (why.empty()) return;
+  throw InputError(shown(out) +
+                   ": has layers and accuracies, which a page written now would not have, and is "
+                   "kept (give another --out, or remove it): " +
+                   why);
+}
+
 ExitCode report(const ReportArguments& options, const Registries& registries) {
   const std::filesystem::path out = options.out.empty()
                                         ? std::filesystem::path(options.run) / "report.html"
@@ -42,6 +53,7 @@ ExitCode report(const ReportArguments& options, const Registries& registries) {
   { const AtomicFile writable(out); }  // an interrupt while measuring leaves nothing of it
   require_replaceable(out);
   const RunReport made = make_report(options.run, registries, options.report);
+  require_no_less(out, made);
   write_file_atomic(out, report_page(made));
   for (const MissingPart& part : made.missing) {
     fmt::print("missing: {}: {}\n", part.what, printable(part.why, 1000));

@@ -81,7 +81,8 @@ std::string model_text(Experiment& experiment, Device device) {
   if (trained < parameters) {
     text += fmt::format("{} of the parameters are trained (train.only)\n", trained);
   }
-  if (experiment.plan()) text += fmt::format("\n{}\n", qat::to_string(*experiment.plan()));
+  if (experiment.plan())
+    text += fmt::format("\n{}\n", qat::to_string(qat::grouped(*experiment.plan())));
   return text;
 }
 

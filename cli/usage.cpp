@@ -54,6 +54,15 @@ std::string unknown_word(const CLI::App& verb, const std::vector<std::string>& w
          (behind ? " behind --" : "");
 }
 
+// Which argument is missing, and what it is.
+std::string missing_argument(const CLI::App& verb, const CLI::RequiredError& error) {
+  const auto missing = verb.get_options(
+      [](const CLI::Option* option) { return option->get_required() && option->count() == 0; });
+  if (missing.empty()) return error.what();
+  const CLI::Option& first = *missing.front();
+  return "the argument " + first.get_name() + " is missing: " + first.get_description();
+}
+
 std::string message_without_verb(const CLI::App& app, const std::vector<std::string>& words) {
   const std::vector<std::string> verbs = verb_names(app);
   if (words.empty()) return "a command is missing, one of: " + join(verbs);
@@ -83,8 +92,11 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (chosen.empty()) return message_without_verb(app, words) + " (see steelyard --help)";
   const CLI::App& verb = *chosen.front();
   const bool unknown = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && !words.empty();
-  return (unknown ? unknown_word(verb, words) : std::string(error.what())) + " (see steelyard " +
-         verb.get_name() + " --help)";
+  const auto* missing = dynamic_cast<const CLI::RequiredError*>(&error);
+  return (unknown              ? unknown_word(verb, words)
+          : missing != nullptr ? missing_argument(verb, *missing)
+                               : std::string(error.what())) +
+         " (see steelyard " + verb.get_name() + " --help)";
 }
 
 std::string error_line(const char* kind, const std::string& message) {

@@ -39,7 +39,8 @@ try:
 except Exception as error:
     sys.exit("cannot load: " + " ".join(str(error).split()))
 inputs = numpy.fromfile(sys.stdin.buffer, numpy.float32).reshape([int(n) for n in shape.split(",")])
-whole = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64, "tensor(bool)": bool}
+types = {"tensor(int32)": numpy.int32, "tensor(int64)": numpy.int64, "tensor(bool)": bool,
+         "tensor(float16)": numpy.float16, "tensor(double)": numpy.float64}
 def fed(session, some):
     return {port.name: of_port(port, part, some) for port, part in zip(session.get_inputs(), parts)}
 def of_port(port, part, some):
@@ -47,7 +48,7 @@ def of_port(port, part, some):
     order, batch = place.split("@")
     shape = [int(n) for n in shape.split(",") if n]
     x = some.reshape(len(some), -1)[:, int(first):int(first) + int(numpy.prod(shape))]
-    x = x.reshape([len(some)] + shape).astype(whole.get(port.type, numpy.float32))
+    x = x.reshape([len(some)] + shape).astype(types.get(port.type, numpy.float32))
     return numpy.moveaxis(x.transpose(0, 3, 1, 2) if x.ndim == 4 and order == "NCHW" else x, 0, int(batch))
 def row(y, place):
     order, batch = place.split("@")

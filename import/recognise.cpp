@@ -46,6 +46,7 @@ class Patterns {
     }
     if (node.op == "Add") return layer_norm(node);
     if (node.op == "Where") return quotient_or_zero(node);
+    if (node.op == "Log") return log_sigmoid(node);
     const OnnxNode* pad = graph_.inner(node.input(0), "Pad");
     return pad == nullptr ? std::nullopt : with_padding(node, *pad, graph_.model.initializers);
   }
@@ -159,10 +160,18 @@ class Patterns {
     return near(node->real("alpha", 0.2F), 1.0 / 6) && near(node->real("beta", 0.5F), 0.5);
   }
 
+  static OnnxNode of(const char* op, const std::string& x, const char* domain) {
+    return {.name = "", .op = op, .domain = domain, .inputs = {x}, .outputs = {}};
+  }
+
+  // The sigmoid of numbers below about -88 is 0 in float32, the logarithm of it the number itself.
+  std::optional<OnnxNode> log_sigmoid(const OnnxNode& log) const {
+    const OnnxNode* sigmoid = graph_.inner(log.input(0), "Sigmoid");
+    if (sigmoid == nullptr) return std::nullopt;
+    return of("LogSigmoid", sigmoid->input(0), kOwnDomain);
+  }
+
   std::optional<OnnxNode> activation(const ScaledProduct& product) {
-    const auto of = [](const char* op, const std::string& x, const char* domain) {
-      return OnnxNode{.name = "", .op = op, .domain = domain, .inputs = {x}, .outputs = {}};
-    };
     const auto& values = product.values;
     if (values.size() == 1 && near(product.factor, 1.0 / 6)) {
       const std::string x = shifted_relu6(values[0]);

@@ -1,4 +1,5 @@
-// Faults that a model counts while it computes, because its values hide them: NaN among codes.
+// Faults that values hide: NaN among codes, which a model counts while it computes, and steps of
+// parameters that it no longer has.
 #pragma once
 
 namespace steelyard {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/files/json_problem.h"
 #include "steelyard/framework/tensor/error.h"
 
 namespace steelyard {
@@ -33,7 +34,7 @@ std::map<std::string, std::string> index_in(const std::filesystem::path& path) {
     }
     return files;
   } catch (const nlohmann::json::exception& error) {
-    throw InputError(name + ": " + printable(error.what()));
+    throw InputError(json_problem(name, error));
   }
 }
 

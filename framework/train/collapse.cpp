@@ -24,7 +24,12 @@ constexpr double kReadsNothing = 99;  // the same, of one that knows nothing
 constexpr double kKnows = 0.8;        // of the constant's loss: a model that knows something
 constexpr double kWayBack = 0.75;     // to the constant's loss
 constexpr double kNoBetter = 0.95;    // of the constant's loss: a model that knows nothing
-constexpr std::int64_t kSteps = 200;  // in which trained weights recover from a change of theirs
+// In which trained weights recover from a change of theirs, such as a new last layer, which begins
+// where a model that has lost everything ends. A shorter run cannot tell the two apart: it ends
+// with a warning that its test loss is no better (recipes/runs/learning_warning.h), and has nothing
+// left that stopping would save. What was better in an epoch before is compared in runs of any
+// length.
+constexpr std::int64_t kSteps = 200;
 
 // The part of the most frequent class.
 double largest_part(const Tensor& labels, std::int64_t classes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <unordered_map>
 
 #include "steelyard/framework/autograd/fault_check.h"
 #include "steelyard/framework/ops/op_support.h"
@@ -37,6 +38,19 @@ void require_unit(const StepUnit& unit, const NamedParameter& p) {
   require(unit.count > 0, "expected a positive number of step units for '" + p.name + "'");
 }
 
+// Each parameter once, where no two have the same name, under which their state would be one.
+std::vector<NamedParameter> checked(std::vector<NamedParameter> parameters) {
+  std::unordered_map<std::string_view, const GradNode*> known;
+  for (const NamedParameter& p : parameters) {
+    const auto [first, is_new] = known.emplace(p.name, p.variable.node().get());
+    if (is_new) continue;
+    require(first->second != p.variable.node().get(), "'" + p.name + "' is given twice");
+    require(false, "two parameters are named '" + p.name +
+                       "': their state needs names, as named_parameters(prefix) gives them");
+  }
+  return distinct(std::move(parameters));
+}
+
 void append_state(const std::vector<NamedParameter>& parameters, const std::string& state,
                   const std::vector<Tensor>& tensors, std::vector<NamedBuffer>& all) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -60,7 +74,7 @@ bool is_bias_or_norm(const NamedParameter& parameter) {
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, double weight_decay,
                      const NoDecay& no_decay, const LrFactor& lr_factor,
                      const StepUnits& step_units, std::int64_t factors)
-    : parameters_(distinct(std::move(parameters))) {
+    : parameters_(checked(std::move(parameters))) {
   require(weight_decay >= 0.0, "expected weight_decay of at least 0");
   const Device device = parameters_.empty() ? Device{} : parameters_[0].variable.value().device();
   for (const NamedParameter& p : parameters_) {

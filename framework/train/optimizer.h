@@ -35,8 +35,8 @@ bool is_bias_or_norm(const NamedParameter& parameter);
 
 // Updates parameters from their gradients. Values are changed in place, in the tensors the
 // parameters hold; a parameter without a gradient is skipped, and so is its state. A parameter that
-// is given twice, because its module is in two slots, is updated once per step, under its first
-// name. Everything is where the parameters are when the optimizer is made, and stays there.
+// is given under two names, because its module is in two slots, is updated once per step, under its
+// first name. Everything is where the parameters are when the optimizer is made, and stays there.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -62,7 +62,8 @@ class Optimizer {
 
  protected:
   // `factors` numbers of each parameter change from step to step. Throws std::invalid_argument on
-  // parameters that are not f32 or f64 or not on one device, on a negative decay or factor, or on
+  // parameters that are not f32 or f64 or not on one device, on a name that is given twice, which
+  // named_state() would have twice, too, on a negative decay or factor, or on
   // units unlike their parameter.
   Optimizer(std::vector<NamedParameter> parameters, double weight_decay, const NoDecay& no_decay,
             const LrFactor& lr_factor, const StepUnits& step_units, std::int64_t factors);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "steelyard/framework/files/json_integer.h"
+#include "steelyard/framework/files/json_problem.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/language/decoder_network.h"
@@ -62,7 +63,7 @@ class Config {
     try {
       json_ = Json::parse(read_file(folder / kConfigFile, kMostConfigBytes));
     } catch (const Json::exception& error) {
-      fail(printable(error.what()));
+      throw InputError(json_problem(name_, error));
     }
     if (!json_.is_object()) fail("expected an object");
   }

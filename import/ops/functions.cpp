@@ -64,6 +64,14 @@ void mish(Translator& t) {
   });
 }
 
+// -softplus(-x).
+void log_sigmoid(Translator& t) {
+  composed(t, [&](const std::string& x) {
+    const std::string negative = with_number(t, "MulConstant", x, -1);
+    return with_number(t, "MulConstant", t.add("Softplus", {negative}), -1);
+  });
+}
+
 // x where x > alpha, else 0.
 void thresholded_relu(Translator& t) {
   const float alpha = t.node().real("alpha", 1);
@@ -127,6 +135,7 @@ std::vector<OperationRow> function_operations() {
       {"Selu", selu},
       {"Softsign", softsign},
       {"Mish", mish},
+      {"LogSigmoid", log_sigmoid, "", kOwnDomain},
       {"ThresholdedRelu", thresholded_relu},
       {"Swish", swish},
       {"Gelu", function<kGelu>, "", kContribDomain},

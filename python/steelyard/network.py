@@ -129,6 +129,7 @@ class Network:
         self._memory: dict[str, View] = {}  # what parameters were set to
         self._last: Optional[Pass] = None
         self.training = False
+        self._switched: dict[str, tuple[bool, ...]] = {}  # since the last begin_epoch(), by the method
         if threads:
             self.context.set_threads(threads)
         d = c.NetworkDescriptor()
@@ -330,14 +331,26 @@ class Network:
     def begin_epoch(self, epoch: int) -> None:
         """The recipe's schedule for an epoch, from 0; a network begins in the first."""
         self._call("steelyard_network_begin_epoch", epoch)
+        self._switched.clear()
 
     def set_observing(self, observing: bool) -> None:
         """Whether observers follow values, until the next begin_epoch()."""
         self._call("steelyard_network_set_observing", int(observing))
+        self._switched["set_observing"] = (observing,)
 
     def set_quantizing(self, weights: bool, activations: bool) -> None:
         """Whether weights and activations are quantized, until the next begin_epoch()."""
         self._call("steelyard_network_set_quantizing", int(weights), int(activations))
+        self._switched["set_quantizing"] = (weights, activations)
+
+    def switch_as(self, switched: dict[str, tuple[bool, ...]]) -> None:
+        """Sets the switches as another network's were that gave ``switched()``."""
+        for method, arguments in switched.items():
+            getattr(self, method)(*arguments)
+
+    def switched(self) -> dict[str, tuple[bool, ...]]:
+        """What set_observing() and set_quantizing() have set since the last begin_epoch()."""
+        return dict(self._switched)
 
     def freeze_batch_norms(self, frozen: bool = True) -> None:
         """Whether batch norms keep their statistics, until the next begin_epoch()."""

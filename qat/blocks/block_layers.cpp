@@ -48,19 +48,16 @@ class BlockSwap {
     for (const auto& slot : module.children()) {
       const std::string name = join_path(path, slot->name());
       if (const auto* linear = dynamic_cast<const Linear*>(&**slot)) {
-        if (const auto scheme = scheme_of(name, kLinear, scope, linear->weight().dim(1))) {
+        if (const auto scheme = choose(name, kLinear, scope, linear->weight().dim(1)).scheme) {
           slot->replace(std::make_shared<BlockLinear>(*linear, *scheme));
         }
       } else if (const auto* embedding = dynamic_cast<const Embedding*>(&**slot)) {
-        const auto scheme = scheme_of(name, kEmbedding, scope, embedding->weight().dim(1));
         Table& table = tables_[embedding->weight().node().get()];
-        table = {name, scheme, nullptr};
-        if (!scheme) continue;
-        table.layer = std::make_shared<BlockEmbedding>(*embedding, *scheme);
-        slot->replace(table.layer);
+        table.slots.push_back(slot.get());
+        table.chosen = choose(name, kEmbedding, scope, embedding->weight().dim(1));
       } else if (const auto* head = dynamic_cast<const EmbeddingHead*>(&**slot)) {
-        const auto scheme = scheme_of(name, kLinear, scope, head->table().dim(1));
-        heads_.push_back({slot.get(), head->table().node().get(), name, scheme});
+        heads_.push_back({slot.get(), head->table().node().get(),
+                          choose(name, kLinear, scope, head->table().dim(1))});
       } else {
         visit(**slot, name, scope);
       }
@@ -68,15 +65,15 @@ class BlockSwap {
   }
 
   Plan finish() {
+    for (const Head& head : heads_) join(head.chosen, tables_.at(head.table).chosen);
+    for (auto& [node, table] : tables_) {
+      if (!table.chosen.scheme) continue;
+      const auto& embedding = dynamic_cast<const Embedding&>(**table.slots[0]);
+      table.layer = std::make_shared<BlockEmbedding>(embedding, *table.chosen.scheme);
+      for (Slot* slot : table.slots) slot->replace(table.layer);
+    }
     for (const Head& head : heads_) {
       const Table& table = tables_.at(head.table);
-      if (head.scheme != table.scheme) {
-        throw InputError(head.name + " and " + table.name +
-                         " share a weight, which is one tensor of the file: expected both in one "
-                         "type, or neither, got " +
-                         name_of(head.scheme) + " and " + name_of(table.scheme) +
-                         "; name both in one list of targets");
-      }
       if (table.layer) head.slot->replace(std::make_shared<BlockEmbeddingHead>(*table.layer));
     }
     matcher_.finish("Linear and Embedding");
@@ -84,26 +81,56 @@ class BlockSwap {
   }
 
  private:
+  // What the config says of a layer.
+  struct Chosen {
+    std::size_t row = 0;  // of the plan
+    std::optional<BlockScheme> scheme = {};
+  };
   struct Table {
-    std::string name;
-    std::optional<BlockScheme> scheme;
-    std::shared_ptr<BlockEmbedding> layer;  // null: in float
+    std::vector<Slot*> slots = {};
+    Chosen chosen = {};
+    std::shared_ptr<BlockEmbedding> layer = {};  // null: in float
   };
   struct Head {
     Slot* slot;
     const GradNode* table;
-    std::string name;
-    std::optional<BlockScheme> scheme;
+    Chosen chosen;
   };
 
-  // What the config says of a layer, which the plan gets.
-  std::optional<BlockScheme> scheme_of(const std::string& name, const char* type,
-                                       TargetMatcher::Scope scope, std::int64_t width) {
+  // A head and the embedding whose weight it is: of two types nothing can be made, but where one is
+  // ignored the weight stays in float.
+  void join(const Chosen& head, Chosen& table) {
+    if (head.scheme == table.scheme) return;
+    PlanRow& of_head = plan_.rows[head.row];
+    PlanRow& of_table = plan_.rows[table.row];
+    if (of_head.note.starts_with(kIgnoredBy)) {
+      of_table = in_float(of_table.module, "its weight is that of " + of_head.module);
+      table.scheme.reset();
+      return;
+    }
+    if (of_table.note.starts_with(kIgnoredBy)) {
+      of_head = in_float(of_head.module, "its weight is that of " + of_table.module);
+      return;
+    }
+    throw InputError(of_head.module + " and " + of_table.module +
+                     " share a weight, which is one tensor of the file: expected both in one "
+                     "type, or neither, got " +
+                     name_of(head.scheme) + " and " + name_of(table.scheme) +
+                     "; name both in one list of targets");
+  }
+
+  static PlanRow in_float(const std::string& name, const std::string& why) {
+    return {name, "weight", "float", "-", why};
+  }
+
+  Chosen choose(const std::string& name, const char* type, TargetMatcher::Scope scope,
+                std::int64_t width) {
     std::string reason;
+    const std::size_t row = plan_.rows.size();
     const QConfig* chosen = matcher_.config_for(name, type, scope, reason);
     if (chosen == nullptr) {
-      plan_.rows.push_back({name, "weight", "float", "-", reason});
-      return std::nullopt;
+      plan_.rows.push_back(in_float(name, reason));
+      return {row};
     }
     BlockScheme scheme(config_.type);
     for (std::size_t i = 0; i < config_.groups.size(); ++i) {
@@ -114,7 +141,7 @@ class BlockSwap {
     plan_.rows.push_back({name, "weight", "blocks of " + std::string(ggml_type(scheme.type).name),
                           word_of(scheme.scales),
                           type == kLinear ? "inputs are blocks of q8_0" : ""});
-    return scheme;
+    return {row, scheme};
   }
 
   const BlockConfig& config_;

@@ -6,6 +6,13 @@
 #include "steelyard/framework/tensor/suggest.h"
 
 namespace steelyard::qat {
+namespace {
+
+// The head of a language model that is its embedding's table: it stays in float, as an entry of
+// `ignore` wants that is written for models with a head of their own, too.
+constexpr const char* kTiedHead = "EmbeddingHead";
+
+}  // namespace
 
 TargetPattern::TargetPattern(std::string given_text, std::string given_where)
     : text(std::move(given_text)), where(std::move(given_where)) {
@@ -63,7 +70,7 @@ const QConfig* TargetMatcher::config_for(const std::string& path, const std::str
     if (!inside && !entry.matches(path, type)) continue;
     entry.used = true;
     if (entry.config == nullptr) {
-      if (!is_ignored) reason = "ignored by '" + entry.text + "'";
+      if (!is_ignored) reason = std::string(kIgnoredBy) + "'" + entry.text + "'";
       is_ignored = true;
     } else if (is_ignored) {
       entry.ignored = true;
@@ -97,6 +104,7 @@ TargetMatcher::Scope TargetMatcher::enter(const std::string& path, const std::st
     Entry& entry = entries_[i];
     if (!entry.matches(path, type)) continue;
     named.insert(i);
+    if (entry.config == nullptr && type == kTiedHead) entry.used = true;
     if (entry.unsupported.empty()) {
       entry.unsupported = (path.empty() ? "the model" : path) + " (" + type + ")";
     }
@@ -110,7 +118,7 @@ bool TargetMatcher::ignored(Scope scope, std::string& reason) {
   bool is_ignored = false;
   for (const std::size_t i : named_[scope]) {
     if (entries_[i].config != nullptr) continue;
-    if (!is_ignored) reason = "ignored by '" + entries_[i].text + "'";
+    if (!is_ignored) reason = std::string(kIgnoredBy) + "'" + entries_[i].text + "'";
     is_ignored = entries_[i].used = true;
   }
   return is_ignored;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct TargetPattern {
   std::string where;
   std::shared_ptr<const re2::RE2> pattern{};
 };
+
+// How the reason begins why an ignored layer stays in float.
+inline constexpr std::string_view kIgnoredBy = "ignored by ";
 
 // The groups and the ignore list, remembering which entries were of use. A container that is
 // ignored or that a target names stands for everything beneath it.

@@ -18,6 +18,7 @@ struct PlanRow {
   std::string observer;
   std::string note;
   std::optional<observers::QScheme> scheme = {};  // of a tensor that has a quantizer here
+  bool operator==(const PlanRow& other) const = default;
 };
 
 struct Plan {
@@ -26,7 +27,11 @@ struct Plan {
 };
 
 // An aligned table, a line a row, with a header line; then the notes.
-std::string to_string(const Plan& plan);
+std::string to_string(const Plan& plan);  // The plan with blocks in one that differ in their number
+                                          // alone, as those of language models do:
+// rows of "layers.0..29.fc" for those of "layers.0.fc" to "layers.29.fc".
+Plan grouped(const Plan& plan);
+
 std::ostream& operator<<(std::ostream& stream, const Plan& plan);
 
 }  // namespace steelyard::qat

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <stdexcept>
 #include <utility>
 
+#include "steelyard/framework/autograd/fault_check.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/norms/batch_norm.h"
@@ -18,7 +21,7 @@
 namespace steelyard::qat {
 namespace {
 
-void require_float(Module& model) {
+void require_float32(Module& model) {
   for (const NamedModule& entry : model.named_modules()) {
     const bool prepared = dynamic_cast<const QatModel*>(entry.module) != nullptr ||
                           dynamic_cast<const QuantizedLayer*>(entry.module) != nullptr;
@@ -27,6 +30,12 @@ void require_float(Module& model) {
     throw std::invalid_argument(
         "[prepare] expected a model in float, got one that is prepared already: " + name +
         " is a " + entry.module->type_name());
+  }
+  for (const NamedParameter& p : model.named_parameters()) {
+    if (p.variable.dtype() == DType::kF32) continue;
+    throw std::invalid_argument("[prepare] expected parameters in f32, got " +
+                                std::string(dtype_name(p.variable.dtype())) + " of '" + p.name +
+                                "'");
   }
 }
 
@@ -221,6 +230,30 @@ class Applier {
   std::vector<Replaced> replaced_;  // in their order
 };
 
+// Of a parameter that the model no longer has: nothing would be trained by steps of it.
+class ReplacedParameter : public FaultCheck {
+ public:
+  explicit ReplacedParameter(std::string name) : name_(std::move(name)) {}
+  void after_backward() override {}
+  void before_step() override {
+    throw std::logic_error("[optimizer] '" + name_ +
+                           "' is no parameter of the model since prepare() replaced its layer: "
+                           "make the optimizer after prepare(), of the model that it returns");
+  }
+
+ private:
+  std::string name_;
+};
+
+void refuse_steps_of_replaced(const std::vector<NamedParameter>& before, const Module& model) {
+  std::set<const GradNode*> kept;
+  for (const NamedParameter& p : model.named_parameters()) kept.insert(p.variable.node().get());
+  for (const NamedParameter& p : before) {
+    const auto& node = p.variable.node();
+    if (!kept.contains(node.get())) node->check = std::make_shared<ReplacedParameter>(p.name);
+  }
+}
+
 std::string note_of_fixed_point(Profile profile) {
   return std::string("profile ") + word_of(profile) +
          ": activations have the codes -128 to 127, weights of 8 bits -127 to 127; sums become "
@@ -235,7 +268,8 @@ std::string note_of_fixed_point(Profile profile) {
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
                       const QuantizedForms& own_forms) {
   if (!model) throw std::invalid_argument("[prepare] expected a model, got null");
-  require_float(*model);
+  require_float32(*model);
+  const std::vector<NamedParameter> before = model->named_parameters();
   auto root = std::make_shared<QatModel>(std::move(model));
   const Decisions all = decide(root->model(), config, own_forms);
   Plan plan = Applier(all, config.bn_fold).run();
@@ -245,6 +279,7 @@ PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& confi
   }
   if (is_fixed_point(config.profile)) plan.notes.push_back(note_of_fixed_point(config.profile));
   root->watch_parameters();
+  refuse_steps_of_replaced(before, *root);
   return {root, std::move(plan)};
 }
 

@@ -30,8 +30,9 @@ struct PreparedModel {
 // qat/model/faults.h). Throws InputError when a target or ignore entry matches nothing or only what
 // has no quantized form, and when a group has no targets or groups before it take all of its
 // layers; std::invalid_argument on a config that validate() refuses and on a model that is prepared
-// already. A layer in two places has a form at each, which share the weights: the plan says so.
-// After an exception `model` is as it was.
+// already or whose parameters are not in float32. Optimizers that hold parameters of before which
+// the result does not have throw std::logic_error in step(). A layer in two places has a form at
+// each, which share the weights: the plan says so. After an exception `model` is as it was.
 PreparedModel prepare(std::shared_ptr<Module> model, const QuantizeConfig& config,
                       const QuantizedForms& own_forms = {});
 

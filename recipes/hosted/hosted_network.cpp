@@ -25,6 +25,34 @@ namespace {
 constexpr std::uint64_t kHostedStream = std::uint64_t{0x4057} << 48;
 constexpr const char* kRngPosition = "hosted_rng_position";
 constexpr const char* kRngSeed = "hosted_rng_seed";  // absent: the recipe's
+constexpr const char* kPlanKey = "hosted_plan";
+
+// What is quantized and how: a line for each tensor.
+std::string plan_text(const std::optional<qat::Plan>& plan) {
+  std::string text;
+  for (const qat::PlanRow& row : plan ? plan->rows : std::vector<qat::PlanRow>()) {
+    text += row.module + " " + row.tensor + " " + row.quantized + " " + row.observer + "\n";
+  }
+  return text;
+}
+
+// The first line of a text, which it loses.
+std::string take_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  const std::string line(text.substr(0, end));
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return line.empty() ? "no more tensors" : line;
+}
+
+// Codes of one recipe mean other values in another: `found` is the plan of a checkpoint.
+void require_same_plan(std::string_view own, std::string_view found, const std::string& source) {
+  while (!own.empty() || !found.empty()) {
+    const std::string expected = take_line(own), got = take_line(found);
+    if (expected == got) continue;
+    throw InputError(source + ": the state is that of another recipe: expected a plan with " +
+                     expected + ", got " + printable(got));
+  }
+}
 
 // The samples of a file with the sizes that the host gave for those it leaves free.
 imports::SampleSpec sample_from(imports::OnnxModel model, const std::vector<NamedInput>& given) {
@@ -227,6 +255,7 @@ void HostedNetwork::set_seed(std::uint64_t seed) { rng_ = Rng(seed, kHostedStrea
 void HostedNetwork::save(const std::filesystem::path& path) const {
   save_checkpoint(path, {state_on_cpu(*model_),
                          {{kNetworkKey, imports::text_of(network_)},
+                          {kPlanKey, plan_text(plan_)},
                           {kRngSeed, std::to_string(rng_.state().seed)},
                           {kRngPosition, std::to_string(rng_.state().position)}}});
 }
@@ -238,6 +267,8 @@ void HostedNetwork::load(const std::filesystem::path& path) {
   if (network == checkpoint.metadata.end() || network->second != imports::text_of(network_)) {
     throw InputError(source + ": expected a checkpoint of this network, got one of another");
   }
+  const auto plan = checkpoint.metadata.find(kPlanKey);  // earlier versions wrote none
+  if (plan != checkpoint.metadata.end()) require_same_plan(plan_text(plan_), plan->second, source);
   Rng::State random{static_cast<std::uint64_t>(recipe_.seed), kHostedStream,
                     number_in<std::uint64_t>(checkpoint.metadata, kRngPosition, source)};
   if (checkpoint.metadata.contains(kRngSeed)) {

@@ -82,11 +82,15 @@ std::string head(const RunReport& report) {
   return html + "</dl>\n";
 }
 
+std::string beginning_of_part(const std::string& what) {
+  return "<li>" + html_escaped(what) + ": ";
+}
+
 std::string missing_parts(const RunReport& report) {
   if (report.missing.empty()) return "";
   std::string html = "<div class=\"missing\"><strong>Missing from this page</strong><ul>\n";
   for (const MissingPart& part : report.missing) {
-    html += "<li>" + html_escaped(part.what) + ": " + html_escaped(part.why) + "</li>\n";
+    html += beginning_of_part(part.what) + html_escaped(part.why) + "</li>\n";
   }
   return html + "</ul></div>\n";
 }
@@ -231,8 +235,7 @@ std::string step_time(const RunReport& report) {
 std::string accuracies(const RunReport& report) {
   std::string html = heading("Accuracy");
   if (report.accuracies.empty()) {
-    return html + explain(report, "Nothing was evaluated.",
-                          {"accuracy", "weights, activations and accuracy"});
+    return html + explain(report, "Nothing was evaluated.", {"accuracy", kMeasuredParts});
   }
   const double base = report.accuracies.front().metrics.top1.value_or(0);
   const bool all = report.test_samples == report.test_set_samples;
@@ -304,7 +307,7 @@ std::string tensor_cells(const std::optional<ReportedTensor>& tensor, bool quant
 std::string layer_table(const RunReport& report) {
   std::string html = heading("Layers");
   if (report.layers.empty()) {
-    return html + explain(report, "No layers.", {"layers", "weights, activations and accuracy"});
+    return html + explain(report, "No layers.", {"layers", kMeasuredParts});
   }
   html += paragraph(fmt::format(
       "{}Activations are the outputs after the fused activation, over {} training samples without "
@@ -409,6 +412,12 @@ std::string report_page(const RunReport& report) {
 
 bool is_report_page(std::string_view beginning) {
   return beginning.starts_with(kBeginning) && beginning.find(kSubtitle) != std::string_view::npos;
+}
+
+std::string why_less_than(std::string_view page, const RunReport& report) {
+  const bool measured = is_report_page(page) &&
+                        page.find(beginning_of_part(kMeasuredParts)) == std::string_view::npos;
+  return measured ? reason_for(report, kMeasuredParts) : "";
 }
 
 }  // namespace steelyard

@@ -69,8 +69,7 @@ class Reporter {
     read_timing();
     read_summary();
     list_files();
-    attempt("weights, activations and accuracy",
-            [&] { loaded_ = load_run(folder_, options_.checkpoint, registries_); });
+    attempt(kMeasuredParts, [&] { loaded_ = load_run(folder_, options_.checkpoint, registries_); });
     for (const std::string& note : loaded_.notes) missing("the data of training", note);
     add_facts();
     if (loaded_.experiment) {

@@ -18,6 +18,9 @@
 
 namespace steelyard {
 
+// MissingPart::what where the run's model and data could not be loaded.
+inline constexpr const char* kMeasuredParts = "weights, activations and accuracy";
+
 struct ReportOptions {
   std::string checkpoint = "last";
   std::int64_t batches = 8;       // of training data, at most, for activations
@@ -94,5 +97,7 @@ std::vector<std::string> collapsed_epochs(const RunReport& report);
 std::string report_page(const RunReport& report);
 // Whether a file that begins so is such a page.
 bool is_report_page(std::string_view beginning);
+// Why the report has neither layers nor accuracies while such a page has them; "" elsewhere.
+std::string why_less_than(std::string_view page, const RunReport& report);
 
 }  // namespace steelyard

@@ -19,6 +19,7 @@
 #include "steelyard/qat/ptq/reestimate.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/models/imported_model.h"
+#include "steelyard/recipes/runs/fused_layers.h"
 #include "steelyard/recipes/runs/initial_weights.h"
 #include "steelyard/recipes/runs/prepared_model.h"
 
@@ -152,6 +153,9 @@ void Experiment::build(const Registries& registries, InitialWeights weights) {
   if (loads && !recipe_.init_checkpoint && !network_) note_untrained_norms(registries);
   if (equalized) {
     add_plan_note("calibrate.equalize: " + std::to_string(*equalized) + " pairs of layers");
+  }
+  if (plan_ && recipe_.model.huggingface) {
+    if (auto note = note_of_fused_layers(*plan_)) add_plan_note(std::move(*note));
   }
   note_learning();
   if (qat::freeze_rest(*model_, trained_) == 0) {
@@ -323,9 +327,10 @@ void Experiment::note_untrained_norms(const Registries& registries) {
   const std::int64_t folded =
       qat::count_batch_norms(*make_float_model(registries)) - qat::count_batch_norms(*model_);
   if (folded == 0) return;
-  add_plan_note("quantize.bn_fold: frozen drops " + std::to_string(folded) +
-                " batch norms, which have seen no data: the weights are random, without "
-                "init.checkpoint, and training may diverge or stall; none keeps the norms");
+  add_plan_note("quantize.bn_fold: frozen drops " + std::to_string(folded) + " batch norm" +
+                (folded == 1 ? ", which has" : "s, which have") +
+                " seen no data: the weights are random, without init.checkpoint, and training may "
+                "diverge or stall; bn_fold: none keeps the norms");
 }
 
 std::shared_ptr<Module> Experiment::make_trial_model(const Registries& registries) const {

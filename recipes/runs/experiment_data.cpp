@@ -11,6 +11,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/train/training_words.h"
 #include "steelyard/recipes/language/yaml_edit.h"
+#include "steelyard/recipes/runs/data_notes.h"
 #include "steelyard/recipes/runs/experiment.h"
 #include "steelyard/recipes/runs/recipe_data.h"
 #include "steelyard/recipes/runs/unused_keys.h"
@@ -73,16 +74,6 @@ bool give_other_features(const std::vector<TableColumn>& a, const std::vector<Ta
   };
   return std::is_permutation(a.begin(), a.end(), b.begin(), b.end(), same_name) &&
          !std::equal(a.begin(), a.end(), b.begin(), b.end(), same_features);
-}
-
-// Training on one class ends with a loss of 0 and a top-1 of 100 % and has learned nothing.
-std::optional<std::string> single_class_note(const Dataset& train) {
-  if (target_kind(train.targets, train.classes) != TargetKind::kClass) return std::nullopt;
-  const auto labels = train.targets.span<std::int64_t>();
-  const auto [least, most] = std::minmax_element(labels.begin(), labels.end());
-  if (labels.empty() || *least != *most) return std::nullopt;
-  return "all " + std::to_string(labels.size()) + " training samples have the label " +
-         std::to_string(*least) + ": there is nothing to tell apart";
 }
 
 }  // namespace
@@ -215,9 +206,16 @@ void Experiment::load_data(const Registries& registries, const KnownData& known)
   loader_options_.normalization = normalization_of(splits.train, known.normalization);
   input_ = input_format(splits.train);
   loss_.characters = input_.classes;
-  if (auto note = single_class_note(splits.train)) notes_.push_back(std::move(*note));
-  if (!recipe_.model.file()) {  // a network says itself what it takes
-    if (auto note = note_of_channels(input_.sample)) notes_.push_back(std::move(*note));
+  const bool layout = !recipe_.model.file();  // a network says itself what it takes
+  for (std::string& note : notes_of_samples(splits.train, layout)) {
+    notes_.push_back(std::move(note));
+  }
+  if (data.normalize.type == Normalize::kDataset && !known.normalization) {
+    if (auto note = note_of_constant(splits.train, loader_options_.normalization)) {
+      notes_.push_back(std::move(*note));
+    }
+  }
+  if (layout) {
     if (auto note = note_of_images(recipe_.model, input_)) notes_.push_back(std::move(*note));
   }
   at_place(place("train", "loss"), [&] { validate_loss(loss(), splits.train); });

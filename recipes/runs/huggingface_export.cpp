@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "steelyard/export/compressed_tensors.h"
 #include "steelyard/framework/autograd/headed_model.h"
 #include "steelyard/framework/files/checkpoint.h"
+#include "steelyard/framework/files/json_problem.h"
 #include "steelyard/framework/files/safetensors_folder.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/evaluate.h"
@@ -76,12 +78,16 @@ deploy::CompressedLayer compressed(const std::string& name, qat::QuantizedLayer&
   return made;
 }
 
-// Values in the type that the source has for them, if it holds them exactly.
+// Values in the type that the source has for them, unless one would be infinite in it.
 Tensor in_type_of(const SafetensorsFolder& source, const std::string& name, const Tensor& values) {
   const SafetensorsEntry* entry = source.find(name);
   if (entry == nullptr || entry->dtype == DType::kF32) return values;
   Tensor narrow = values.to(entry->dtype);
-  return differing_values(narrow.to(DType::kF32), values) == 0 ? narrow : values;
+  const Tensor held = narrow.to(DType::kF32);
+  const auto span = held.span<float>();
+  const bool finite =
+      std::all_of(span.begin(), span.end(), [](float value) { return std::isfinite(value); });
+  return finite ? narrow : values;
 }
 
 // Where config.json names a type, it is that of the floats in the file.
@@ -107,7 +113,7 @@ Json config_in(const std::filesystem::path& folder) {
   try {
     return Json::parse(read_file(path, imports::kMostConfigBytes));
   } catch (const Json::exception& error) {
-    throw InputError(printable(path.string()) + ": " + printable(error.what()));
+    throw InputError(json_problem(printable(path.string()), error));
   }
 }
 
@@ -122,7 +128,7 @@ std::map<std::string, int> bits_in(const Json& section, const std::string& file)
       }
     }
   } catch (const Json::exception& error) {
-    throw InputError(file + ": " + deploy::kCompressionSection + ": " + printable(error.what()));
+    throw InputError(json_problem(file + ": " + deploy::kCompressionSection, error));
   }
   return bits;
 }
@@ -150,6 +156,12 @@ class ExportedFolder final : public imports::DecoderWeights {
     if (tensors_.find(name + "_scale") != nullptr) return dequantized(name, shape);
     const SafetensorsEntry* entry = tensors_.find(name);
     return read(name, entry == nullptr ? DType::kF32 : entry->dtype, shape).to(DType::kF32);
+  }
+  // Values as the type rounds them that a parameter's tensor has.
+  Tensor rounded(const std::string& parameter, const Tensor& values) const {
+    const SafetensorsEntry* entry = tensors_.find(imports::huggingface_tensor(parameter));
+    if (entry == nullptr || !is_floating(entry->dtype)) return values;
+    return values.to(entry->dtype).to(DType::kF32);
   }
   // A tensor that was not read, "" without one.
   std::string unread() const {
@@ -247,6 +259,16 @@ Stored stored_form(Module& model,
   return stored;
 }
 
+// What was trained becomes what the folder's types have room for.
+void round_floats(Module& model, const ExportedFolder& exported) {
+  const Layers layers = layers_of(model);
+  for (const NamedParameter& p : stored_parameters(model)) {
+    if (layers.contains(p.name)) continue;
+    const Tensor& values = p.variable.value();
+    values.copy_from(exported.rounded(p.name, values));
+  }
+}
+
 void compare_weights(Module& model, const std::vector<NamedTensor>& theirs,
                      WeightComparison& result) {
   std::map<std::string, Tensor> values;
@@ -284,8 +306,7 @@ std::filesystem::path source_huggingface(const LoadedRun& run) {
   return source;
 }
 
-std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
-                                                     const std::filesystem::path& folder) {
+HuggingfaceFiles write_huggingface(const LoadedRun& run, const std::filesystem::path& folder) {
   const std::filesystem::path source = source_huggingface(run);
   if (std::error_code error; std::filesystem::equivalent(source, folder, error)) {
     throw InputError(printable(folder.string()) +
@@ -298,8 +319,12 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
                      "expected another folder");
   }
   const SafetensorsFolder before(source);
+  HuggingfaceFiles files;
   Stored stored = stored_form(run.experiment->model(), [&](const auto& name, const Tensor& values) {
-    return in_type_of(before, name, values);
+    Tensor typed = in_type_of(before, name, values);
+    files.floats += values.size();
+    files.rounded += differing_values(typed.to(DType::kF32), values);
+    return typed;
   });
   Json config = config_in(source);
   set_type(stored.floats, config);
@@ -310,7 +335,8 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
       tensors.push_back(std::move(tensor));
     }
   }
-  std::vector<std::filesystem::path> written{folder / kWeightsFile, folder / imports::kConfigFile};
+  std::vector<std::filesystem::path>& written = files.paths;
+  written = {folder / kWeightsFile, folder / imports::kConfigFile};
   write_safetensors(written[0], {std::move(tensors), {{"format", "pt"}}});
   write_file_atomic(written[1], config.dump(2) + "\n");
   for (const char* name : kCopied) {
@@ -318,7 +344,7 @@ std::vector<std::filesystem::path> write_huggingface(const LoadedRun& run,
     written.push_back(folder / name);
     write_file_atomic(written.back(), read_file(source / name, kMostTokenizerBytes));
   }
-  return written;
+  return files;
 }
 
 HuggingfaceComparison compare_huggingface(const LoadedRun& run, const std::filesystem::path& folder,
@@ -342,6 +368,7 @@ HuggingfaceComparison compare_huggingface(const LoadedRun& run, const std::files
     result.problem = "model.safetensors: tensor '" + printable(more) + "' is none of the run's";
   }
   if (!result.problem.empty()) return result;
+  round_floats(experiment.model(), exported);
   compare_weights(experiment.model(), theirs.weights, result);
   const auto layers = qat::layers_with_quantized_weights(experiment.model());
   const bool in_float = std::ranges::all_of(

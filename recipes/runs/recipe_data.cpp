@@ -106,25 +106,4 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
   }
 }
 
-std::optional<std::string> note_of_channels(const Shape& sample) {
-  constexpr std::int64_t kMostColours = 4;
-  if (sample.size() != 3 || sample[2] <= kMostColours) return std::nullopt;
-  // One row of many channels is a signal, unless it is square beyond that.
-  const bool first = sample[0] == 3 || (sample[0] == 1 && sample[1] == sample[2]);
-  if (!first) return std::nullopt;
-  return "samples " + shape_string(sample) + " are read as [height, width, channels], with " +
-         std::to_string(sample[2]) + " channels; if the channels come first, store them last: " +
-         "images.transpose(0, 2, 3, 1) in NumPy";
-}
-
-std::optional<std::string> note_of_images(const ModelSpec& model, const InputFormat& input) {
-  const Shape& sample = input.sample;
-  if (input.dtype != DType::kF32 || sample.size() != 3 || sample[2] != 1) return std::nullopt;
-  if (model.file() || takes_images(model)) return std::nullopt;
-  return "samples of floats " + shape_string({sample[0], sample[1]}) +
-         " are read as images of one channel, with one mean and deviation for all values; a model "
-         "with Conv1d, LSTM, GRU, Attention or a pool of sequences, or that begins with Linear, "
-         "reads them as sequences [length, channels]";
-}
-
 }  // namespace steelyard

@@ -20,10 +20,4 @@ DatasetSplits load_splits(const Recipe& recipe, const DatasetRegistry& datasets,
                           const InputFormat* trained_on = nullptr,
                           const std::optional<std::vector<std::string>>& class_names = {});
 
-// A note where samples look like images with their channels first; nothing for others.
-std::optional<std::string> note_of_channels(const Shape& sample);
-// A note where samples of floats are images only because the model asks for no sequences; nothing
-// for others.
-std::optional<std::string> note_of_images(const ModelSpec& model, const InputFormat& input);
-
 }  // namespace steelyard

@@ -48,8 +48,8 @@ std::optional<Sensitivity> measured_on(std::int64_t& samples, const std::filesys
 std::string skipped_text(const LayerSensitivity& layer, double part_in_float, double most) {
   return layer.name + " stays in integers: with it and those before it " +
          format_number(std::ceil(100 * part_in_float)) +
-         " % of the multiplications would be in float, " + format_number(100 * most) +
-         " % at most may be (--most-float)";
+         " % of the multiplications of layers that can be in integers would be in float, " +
+         format_number(100 * most) + " % at most may be (--most-float)";
 }
 
 // A network without a layer that has integers is none: the least sensitive one stays.

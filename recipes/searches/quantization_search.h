@@ -49,7 +49,7 @@ struct QuantizationSearch {
   double minutes = 30;
   FidelityGoal goal = {};
   std::optional<OwnScore> score = {};  // decides in the goal's place
-  double most_float = 0.1;             // the part of the multiplications that may stay in float
+  double most_float = 0.1;             // the part of quantizable layers' multiplications in float
   // Called with a line about the data or the model that the user should know.
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Called when a step begins, with what it does, and when it is done.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/json_problem.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/language/huggingface_decoder.h"
@@ -143,7 +144,7 @@ LanguageTokenizer huggingface_tokenizer(const std::filesystem::path& folder) {
     made.json = std::move(text);
     return made;
   } catch (const json::exception& error) {
-    throw InputError(printable(path.string()) + ": " + printable(error.what()));
+    throw InputError(json_problem(printable(path.string()), error));
   } catch (const std::invalid_argument& error) {
     throw InputError(printable(path.string()) + ": " + error.what());
   }

@@ -5,6 +5,7 @@ import shutil
 import unittest
 
 from cli_case import LAYERS, QUANTIZE, SGD, Case
+from support.onnx_files import model, node, port
 
 
 class Benchmark(Case):
@@ -45,6 +46,17 @@ class Benchmark(Case):
             self.assertGreater(peer["median_ms"], 0)
         printed = self.succeed("benchmark", os.path.join("run", "export", "model.onnx"), "--rounds", "3")
         self.assertRegex(printed, r"\nONNX Runtime [\d.]+, exact products +[\d.]+  steelyard takes [\d.]+ of it\n")
+
+    @unittest.skipUnless(os.environ.get("STEELYARD_HAVE_ONNX"), "no ONNX files in this build")
+    def test_beside_a_file_of_half_precision(self):
+        self.exported("safetensors")
+        for name, kind in (("half.onnx", 10), ("double.onnx", 11)):
+            ports = [port(end, ["n", 1, 8, 8], kind) for end in ("input", "output")]
+            with open(self.path(name), "wb") as file:
+                file.write(model([node("Relu", ["input"], "output")], [], ports[:1], ports[1:]))
+            times = json.loads(self.succeed("benchmark", "run", "--json", "--threads", "1", "--rounds", "3", "--beside", name))
+            self.assertEqual([peer["name"] for peer in times["onnxruntime"]], [name])
+            self.assertGreater(times["onnxruntime"][0]["median_ms"], 0)
 
     def test_wrong_input_is_one_line(self):
         os.mkdir(self.path("run"))

@@ -397,7 +397,16 @@ class Validates(Recorded):
             write_split(self.path("one"), split, ("U8", [count, 8, 8, 1], bytes(64 * count)), i64([count], [3] * count))
         result = self.run_program("validate", recipe, "--set", "data.path=one")
         self.assertEqual((result.returncode, result.stderr),
-                         (0, "note: all 30 training samples have the label 3: there is nothing to tell apart\n"))
+                         (0, "note: all 30 training samples have the label 3: there is nothing to tell apart\n"
+                             "note: all values of all training samples are the same: inputs say nothing\n"))
+        for split, count in (("train", 30), ("test", 10)):
+            write_split(self.path("one"), split, ("U8", [count, 8, 8, 1], bytes(64 * count - 1) + b"1"),
+                        i64([count], [1 + i % 3 for i in range(count)]))
+        for command in ("validate", "data"):
+            result = self.run_program(command, recipe, "--set", "data.path=one", "--set", "model.classes=4")
+            self.assertEqual((result.returncode, result.stderr),
+                             (0, "note: no training sample has the label 0, the smallest is 1: labels count from 0, "
+                                 "so the model has outputs for classes that never come\n"))
         for split, count in (("train", 11), ("test", 1)):
             write_split(self.path("long"), split, ("U8", [count, 66312], bytes(66312 * count)), i64([count], list(range(count))))
         long = self.recipe("model: {layers: [{type: Linear, name: fc, out_features: 11}]}\n" + SHORT

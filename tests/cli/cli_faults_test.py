@@ -140,7 +140,7 @@ class Messages(Case):
                 (["train", recipe, "more"], "unexpected argument 'more'"),
                 (["train", "--", recipe, "--seed", "3"], "unexpected argument '--seed' behind --"),
                 (["export", "run", "--format", "onxx\x1b[31m"], "--format: onxx\\x1b[31m not in {safetensors,onnx,c,tflite}"),
-                (["eval"], "run is required (see steelyard eval --help)"),
+                (["eval"], "the argument run is missing: The run's folder (see steelyard eval --help)"),
                 (["eval", ""], "run: expected a path, got ''"),
                 (["train", recipe, "--run-dir", ""], "--run-dir: expected a path, got ''"),
                 (["tr\x1b[31m\n"], "unknown command 'tr\\x1b[31m\\x0a'")):

@@ -6,7 +6,7 @@ import struct
 
 from cli_case import read_checkpoint
 from language_case import LanguageCase
-from support.huggingface_files import write_folder
+from support.huggingface_files import bf16, write_folder
 
 RECIPE = """version: 1
 name: tiny
@@ -83,6 +83,46 @@ class Huggingface(LanguageCase):
                 self.flip(header[name.replace("_packed", "_shape")]["data_offsets"][0])
                 self.fail_with(2, "weight_shape': expected [64, 32], got [80, 32]", arguments=["verify", "run"])
             shutil.rmtree(self.path("run"))
+
+    def test_floats_keep_the_type_of_the_source(self):
+        write_folder(self.path("tiny"), seed=1, dtype="BF16")
+        note = " values that are no codes were trained in float32 and are rounded to the type that the source has for them\n"
+        for more, floats in (("", LINEARS + 40 * 32 + 3 * 32), (quantize("num_bits: 4, strategy: group"), 40 * 32 + 3 * 32)):
+            recipe = self.recipe_of(more)
+            self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+            result = self.run_program("export", "run")
+            self.assertRegex(result.stderr, rf"^note: [1-9]\d* of the {floats}{note}$")
+            trained_header, trained = read_checkpoint(self.path("run/last.safetensors"))
+            header, data = read_checkpoint(self.path("run/export/model.safetensors"))
+            for name, theirs in (("model.embed_tokens", "model_embed_tokens"), ("model.norm", "model_norm")):
+                self.assertEqual(header[name + ".weight"]["dtype"], "BF16")
+                begin, end = header[name + ".weight"]["data_offsets"]
+                first, last = trained_header[theirs + ".weight"]["data_offsets"]
+                self.assertEqual(data[begin:end], bf16(struct.unpack(f"<{(last - first) // 4}f", trained[first:last])))
+            with open(self.path("run/export/config.json")) as file:
+                self.assertEqual(json.load(file)["torch_dtype"], "bfloat16")
+            verified = self.succeed("verify", "run")
+            self.assertIn(f"differ from those that training computes with, 0 of {floats} others", verified)
+            self.assertIn("0 of 160 tokens have other logits", verified)
+            self.flip(header["model.norm.weight"]["data_offsets"][0])
+            self.fail_with(3, "not verified", arguments=["verify", "run"])
+            shutil.rmtree(self.path("run"))
+        # What is as it was needs no note.
+        self.succeed("train", self.recipe_of(**{"lr: 0.01": "lr: 1.0e-30"}), "--run-dir", "run", "--set", "train.epochs=1")
+        self.assertEqual(self.run_program("export", "run").stderr, "")
+
+    def test_the_plan(self):
+        write_folder(self.path("tiny"), seed=1, blocks=5)
+        recipe = self.recipe_of(quantize("num_bits: 4, strategy: group"))
+        planned = self.succeed("train", recipe, "--dry-run", "--set", "quantize.ignore=[lm_head]")
+        self.assertRegex(planned, r"\nmodel_layers_0\.\.4_mlp_down_proj +weight +int4 symmetric")
+        self.assertNotIn("model_layers_1", planned)
+        self.assertNotIn("vLLM", planned)
+        planned = self.succeed("train", recipe, "--dry-run", "--set", "quantize.ignore=['re:.*3.*up_proj']")
+        self.assertRegex(planned, r"\nmodel_layers_3_mlp_up_proj +- +float")
+        self.assertIn("note: model_layers_3_mlp_gate_proj, model_layers_3_mlp_up_proj are not all quantized alike: vLLM", planned)
+        self.succeed("train", recipe, "--run-dir", "run", "--set", "train.epochs=1")
+        self.assertIn("\nmodel_layers_1_mlp_up_proj ", self.read(os.path.join("run", "plan.txt")))
 
     def test_verify_reads_what_readers_read(self):
         self.succeed("train", self.recipe_of(quantize("num_bits: 4, strategy: group")), "--run-dir", "run")
@@ -163,6 +203,10 @@ class Huggingface(LanguageCase):
         refused("model.huggingface: none: ", **{"huggingface: tiny": "huggingface: none"})
         refused("expected a folder with config.json", **{"huggingface: tiny": "huggingface: recipe.yaml"})
         refused("tokens/config.json: ", **{"huggingface: tiny": "huggingface: tokens"})
+        os.makedirs(self.path("broken"))
+        with open(self.path("broken/config.json"), "w") as file:
+            file.write('{\n "model_type": llama}')
+        refused("broken/config.json:2:16: is no JSON: invalid literal", **{"huggingface: tiny": "huggingface: broken"})
         refused("'max_position_embeddings': expected at least the 100 tokens", **{"length: 16": "length: 100"})
         refused("exactly one of 'type', 'layers', 'onnx', 'gguf' and 'huggingface'",
                 **{"huggingface: tiny": "huggingface: tiny, gguf: a.gguf"})

@@ -123,7 +123,7 @@ class Import(Case):
 
     def test_norms_that_saw_no_data_are_told(self):
         recipe = self.recipe(LAYERS + TRAIN.replace("epochs: 2", "epochs: 1") + QUANTIZE)
-        what = "quantize.bn_fold: frozen drops 1 batch norms, which have seen no data"
+        what = "quantize.bn_fold: frozen drops 1 batch norm, which has seen no data"
         self.assertIn(what, self.succeed("train", recipe, "--run-dir", "frozen"))
         self.assertNotIn(what, self.succeed("train", recipe, "--run-dir", "none", "--set", "quantize.bn_fold=none"))
 

@@ -160,6 +160,18 @@ class Language(LanguageCase):
         refused = "tensor 'token_embd.weight': expected rows of whole blocks of 256 for q4_k, got rows of 32"
         self.fail_with(2, refused, arguments=["train", recipe, "--run-dir", "short"])
 
+    def test_a_table_that_is_ignored_as_head_or_embedding_stays_in_float(self):
+        for ignored, other in (("output", "token_embd"), ("token_embd", "output")):
+            recipe = self.recipe_of(TARGET + f"quantize: {{ignore: [{ignored}]}}\n", **{"epochs: 4,": "epochs: 1,"})
+            trained = self.succeed("train", recipe, "--run-dir", "run")
+            self.assertRegex(trained, rf"\n{other} +weight +float +- +its weight is that of {ignored}\n")
+            self.succeed("export", "run")
+            self.assertIn(" 0 of 160 tokens", self.succeed("verify", "run"))
+            listed = self.succeed("inspect", "run/export/model.gguf")
+            for tensor, kind in (("token_embd", "f32"), ("blk.0.attn_v", "q4_0")):
+                self.assertRegex(listed, rf"(?m)^{tensor}\.weight +{kind} ")
+            shutil.rmtree(self.path("run"))
+
     def test_says_which_layers_and_types_do_not_fit(self):
         def refused(fragment, quantize, target=TARGET):
             recipe = self.recipe_of(f"{target}quantize: {quantize}\n")
@@ -175,7 +187,6 @@ class Language(LanguageCase):
                 "{groups: [{targets: [Linear], weights: {type: q8_0, scale: search}}]}")
         refused("output and token_embd share a weight, which is one tensor of the file: expected both in one type, or "
                 "neither, got q4_0 and q8_0", "{groups: [{targets: [Embedding], weights: {type: q8_0}}, {targets: [Linear]}]}")
-        refused("got q4_0 and float", "{ignore: [token_embd]}")
         refused("got float and q4_0, searched scales", "{groups: [{targets: [Embedding], weights: {scale: search}}]}")
         refused("calibrate needs 'quantize' without 'export.target'", "{ignore: [blk_0_attn_q]}\ncalibrate: {batches: 1}")
         refused("quantize: a language model (model.gguf) needs export.target beside it",

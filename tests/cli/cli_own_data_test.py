@@ -587,6 +587,23 @@ class OwnArrays(OwnData):
                 note = f"note: samples [{', '.join(map(str, shape))}] are read as [height, width, channels], with {shape[2]} channels;"
                 self.assertEqual(note in result.stderr, first, result.stderr)
 
+    def test_sequences_with_channels_first_are_noted(self):
+        for shape, first in (((3, 100), True), ((3, 40), False), ((100, 3), False), ((20, 400), False)):
+            with zipfile.ZipFile(self.path("sequences.npz"), "w") as archive:
+                for part in ("train", "test"):
+                    values = [float(i % 251) for i in range(4 * shape[0] * shape[1])]
+                    archive.writestr(f"x_{part}.npy", npy("<f4", (4, *shape), struct.pack(f"<{len(values)}f", *values)))
+                    archive.writestr(f"y_{part}.npy", npy("|u1", (4,), bytes((0, 1, 0, 1))))
+            recipe = self.own_recipe("data: {dataset: arrays, path: sequences.npz, batch_size: 4, validation: 0}\n",
+                                     "model: {layers: [{type: Conv1d, out_channels: 2, kernel_size: 1}, {type: Flatten},"
+                                     " {type: Linear, out_features: 2}]}\n", SGD)
+            for command in ("validate", "data"):
+                result = self.run_program(command, recipe)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                note = (f"note: samples [{shape[0]}, {shape[1]}] are read as [length, channels], with {shape[1]} channels; if the "
+                        "channels come first, store them last: sequences.transpose(0, 2, 1) in NumPy\n")
+                self.assertEqual(result.stderr, note if first else "")
+
     def test_what_is_not_finite_stops_before_the_first_step(self):
         recipe = self.own_recipe("data: {dataset: arrays, path: values.npz, batch_size: 4, validation: 0, normalize: none}\n",
                                  "model: {layers: [{type: Linear, out_features: 2}]}\n", SGD)

@@ -275,6 +275,7 @@ class Report(WithRuns):
             self.assertIn(reason, page.words())
         self.assertIn("integer, as export would write it", page.words())
         # Nothing but the recipe.
+        os.remove(self.path("page.html"))
         for name in os.listdir(self.path(run)):
             if name != "recipe.yaml":
                 os.remove(self.path(run, name))
@@ -288,6 +289,19 @@ class Report(WithRuns):
         page, printed = self.page("other")
         self.assertIn("missing: weights, activations and accuracy: ", printed)
         self.assertIn("Loss", page.words())
+
+    def test_a_page_is_not_replaced_by_less(self):
+        self.succeed("report", "float")
+        full = self.read(os.path.join("float", "report.html"))
+        os.rename(self.data, self.data + "-elsewhere")
+        self.fail_with(2, "float/report.html: has layers and accuracies, which a page written now would not have, and is kept "
+                       "(give another --out, or remove it): ", arguments=["report", "float"])
+        self.assertEqual(self.read(os.path.join("float", "report.html")), full)
+        for _ in range(2):  # a page without them may be replaced
+            self.page("float")
+        os.rename(self.data + "-elsewhere", self.data)
+        self.page("float")
+        self.assertIn("Histograms", self.html)
 
     def test_a_damaged_summary_is_no_finished_run(self):
         good = {"epochs": 2, "seconds": 1, "best": None}

@@ -5,7 +5,7 @@ target_link_libraries(save_loop PRIVATE steelyard::framework steelyard_warnings)
 steelyard_add_tests(framework_files_test
   SOURCES files/checkpoint_kill_test.cpp files/checkpoint_test.cpp cpus_test.cpp files/event_file_test.cpp files/files_test.cpp
           files/gguf_rewrite_test.cpp files/gguf_test.cpp
-          files/json_integer_test.cpp files/safetensors_folder_test.cpp files/safetensors_test.cpp files/torch_file_test.cpp
+          files/json_integer_test.cpp files/json_problem_test.cpp files/safetensors_folder_test.cpp files/safetensors_test.cpp files/torch_file_test.cpp
   DEPENDS steelyard::framework)
 target_compile_definitions(framework_files_test PRIVATE
   STEELYARD_SAVE_LOOP="$<TARGET_FILE:save_loop>")

@@ -286,6 +286,19 @@ TEST(Optimizer, StepsOnceForAParameterThatIsGivenTwice) {
   EXPECT_EQ(adamw.parameters().size(), 1U);
 }
 
+TEST(Optimizer, NamesWhatIsGivenTwice) {
+  const NamedParameter w = parameter("fc.weight", {2}, 1);
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] {
+              Sgd({w, parameter("b", {2}, 2), w}, {});
+            }),
+            "[optimizer] 'fc.weight' is given twice");
+  EXPECT_EQ(testing::message_of<std::invalid_argument>([&] {
+              AdamW({w, parameter("fc.weight", {2}, 2)}, {});
+            }),
+            "[optimizer] two parameters are named 'fc.weight': their state needs names, as "
+            "named_parameters(prefix) gives them");
+}
+
 TEST(Optimizer, NeedsGradientsAndParametersOfTheirFirstShape) {
   const std::vector<NamedParameter> all{parameter("w", {2}, 1)};
   Sgd sgd(all, {.momentum = 0.5});

@@ -121,6 +121,17 @@ TEST(Patterns, RecognisesHowExportersSpellActivations) {
   }
 }
 
+// Its sigmoid is 0 in float32 below -88, whose logarithm would be infinite; the slope would be NaN.
+TEST(Patterns, TheLogarithmOfASigmoidIsFinite) {
+  ModelMaker m({{std::nullopt}, {5}});
+  const Imported imported = translate(m.ending_in(m.node("Log", {m.node("Sigmoid", {"x"})})), {5});
+  EXPECT_THAT(types_of(imported), ElementsAre("Affine", "Softplus", "Affine"));
+  const Tensor x = Tensor::from<float>({-1000, -100, -1, 0, 200}, {1, 5});
+  EXPECT_TRUE(all_close(output_of(imported, x),
+                        Tensor::from<float>({-1000, -100, -1.3132617F, -0.6931472F, 0}, {1, 5}),
+                        1e-6, 1e-6));
+}
+
 TEST(Patterns, WhatOnlyLooksLikeAPatternStays) {
   ModelMaker m({{std::nullopt}, {4}});
   const std::string gate = m.node("Sigmoid", {"x"});

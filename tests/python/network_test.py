@@ -113,6 +113,12 @@ class Training(NetworkCase):
         x, _ = points(32)
         np.testing.assert_array_equal(first.eval()(x), second.eval()(x))
         self.assert_refused("No such file", second.load, "no-such-file")
+        narrow = self.network(RECIPE.replace("weights: {num_bits: 8", "weights: {num_bits: 4"))
+        before = {name: value.copy() for name, value in narrow.parameters().items()}
+        error = self.assert_refused("the state is that of another recipe: expected a plan with ", narrow.load, file)
+        self.assertRegex(str(error), "expected .* weight int4 .*, got .* weight int8 ")
+        for name, value in narrow.parameters().items():
+            np.testing.assert_array_equal(value, before[name])
 
     def test_passes_wait_beside_each_other(self):
         network = self.network(None)

@@ -240,6 +240,18 @@ class Copies(TorchCase):
             module = self.trained(recipe)
             self.assert_same_module(copy.deepcopy(module), module)
 
+    def test_copies_keep_switches(self):
+        module = self.trained()
+        x = images(4, seed=7)
+        integers = module.eval()(x)
+        module.network.set_quantizing(False, False)
+        floats = module(x)
+        self.assertFalse(torch.equal(floats, integers))
+        for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            self.assertTrue(torch.equal(copied(x), floats))
+            copied.network.begin_epoch(0)
+            self.assertTrue(torch.equal(copied(x), integers))
+
     def test_pickle(self):
         module = self.trained()
         self.assert_same_module(pickle.loads(pickle.dumps(module)), module)

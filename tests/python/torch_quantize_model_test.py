@@ -242,6 +242,22 @@ class Habits(TorchCase):
                 other.load_state_dict(torch.load(saved))
                 self.assertTrue(torch.equal(other.eval()(x), expected))
 
+    def test_a_state_of_another_recipe(self):
+        lsq = {"algorithm": {"method": "lsq"}}
+        for name, changed in (("w2 tensor, a8", recipe({"num_bits": 2, "strategy": "tensor"}, {"num_bits": 4})),
+                              ("lsq", recipe({"num_bits": 4, "strategy": "group"}, {"num_bits": 3}, **lsq)),
+                              ("lsq", recipe({"num_bits": 3, "strategy": "group"}, {"num_bits": 4}, **lsq))):
+            with self.subTest(name):
+                model, other = quantized(name), Words()
+                state = model.state_dict()
+                quantize_(other, changed)
+                with self.assertRaisesRegex(RuntimeError, "the state is that of another recipe: expected block.up.[a-z]+_quantizer "
+                                                          "with .*, got "):
+                    other.load_state_dict(state)
+                other.load_state_dict({k: v for k, v in state.items() if not k.endswith(".scheme")})  # of an earlier version
+                for key in ("head.weight", "block.up.input_quantizer.range"):
+                    self.assertTrue(torch.equal(other.state_dict()[key], state[key]))
+
     def test_frozen_parts_and_accumulation(self):
         model = quantized("w4 group, a8 token")
         model.block.requires_grad_(False)

@@ -196,6 +196,24 @@ TEST_F(UseBlocksOf, ATableInFloatKeepsItsHead) {
   EXPECT_EQ(model_->slot("head")->type_name(), "EmbeddingHead");
 }
 
+// One tensor of the file: where one of its places is ignored, it stays in float.
+TEST_F(UseBlocksOf, ATableInFloatIsOneForItsHead) {
+  for (const auto& [ignored, other] : {std::pair("head", "embd"), std::pair("embd", "head")}) {
+    model_ = new_model();
+    const Plan plan = use_blocks(*model_, {.groups = {}, .ignore = {ignored}});
+    EXPECT_FALSE(block_weights(*model_).contains("embd.weight"));
+    EXPECT_EQ(block_weights(*model_).size(), 3U);
+    EXPECT_EQ(model_->slot("embd")->type_name(), "Embedding");
+    EXPECT_EQ(model_->slot("head")->type_name(), "EmbeddingHead");
+    for (const PlanRow& row : plan.rows) {
+      if (row.module == other) {
+        EXPECT_EQ(row.quantized, "float");
+        EXPECT_EQ(row.note, std::string("its weight is that of ") + ignored);
+      }
+    }
+  }
+}
+
 TEST_F(UseBlocksOf, WhatDoesNotFit) {
   EXPECT_EQ(error({.ignore = {"lost"}}),
             "quantize.ignore: 'lost' matches no module (did you mean 'last'?)");

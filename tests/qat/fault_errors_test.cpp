@@ -58,6 +58,35 @@ TEST(FaultErrors, EvaluationOfANanNamesItsQuantizer) {
   EXPECT_NO_THROW(model(batch(), {})) << "told once";
 }
 
+TEST(FaultErrors, AnOptimizerOfTheFloatModelDoesNotStepInSilence) {
+  for (const BatchNormFold fold : {BatchNormFold::kOneConvolution, BatchNormFold::kFrozen}) {
+    Rng rng(1);
+    const ModulePtr<> model = sequential({{"conv", conv2d(1, 2, 3, rng)},
+                                          {"bn", batch_norm2d(2)},
+                                          {"flatten", flatten()},
+                                          {"fc", linear(8, 3, rng)}});
+    std::vector<NamedParameter> norm, layer;
+    for (const NamedParameter& p : model->named_parameters()) {
+      if (p.name.starts_with("bn.")) norm.push_back(p);
+      if (p.name == "fc.weight") layer.push_back(p);
+    }
+    Sgd of_layer(layer, {}), of_norm(norm, {});
+    QuantizeConfig config = w8a8({"Conv2d", "Linear"});
+    config.bn_fold = fold;
+    const ModulePtr<> result = prepare(model, config).model;
+    EXPECT_EQ(message_of<std::logic_error>([&] { of_layer.step(0.1); }),
+              "[optimizer] 'fc.weight' is no parameter of the model since prepare() replaced its "
+              "layer: make the optimizer after prepare(), of the model that it returns");
+    if (fold == BatchNormFold::kFrozen) {
+      EXPECT_THAT(message_of<std::logic_error>([&] { of_norm.step(0.1); }),
+                  ::testing::HasSubstr("'bn.weight' is no parameter of the model"));
+    } else {
+      EXPECT_NO_THROW(of_norm.step(0.1)) << "the norm's parameters stay";
+    }
+    EXPECT_NO_THROW(Sgd(*result).step(0.1));
+  }
+}
+
 // A layer of the user's that changes what it gets.
 class Fill : public Module {
  public:

@@ -272,6 +272,15 @@ TEST(Prepare, AModelIsPreparedOnce) {
       "QatModel");
 }
 
+TEST(Prepare, NamesAParameterThatIsNotFloat32) {
+  const auto net = small_net();
+  Variable weight = net->named_parameters()[0].variable;
+  weight.set_value(weight.value().to(DType::kF64));
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([&] { prepare(net, config_for({"Linear"})); }),
+      "[prepare] expected parameters in f32, got f64 of '" + net->named_parameters()[0].name + "'");
+}
+
 TEST(Prepare, AGroupHasTargets) {
   QuantizeConfig config = config_for({"Linear"});
   config.groups.push_back({{}, default_w8a8()});

@@ -83,6 +83,26 @@ std::vector<int> groups_of(const QuantizeConfig& config) {
   return groups;
 }
 
+// A recipe's `ignore` may be of models with and without a head of their own.
+TEST(TargetMatcher, ATiedHeadMayBeIgnoredThatStaysInFloatAnyway) {
+  const auto matched = [](const std::vector<std::string>& targets,
+                          const std::vector<std::string>& ignore) {
+    QuantizeConfig config = of_targets(targets, {});
+    config.groups.pop_back();
+    config.ignore = ignore;
+    TargetMatcher matcher(config);
+    std::string reason;
+    const auto root = matcher.enter("", "Graph", TargetMatcher::kNoScope);
+    matcher.config_for("fc", "Linear", root, reason);
+    matcher.enter("lm_head", "EmbeddingHead", root);
+    matcher.enter("norm", "RMSNorm", root);
+    matcher.finish("Linear");
+  };
+  EXPECT_NO_THROW(matched({"fc"}, {"lm_head"}));
+  EXPECT_THROW(matched({"fc"}, {"norm"}), InputError);
+  EXPECT_THROW(matched({"lm_head"}, {}), InputError);
+}
+
 TEST(TargetMatcher, AContainerStandsForWhatIsInIt) {
   using ::testing::ElementsAre;
   EXPECT_THAT(groups_of(of_targets({"block"}, {"fc"})), ElementsAre(0, 0, 1));

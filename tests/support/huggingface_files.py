@@ -5,13 +5,19 @@ import random
 import struct
 
 
-def write_tensors(path, tensors):
-    """tensors: {name: (shape, values)}, stored as f32."""
+def bf16(values):
+    """The values as bf16, in bytes: the upper half of float32, rounded to the nearest, ties to even."""
+    words = struct.unpack(f"<{len(values)}I", struct.pack(f"<{len(values)}f", *values))
+    return struct.pack(f"<{len(values)}H", *((word + 0x7FFF + (word >> 16 & 1)) >> 16 for word in words))
+
+
+def write_tensors(path, tensors, dtype="F32"):
+    """tensors: {name: (shape, values)}, stored as F32 or BF16."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, (shape, values) in tensors.items():
         begin = len(data)
-        data += struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
+        data += bf16(values) if dtype == "BF16" else struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(data)]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
@@ -19,7 +25,7 @@ def write_tensors(path, tensors):
 
 
 def write_folder(folder, seed, vocabulary=40, width=32, hidden=64, heads=4, key_heads=2, blocks=1, context=64, tied=True,
-                 files=2, tokenizer=None, **more):
+                 files=2, tokenizer=None, dtype="F32", **more):
     """A Llama in that many files of weights; `more` are keys of its config.json."""
     generator = random.Random(seed)
     tensors = {}
@@ -44,7 +50,7 @@ def write_folder(folder, seed, vocabulary=40, width=32, hidden=64, heads=4, key_
     names = list(tensors)
     places = {name: f"model-{1 + i * files // len(names):05d}-of-{files:05d}.safetensors" for i, name in enumerate(names)}
     for file in set(places.values()):
-        write_tensors(os.path.join(folder, file), {n: tensors[n] for n in names if places[n] == file})
+        write_tensors(os.path.join(folder, file), {n: tensors[n] for n in names if places[n] == file}, dtype)
     with open(os.path.join(folder, "model.safetensors.index.json"), "w") as file:
         json.dump({"metadata": {}, "weight_map": places}, file)
     config = {"model_type": "llama", "hidden_size": width, "intermediate_size": hidden, "num_hidden_layers": blocks,

@@ -117,7 +117,8 @@ class ImageSamples : public SampleSource {
       throw InputError(
           name(sample) + ": expected " + size_text(shape_[0], shape_[1]) + " pixels as " +
           size_from_ + ", got " + size_text(image.height, image.width) +
-          " (data.transforms makes them one size: resize, or resize_shorter with centre_crop)");
+          " (data.transforms, or the option --resize where a command has it, makes them one size: "
+          "resize, or resize_shorter with centre_crop)");
     }
     std::memcpy(to, image.pixels.data(), image.pixels.size());
   }

@@ -17,6 +17,10 @@ namespace {
 
 constexpr const char* kBeyondFloat32 = " (float32 would round it: subtract an offset in the file)";
 
+constexpr const char* kDecimalComma =
+    " (numbers have a decimal point: replace the commas, such as by `sed 's/,/./g'` where another "
+    "delimiter separates the fields)";
+
 // Every double from 2^53 on is whole, and may be another number than the digits say.
 bool is_whole_and_rounded(std::string_view number, double value) {
   constexpr double kAllAreWhole = 0x1p53;
@@ -54,6 +58,15 @@ std::optional<double> finite_in_field(std::string_view text) {
   return holds ? std::optional(value) : std::nullopt;
 }
 
+// Whether a point in the place of its comma makes the field a number.
+bool has_decimal_comma(std::string_view text) {
+  std::string pointed(text);
+  const std::size_t comma = pointed.find(',');
+  if (comma == std::string::npos) return false;
+  pointed[comma] = '.';
+  return finite_in_field(pointed).has_value();
+}
+
 float feature_of(const TableColumn& column, std::string_view text, bool is_missing) {
   if (is_missing && column.missing) return *column.missing;
   if (const auto value = number_in_field(text); value && !is_missing) return *value;
@@ -82,7 +95,10 @@ std::string no_number_text(const std::string& column, std::string_view text,
   const auto value = finite_in_field(text);
   const bool is_rounded = value && is_whole_and_rounded(text, *value);
   return "column " + quoted_field(column) + ": expected a finite number, got " +
-         quoted_field(text) + (is_rounded ? kBeyondFloat32 : advice);
+         quoted_field(text) +
+         (is_rounded                ? kBeyondFloat32
+          : has_decimal_comma(text) ? kDecimalComma
+                                    : advice);
 }
 
 std::string category_in_field(const std::string& column, std::string_view text,

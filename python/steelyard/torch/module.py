@@ -417,9 +417,11 @@ class Module(nn.Module):
         state = self.__dict__.copy()
         for key in ("_engine", "_cached", "_watched", "_compiled_call_impl"):
             state.pop(key, None)
+        state["_switched"] = self._engine.network.switched()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        switched = state.pop("_switched", {})  # pickles of earlier versions have none
         super().__setstate__(state)
         self._watched = None
         self._start(self._wrapped.network())
@@ -431,6 +433,7 @@ class Module(nn.Module):
                 view.copy_(part._buffers[key])
             part._buffers[key] = view
         self._engine.network.begin_epoch(self._epoch)
+        self._engine.network.switch_as(switched)
 
     def _apply(self, fn, *arguments: Any, **options: Any) -> "Module":
         device = self._engine.device

@@ -13,6 +13,8 @@ from ._scheme import Scheme
 
 Tensor = torch.Tensor
 
+SCHEME = "scheme"  # in a state, beside what the scheme gives a meaning: its text in UTF-8
+
 
 def _compiling() -> bool:
     compiler = getattr(torch, "compiler", None)
@@ -62,6 +64,23 @@ class Quantizer(nn.Module):
     def qparams(self, x: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
         """Scales [sets] and zero points i32 [sets], those of x where they follow values."""
         raise NotImplementedError
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._parameters or self._buffers:  # which mean something else to another scheme
+            destination[prefix + SCHEME] = torch.tensor(list(str(self.scheme).encode()), dtype=torch.uint8, device="cpu")
+
+    def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, strict: bool, missing: list[str],
+                              unexpected: list[str], errors: list[str]) -> None:
+        super()._load_from_state_dict(state, prefix, metadata, strict, missing, unexpected, errors)
+        given = state.get(prefix + SCHEME)  # states of earlier versions have none
+        if given is None:
+            return
+        if prefix + SCHEME in unexpected:
+            unexpected.remove(prefix + SCHEME)
+        text = bytes(given.tolist()).decode()
+        if text != str(self.scheme):
+            errors.append(f"the state is that of another recipe: expected {self.name} with {self.scheme}, got {text}")
 
     def extra_repr(self) -> str:
         return str(self.scheme)

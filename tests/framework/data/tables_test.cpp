@@ -206,6 +206,10 @@ TEST_F(Tables, ErrorsHaveTheirLine) {
       {"a,b,c\n1,12345678901234567890,x\n", "(float32 would round it"},
       {"a,b,c\n1,9007199254740993,x\n", "got '9007199254740993' (float32 would round it"},
       {"a,b,c\n1,1.6000000010e9,x\n", "got '1.6000000010e9' (float32 would round it"},
+      {"a,b,c\n1,\"3,14\",x\n",
+       "train.csv:2: column 'b': expected a finite number, got '3,14' (numbers have a decimal "
+       "point: replace the commas"},
+      {"a,b,c\n1,\"3,1,4\",x\n", "got '3,1,4'"},
       {"a,b,c\n1,1e39,x\n", "train.csv:2: column 'b': expected a finite number"},
       {"a,b,c\n1,,x\n", "data.table.missing what stands for a missing value"},
       {"a,b,c\n\"1\n\n\",2,x\n", "train.csv:2: column 'a'"},

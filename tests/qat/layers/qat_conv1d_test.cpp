@@ -13,7 +13,7 @@ namespace {
 
 using testing::random_tensor;
 
-constexpr std::int64_t kLength = 11;
+constexpr std::int64_t kRowLength = 11;
 
 struct Conv1dCase {
   const char* name;
@@ -95,8 +95,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, QuantizedConv1d, ::testing::ValuesIn(kConv1dCase
 TEST_P(QuantizedConv1d, IsAConvolutionOfOneRow) {
   const Network sequences(GetParam(), false), rows(GetParam(), true);
   EXPECT_EQ(to_string(sequences.prepared.plan), to_string(rows.prepared.plan));
-  const Variable x(random_tensor({2, kLength, 4}, 7, DType::kF32), true);
-  const Variable row(x.value().reshape({2, 1, kLength, 4}), true);
+  const Variable x(random_tensor({2, kRowLength, 4}, 7, DType::kF32), true);
+  const Variable row(x.value().reshape({2, 1, kRowLength, 4}), true);
   for (const bool training : {true, true, false}) {
     const Variable y = sequences.run(x, training), expected = rows.run(row, training);
     ASSERT_TRUE(quantized(y) && quantized(expected));
