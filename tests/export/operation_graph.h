@@ -120,8 +120,9 @@ class OperationGraph : public RandomGraph {
       return w;
     };
     deploy::Quantization q = signed_shares();
-    q.scale = std::exp2(uniform(-11, -6));
-    q.zero_point = static_cast<std::int32_t>(pick(-128, 127));
+    q.scale = std::exp2(uniform(-9, -6));
+    const std::int64_t most = pick(0, 3) == 0 ? 127 : 40;
+    q.zero_point = static_cast<std::int32_t>(pick(-most, most));
     const float in_scale = graph_.values[last_].quantization->scale;
     node.weights = with_one_scale(inputs, in_scale);
     node.recurrent = with_one_scale(units, q.scale);

@@ -33,6 +33,9 @@ void write_all(const std::filesystem::path& folder) {
                 testing::tflm(8, qat::Profile::kTflmSingleRounding));
   write_network(folder / "residual_w2", testing::residual_net, testing::tflm(2));
   write_network(folder / "functions", testing::fixed_functions_net, testing::tflm(8));
+  write_network(folder / "lstm", testing::fixed_lstm_net, testing::tflm(8));
+  write_network(folder / "lstm_w4_once", testing::fixed_lstm_net,
+                testing::tflm(4, qat::Profile::kTflmSingleRounding));
   write_program(folder / "keyword", testing::keyword_graph(8));
   write_program(folder / "keyword_w4", testing::keyword_graph(4));
   write_program(folder / "keyword_stream", testing::keyword_graph(8, qat::Profile::kTflm, {0, 0}),
