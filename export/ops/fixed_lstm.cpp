@@ -69,6 +69,11 @@ void tflite(TfliteNodes& nodes, const Node& node) {
   leave_out(4);  // norms
   nodes.add(TfliteOp::kUnidirectionalSequenceLstm, 1, inputs, nodes.output(node),
             {.table = 71, .fields = {{0, 1, kTanh}}});
+  // LiteRT wants five, of norms and of a projection, where they are left out, too; TFLite Micro has
+  // none with elements.
+  const std::int32_t hidden =
+      nodes.computed(node.name + "/hidden", {0}, nodes.output_quantization(node));
+  nodes.model().operators.back().intermediates.assign(5, hidden);
 }
 
 void c(CNodes& nodes, const Node& node) {
