@@ -337,8 +337,8 @@ struct FixedLstm {
 STEELYARD_HOST_DEVICE inline FixedLstm make_fixed_lstm(float in_scale, float weight_scale,
                                                        float recurrent_scale, float scale,
                                                        std::int32_t zero_point, Rounding rounding) {
-  return {fixed_requantizer(in_scale, weight_scale, kGateSumScale, ScaleProduct::kFloat, rounding),
-          fixed_requantizer(scale, recurrent_scale, kGateSumScale, ScaleProduct::kFloat, rounding),
+  return {fixed_mul(in_scale, weight_scale, kGateSumScale, rounding),
+          fixed_mul(scale, recurrent_scale, kGateSumScale, rounding),
           fixed_mul(kGateScale, kCellScale, kCellScale, rounding),
           fixed_mul(kGateScale, kGateScale, kCellScale, rounding),
           fixed_mul(kGateScale, kGateScale, scale, rounding),

@@ -122,6 +122,17 @@ TEST(FixedFunctions, Of16BitsAreNearTheExactOnes) {
   EXPECT_EQ(fixed_tanh_of_16_bits(0, 1), 0);
 }
 
+// The product of two scales is exact: of these it is no float, and TFLite Micro's cells tell.
+TEST(FixedFunctions, AnLstmMultipliesScalesInDouble) {
+  const float in = 0.0123456F, weight = 0.00345679F;
+  const auto exact =
+      make_fixed_multiplier(double{in} * double{weight} * 4096, Rounding::kFixedTwice);
+  const FixedLstm rule = make_fixed_lstm(in, weight, in, weight, 0, Rounding::kFixedTwice);
+  EXPECT_EQ(rule.of_input, exact);
+  EXPECT_EQ(rule.of_state, exact);
+  EXPECT_NE(exact, make_fixed_multiplier(double{in * weight} * 4096, Rounding::kFixedTwice));
+}
+
 // A unit's step is that of real numbers, but for the rounding of each of its values.
 TEST(FixedFunctions, AStepOfAnLstmIsNearTheExactOne) {
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
