@@ -38,10 +38,11 @@ std::int64_t c_unpacked_bytes(std::int64_t terms, int bits) {
   return (terms + 2 * (per_byte - 1)) / per_byte * per_byte;
 }
 
-std::string c_weights(CNodes& nodes, const Node& node, std::span<const std::int8_t> codes) {
-  const std::string packed = packed_codes(codes, 8 / c_codes_per_byte(node.weights->bits));
+std::string c_weights(CNodes& nodes, std::span<const std::int8_t> codes, int bits,
+                      bool of_two_places) {
+  const std::string packed = packed_codes(codes, 8 / c_codes_per_byte(bits));
   return nodes.array(std::span(reinterpret_cast<const std::int8_t*>(packed.data()), packed.size()),
-                     shares_weights(nodes.graph(), node));
+                     of_two_places);
 }
 
 std::vector<std::int32_t> c_biases(const CNodes& nodes, const Node& node,
@@ -102,7 +103,9 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
     shifts[o] = static_cast<std::int8_t>(std::min(factor.shift, 31));
   }
   CFields fields;
-  fields.set("weight", c_weights(nodes, node, product.codes))
+  fields
+      .set("weight",
+           c_weights(nodes, product.codes, weights.bits, shares_weights(nodes.graph(), node)))
       .set("bias", nodes.array(c_biases(nodes, node, product.codes, product.plain_bias)))
       .set("multiplier", nodes.array(multipliers))
       .set("shift", nodes.array(shifts));

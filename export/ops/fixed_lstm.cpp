@@ -1,4 +1,5 @@
 // Long short-term memory over a sequence of codes in fixed point.
+#include <algorithm>
 #include <array>
 
 #include "steelyard/export/c_kernels.h"
@@ -87,7 +88,7 @@ void c(CNodes& nodes, const Node& node) {
   const auto add_product = [&](const Node& product, const std::string& weight,
                                const std::string& bias) {
     const auto codes = product.weights->weight.span<std::int8_t>();
-    fields.set(weight.c_str(), c_weights(nodes, product, codes));
+    fields.set(weight.c_str(), c_weights(nodes, codes, weights.bits, /*of_two_places=*/false));
     fields.set(bias.c_str(), nodes.array(c_biases(nodes, product, codes)));
   };
   add_product(node, "weight", "bias");
@@ -96,7 +97,7 @@ void c(CNodes& nodes, const Node& node) {
   fields.set("inputs", inputs).set("units", units);
   const auto add_factor = [&](const std::string& name, const kernels::FixedMultiplier& by) {
     fields.set((name + "_multiplier").c_str(), by.multiplier);
-    fields.set((name + "_shift").c_str(), by.shift);
+    fields.set((name + "_shift").c_str(), std::min(by.shift, 31));
   };
   add_factor("input", rule.of_input);
   add_factor("state", rule.of_state);
@@ -107,7 +108,7 @@ void c(CNodes& nodes, const Node& node) {
   set_c_range(fields, out, kernels::Activation::kNone);
   nodes.call(c_kernel_for("lstm", weights.bits), "lstm_node", node, fields);
   nodes.use_scratch(node, 2 * units + std::max(c_unpacked_bytes(inputs, weights.bits),
-                                               c_unpacked_bytes(units, recurrent.bits)));
+                                               c_unpacked_bytes(units, weights.bits)));
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ void check(const Graph& graph, const Node& node) {
                std::count(scales.begin(), scales.end(), scales.front()) == std::ssize(scales),
            node, "its weights have one scale, and no zero points");
   }
+  expect(node.weights->bits == node.recurrent->bits, node, "its weights have as many bits");
   expect(node.weights->bias.defined() && !node.recurrent->bias.defined(), node,
          "has one bias, beside the weights of its input");
 }

@@ -224,6 +224,11 @@ TEST(FixedPointGraphs, RefuseOtherCodesAndOperations) {
             }).find("has one bias, beside the weights of its input"),
             std::string::npos);
   EXPECT_NE(refusal_of_lstm([](Node& lstm) {
+              lstm.recurrent->bits = 2;
+              lstm.recurrent->weight = Tensor::zeros(lstm.recurrent->weight.shape(), DType::kI8);
+            }).find("its weights have as many bits"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_lstm([](Node& lstm) {
               lstm.recurrent.reset();
             }).find("recurrent weights belong to fixed_lstm"),
             std::string::npos);
