@@ -1,33 +1,27 @@
 // The kernel of LSTMs in C programs. @ is the width of a weight.
 #include "steelyard/export/c_kernels.h"
-#include "steelyard/export/c_text.h"
-#include "steelyard/kernels/fixed_functions.h"
 
 namespace steelyard::deploy {
 namespace {
 
 constexpr std::string_view kLstmShares = R"(
-/* 2^16 / (1 + exp(-i / 24)). */
-static const uint16_t logistic_entries[256] = {
-  ENTRIES};
-
-/* The same at x / 2^bits with as many more bits. */
-static int32_t logistic_between(int32_t x, int32_t bits) {
-  const int32_t before = logistic_entries[x >> bits];
-  const int32_t after = logistic_entries[(x >> bits) + 1];
+/* An entry i is 2^16 / (1 + exp(-i / 24)): this is that of x / 2^bits, with as many more bits. */
+static int32_t logistic_between(const uint16_t *entries, int32_t x, int32_t bits) {
+  const int32_t before = entries[x >> bits];
+  const int32_t after = entries[(x >> bits) + 1];
   return (before * ((int32_t)1 << bits)) + ((x & (((int32_t)1 << bits) - 1)) * (after - before));
 }
 
 /* 1 / (1 + exp(-x)) with 15 bits behind the point; x has 12. */
-static int32_t share_of(int32_t x) {
-  const int32_t share = logistic_between(3 * ((x < 0) ? -x : x), 9);
+static int32_t share_of(const uint16_t *entries, int32_t x) {
+  const int32_t share = logistic_between(entries, 3 * ((x < 0) ? -x : x), 9);
   return ((x < 0) ? ((((int32_t)1 << 25) - share) + 511) : (share + 512)) >> 10;
 }
 
 /* tanh(x) with 15 bits behind the point; x has 12 - left. */
-static int32_t bent(int32_t x, int32_t left) {
+static int32_t bent(const uint16_t *entries, int32_t x, int32_t left) {
   const int32_t size = 3 * ((x < 0) ? -x : x) * ((int32_t)1 << left);
-  const int32_t share = (size < (255 * 256)) ? logistic_between(size, 8) : (65535 * 256);
+  const int32_t share = (size < (255 * 256)) ? logistic_between(entries, size, 8) : (65535 * 256);
   const int32_t half = (int32_t)1 << 23;
   return ((x < 0) ? ((half - share) + 127) : ((share - half) + 128)) >> 8;
 }
@@ -46,6 +40,7 @@ typedef struct {
   const int32_t *bias;
   const int8_t *recurrent;
   const int32_t *recurrent_bias;
+  const uint16_t *entries; /* 256 */
   int32_t steps, inputs, units;
   int32_t input_multiplier, input_shift, state_multiplier, state_shift;
   int32_t kept_multiplier, kept_shift, added_multiplier, added_shift;
@@ -89,15 +84,15 @@ static void lstm_@(const lstm_node *n, const int8_t *x, int8_t *y, int8_t *memor
     for (u = 0; u < units; ++u) {
       int8_t *at = &memory[2 * u];
       int32_t cell = (at[1] * 256) + (int32_t)(uint8_t)at[0];
-      const int32_t added = share_of(gate_@(n, u, from, h, row)) *
-                            bent(gate_@(n, (3 * units) + u, from, h, row), 0);
-      const int32_t kept = share_of(gate_@(n, (2 * units) + u, from, h, row)) * cell;
-      int32_t output = share_of(gate_@(n, units + u, from, h, row));
+      const int32_t added = share_of(n->entries, gate_@(n, u, from, h, row)) *
+                            bent(n->entries, gate_@(n, (3 * units) + u, from, h, row), 0);
+      const int32_t kept = share_of(n->entries, gate_@(n, (2 * units) + u, from, h, row)) * cell;
+      int32_t output = share_of(n->entries, gate_@(n, units + u, from, h, row));
       cell = within_16_bits(scaled_16(kept, n->kept_multiplier, n->kept_shift) +
                             scaled_16(added, n->added_multiplier, n->added_shift));
       at[0] = (int8_t)(uint8_t)((uint32_t)cell & 255U);
       at[1] = (int8_t)(cell >> 8);
-      output = scaled(bent(cell, 1) * output, n->output_multiplier, n->output_shift);
+      output = scaled(bent(n->entries, cell, 1) * output, n->output_multiplier, n->output_shift);
       to[u] = coded(output, n->out_zero, n->least, n->most);
     }
     h = to;
@@ -105,24 +100,11 @@ static void lstm_@(const lstm_node *n, const int8_t *x, int8_t *y, int8_t *memor
 }
 )";
 
-// With the entries of kernels/fixed_functions.h.
-std::string_view lstm_shares() {
-  static const std::string text = [] {
-    std::vector<std::int32_t> entries;
-    for (std::int32_t i = 0; i < 256; ++i) entries.push_back(kernels::fixed_logistic_entry(i));
-    std::string whole(kLstmShares);
-    const std::string_view place = "ENTRIES";
-    return whole.replace(whole.find(place), place.size(),
-                         c_list(std::span<const std::int32_t>(entries)));
-  }();
-  return text;
-}
-
 }  // namespace
 
 std::vector<CKernel> c_lstm_kernels() {
   return {
-      {"shares_of_16_bits", lstm_shares()},
+      {"shares_of_16_bits", kLstmShares},
       {"lstm_node", kLstmNode, {"shares_of_16_bits", "scaled", "coded"}},
       {"lstm_8", kLstm, {"lstm_node", "dot", "row_8"}},
       {"lstm_4", kLstm, {"lstm_node", "dot", "row_4"}},

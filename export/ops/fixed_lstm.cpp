@@ -93,6 +93,11 @@ void c(CNodes& nodes, const Node& node) {
   };
   add_product(node, "weight", "bias");
   add_product(recurrence_of(node), "recurrent", "recurrent_bias");
+  std::vector<std::uint16_t> entries;
+  for (std::int32_t i = 0; i < 256; ++i) {
+    entries.push_back(static_cast<std::uint16_t>(kernels::fixed_logistic_entry(i)));
+  }
+  fields.set("entries", nodes.table(entries));
   fields.set("steps", nodes.graph().values[node.output].shape[0]);
   fields.set("inputs", inputs).set("units", units);
   const auto add_factor = [&](const std::string& name, const kernels::FixedMultiplier& by) {

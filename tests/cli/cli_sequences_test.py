@@ -1,6 +1,7 @@
 """Networks of sequences, imported and of a recipe: quantized, exported and verified."""
 import math
 import random
+import re
 
 from cli_case import QUANTIZE, Case, read_checkpoint
 from support.data_files import f32, i64, write_named_split, write_split
@@ -113,7 +114,10 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
     - {type: Linear, out_features: 3}
 train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
 """ + QUANTIZE.replace("Conv2d", "LSTM") + "export: {profile: tflm, formats: [safetensors, tflite, c]}\n")
-        trained = self.succeed("train", recipe, "--run-dir", "run", "--set", "data.augment=[]")
+        plain = ["--set", "data.augment=[]"]
+        self.succeed("train", recipe, "--run-dir", "floats", *plain, "--set", "quantize=null", "--set", "export={formats: [safetensors]}")
+        trained = self.succeed("train", recipe, "--run-dir", "run", *plain, "--set", "init.checkpoint=floats/best.safetensors",
+                               "--set", "train.epochs=1")
         self.assertRegex(trained, r"\nfirst +weight +int8 symmetric, per tensor")
         self.assertRegex(trained, r"\nfirst +recurrent_weight +int8 symmetric, per tensor")
         macs = 12 * 24 * (2 + 6) + 12 * 20 * (6 + 5) + 15
@@ -121,10 +125,14 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
         self.assertRegex(self.succeed("verify", "run"), r"\n0 of \d+ codes differ")
         self.assertIn("lstm_8(&call_0", self.read("run", "export", "model.c"))
-        self.succeed("sensitivity", "run", "--budget-flash", "2500", "--bits", "8,4", "--samples", "12", "--out", "mixed.yaml")
-        stream = ["--set", "export={profile: tflm, stream: {frames: 1}}", "--set", "data.augment=[]", "--run-dir", "no"]
+        budget = int(re.search(r"at most (\d+) bytes of constants", trained)[1]) - 100
+        self.succeed("sensitivity", "run", "--budget-flash", str(budget), "--bits", "8,4", "--samples", "12", "--out", "mixed.yaml")
+        mixed = self.succeed("train", "mixed.yaml", "--dry-run")
+        self.assertRegex(mixed, r"\n(first|second) +weight +int4 symmetric, per tensor")
+        self.assertLessEqual(int(re.search(r"at most (\d+) bytes of constants", mixed)[1]), budget)
+        stream = ["--set", "export={profile: tflm, stream: {frames: 1}}", *plain, "--run-dir", "no"]
         self.fail_with(2, "export.stream: layer 'first': its state depends on where a window begins", arguments=["train", recipe, *stream])
-        reverse = ["--set", "model.layers.1.reverse=true", "--run-dir", "no"]
+        reverse = [*plain, "--set", "model.layers.1.reverse=true", "--run-dir", "no"]
         self.fail_with(2, "second: the profile tflm has no such LSTM: it begins with the last step", arguments=["train", recipe, *reverse])
 
     def test_an_lstm_over_one_step_to_a_verified_export(self):
