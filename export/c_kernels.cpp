@@ -48,7 +48,8 @@ const std::vector<CKernel>& kernel_table() {
         {"scaled", kScaledTwice},
         {"coded", kCoded},
     };
-    for (const auto& kernels : {c_product_kernels(), c_code_kernels(), c_stream_kernels()}) {
+    for (const auto& kernels :
+         {c_product_kernels(), c_lstm_kernels(), c_code_kernels(), c_stream_kernels()}) {
       all.insert(all.end(), kernels.begin(), kernels.end());
     }
     return all;

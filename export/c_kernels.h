@@ -18,8 +18,9 @@ struct CKernel {
   std::vector<std::string_view> needs = {};  // names of others
 };
 
-// Of linear maps, of the other operations, and of streams.
+// Of linear maps, of LSTMs, of the other operations, and of streams.
 std::vector<CKernel> c_product_kernels();
+std::vector<CKernel> c_lstm_kernels();
 std::vector<CKernel> c_code_kernels();
 std::vector<CKernel> c_stream_kernels();
 

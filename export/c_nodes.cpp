@@ -40,6 +40,12 @@ std::string CNodes::array(std::span<const std::int32_t> values) {
   return named("int32_t", c_list(values), values.size_bytes(), values.size(), false);
 }
 
+std::string CNodes::table(std::span<const std::uint16_t> values) {
+  const std::vector<std::int32_t> numbers(values.begin(), values.end());
+  return named("uint16_t", c_list(std::span<const std::int32_t>(numbers)), values.size_bytes(),
+               values.size(), true);
+}
+
 void CNodes::call(const std::string& kernel, const char* type, const Node& node,
                   const CFields& fields) {
   call_on(std::nullopt, kernel, type, node, fields);

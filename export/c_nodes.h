@@ -54,6 +54,8 @@ class CNodes {
   // places always, others as it happens.
   std::string array(std::span<const std::int8_t> values, bool of_two_places = false);
   std::string array(std::span<const std::int32_t> values);
+  // The same of a table of a function, which all its calls share.
+  std::string table(std::span<const std::uint16_t> values);
 
   // A call of a kernel on all inputs of the node, or on one or none; `fields` are its constants,
   // the name of whose struct is `type`.

@@ -96,6 +96,12 @@ Json json_of(const T& value) {
 }
 Json json_of(bool flag) { return flag ? 1 : 0; }
 
+void describe(const Weights& weights, Json& json) {
+  json["weight_shape"] = weights.weight.shape();
+  json["weight_bits"] = weights.has_codes() ? weights.bits : 32;
+  json["product"] = weights.integer() ? "integer" : "float";
+}
+
 Json to_json(const Node& node) {
   Json json{{"op", op_name(node.op)},
             {"name", node.name},
@@ -112,12 +118,21 @@ Json to_json(const Node& node) {
       },
       node.options);
   for (const Constant& constant : node.constants) json["constants"].push_back(constant.place);
-  if (node.weights) {
-    json["weight_shape"] = node.weights->weight.shape();
-    json["weight_bits"] = node.weights->has_codes() ? node.weights->bits : 32;
-    json["product"] = node.weights->integer() ? "integer" : "float";
-  }
+  if (node.weights) describe(*node.weights, json);
+  if (node.recurrent) describe(*node.recurrent, json[kRecurrentKey]);
   return json;
+}
+
+// The tensors of weights under a node's name, without the bias.
+void add_tensors(const Weights& weights, const std::string& name,
+                 std::vector<NamedTensor>& tensors) {
+  tensors.push_back({name + ".weight", pack(weights)});
+  if (weights.has_codes()) {
+    tensors.push_back({name + ".weight_scale", per_scale(weights, weights.scales)});
+  }
+  if (!weights.zero_points.empty()) {
+    tensors.push_back({name + ".weight_zero_point", per_scale(weights, weights.zero_points)});
+  }
 }
 
 Json to_json(const PartPort& part) {
@@ -155,6 +170,9 @@ Checkpoint contents_of(const Graph& graph) {
     for (const Constant& constant : node.constants) {
       file.tensors.push_back({constant_name(node.name, constant.place), constant.value});
     }
+    if (node.recurrent) {
+      add_tensors(*node.recurrent, recurrent_name(node.name), file.tensors);
+    }
     if (!node.weights) continue;
     if (has_home_of_all(graph, node)) {
       json["nodes"].back()[kWeightsOfKey] = home_of_weights(graph, node);
@@ -167,15 +185,7 @@ Checkpoint contents_of(const Graph& graph) {
       json["nodes"].back()[kWeightOfKey] = graph.nodes[home_of_weight(graph, node)].name;
       continue;
     }
-    file.tensors.push_back({node.name + ".weight", pack(*node.weights)});
-    if (node.weights->has_codes()) {
-      file.tensors.push_back(
-          {node.name + ".weight_scale", per_scale(*node.weights, node.weights->scales)});
-    }
-    if (!node.weights->zero_points.empty()) {
-      file.tensors.push_back(
-          {node.name + ".weight_zero_point", per_scale(*node.weights, node.weights->zero_points)});
-    }
+    add_tensors(*node.weights, node.name, file.tensors);
   }
   file.metadata = {{kKindKey, kKind},
                    {kVersionKey, std::to_string(version_of(graph))},

@@ -32,7 +32,7 @@ struct OpForm {
   std::string (*refusal)(const Function&) = nullptr;
   // has_weights: f32 weights in the graph's layout, where a recorded parameter has another.
   Tensor (*weight)(const Node&, const Tensor& parameter) = nullptr;
-  // Fills the node's options and activation.
+  // Fills the node's options and activation, and weights that are not those of a recorded product.
   void (*read)(const Function&, Node&) = nullptr;
 
   // Writes the operation on f32 tensors, quantizers around it left out. Null for kQuantize.

@@ -114,6 +114,8 @@ StreamReading stream_reading(const Graph& graph, const Node& node, std::size_t i
     case Op::kTanh:
     case Op::kHardswish:
       return {.axis = axis};
+    case Op::kFixedLstm:
+      return refused("its state depends on where a window begins, which in a stream moves");
     default:
       return refused("it has no form that is computed call by call");
   }

@@ -113,12 +113,15 @@ class TfliteWriter {
       builder_.AddElement<std::uint32_t>(place(2), tensor.buffer, 0);
       builder_.AddOffset(place(3), name);
       builder_.AddOffset(place(4), quantized);
+      builder_.AddElement<std::uint8_t>(place(5), tensor.is_variable ? 1 : 0, 0);
     });
   }
 
   TableOffset operation(const TfliteOperator& op) {
     const auto inputs = builder_.CreateVector(op.inputs);
     const auto outputs = builder_.CreateVector(op.outputs);
+    Offset<flatbuffers::Vector<std::int32_t>> intermediates;
+    if (!op.intermediates.empty()) intermediates = builder_.CreateVector(op.intermediates);
     std::vector<Offset<flatbuffers::String>> texts;
     for (const auto& [number, text] : op.options.texts)
       texts.push_back(builder_.CreateString(text));
@@ -141,6 +144,7 @@ class TfliteWriter {
                                          static_cast<std::uint32_t>(code - codes_.begin()), 0);
       builder_.AddOffset(place(1), inputs);
       builder_.AddOffset(place(2), outputs);
+      builder_.AddOffset(place(8), intermediates);
       if (op.options.table == 0) return;
       builder_.AddElement<std::uint8_t>(place(3), op.options.table, 0);
       builder_.AddOffset(place(4), options);

@@ -10,7 +10,13 @@
 
 namespace steelyard::deploy {
 
-enum class TfliteType : std::int8_t { kInt32 = 2, kInt8 = 9, kResource = 13, kInt4 = 17 };
+enum class TfliteType : std::int8_t {
+  kInt32 = 2,
+  kInt16 = 7,
+  kInt8 = 9,
+  kResource = 13,
+  kInt4 = 17
+};
 
 enum class TfliteOp : std::int32_t {
   kAdd = 0,
@@ -29,6 +35,7 @@ enum class TfliteOp : std::int32_t {
   kPad = 34,
   kTranspose = 39,
   kMean = 40,
+  kUnidirectionalSequenceLstm = 44,
   kStridedSlice = 45,
   kPadV2 = 60,
   kSlice = 65,
@@ -69,7 +76,10 @@ struct TfliteTensor {
   TfliteType type = TfliteType::kInt8;
   std::uint32_t buffer = 0;  // index; 0 for what is computed
   std::optional<TfliteQuantization> quantization = {};
+  bool is_variable = false;  // computed codes that stay for the next run
 };
+
+inline constexpr std::int32_t kNoTfliteTensor = -1;  // an input that is left out
 
 struct TfliteOperator {
   TfliteOp op = TfliteOp::kAdd;
@@ -77,6 +87,7 @@ struct TfliteOperator {
   std::vector<std::int32_t> inputs;  // indices of tensors
   std::vector<std::int32_t> outputs;
   TfliteOptions options = {};
+  std::vector<std::int32_t> intermediates = {};  // tensors whose quantization LiteRT reads
 };
 
 // A tensor under the name that programs know it by.

@@ -108,6 +108,15 @@ std::int32_t TfliteNodes::computed(const std::string& name, std::vector<std::int
       {.name = name, .shape = std::move(shape), .quantization = tflite_quantization(q)});
 }
 
+std::int32_t TfliteNodes::variable(const std::string& name, std::vector<std::int32_t> shape,
+                                   TfliteQuantization q, TfliteType type) {
+  return add_tensor({.name = name,
+                     .shape = std::move(shape),
+                     .type = type,
+                     .quantization = std::move(q),
+                     .is_variable = true});
+}
+
 std::int32_t TfliteNodes::codes(const std::string& name, std::span<const std::int8_t> values,
                                 std::vector<std::int32_t> shape, TfliteQuantization q,
                                 TfliteType type) {

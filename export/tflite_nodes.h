@@ -51,6 +51,9 @@ class TfliteNodes {
   // A new tensor of computed codes.
   std::int32_t computed(const std::string& name, std::vector<std::int32_t> shape,
                         const Quantization& q);
+  // A new tensor of codes that stay for the next run, and begin at their zero points.
+  std::int32_t variable(const std::string& name, std::vector<std::int32_t> shape,
+                        TfliteQuantization q, TfliteType type);
   // New tensors of constants. Equal bytes are stored once; codes of kInt4 are two to a byte.
   std::int32_t codes(const std::string& name, std::span<const std::int8_t> values,
                      std::vector<std::int32_t> shape, TfliteQuantization q,

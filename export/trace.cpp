@@ -150,7 +150,7 @@ class GraphBuilder {
         refuse(operation, "with computed weights has no deployed form");
       }
       require_finite(operation);
-      node.weights = weights_of(operation);
+      if (!node.weights) node.weights = weights_of(operation);
       if (known->weight != nullptr && !node.weights->has_codes()) {
         node.weights->weight = known->weight(node, node.weights->weight);
       }
@@ -295,6 +295,7 @@ bool same_constants(const Node& a, const Node& b) {
                   same_value)) {
     return false;
   }
+  if (a.recurrent && !same_weights(*a.recurrent, *b.recurrent)) return false;
   return !a.weights || same_weights(*a.weights, *b.weights);
 }
 

@@ -1,7 +1,8 @@
 // Functions of codes in fixed point, host and device, as TFLite Micro's reference kernels compute
-// them: products, codes on another grid, logistic, tanh, hard swish, leaky ReLU and softmax.
+// them: products, codes on another grid, logistic, tanh, hard swish, leaky ReLU, softmax and LSTM.
 // Source: reference/ and micro/kernels/ of tflite-micro (mul, requantize, integer_ops/logistic and
-// tanh, hard_swish, leaky_relu, softmax), and gemmlowp's fixedpoint.h, whose numbers these are.
+// tanh, hard_swish, leaky_relu, softmax, lstm_eval), its common.h and gemmlowp's fixedpoint.h,
+// whose numbers these are.
 //
 // A number Qn has n integer bits and 31 - n behind the point.
 #pragma once
@@ -271,6 +272,105 @@ STEELYARD_HOST_DEVICE inline FixedShare make_fixed_share(std::int32_t sum) {
 STEELYARD_HOST_DEVICE inline std::int32_t fixed_share_code(std::int32_t exponential,
                                                            FixedShare share) {
   return divided_by_power(fixed_times(share.inverse, exponential), share.shift) - 128;
+}
+
+// --- lstm: gates of 16 bits, around 0
+
+// The scales of what gates are functions of, of gates, and of cells, which reach from -16 to 16.
+inline constexpr float kGateSumScale = 0x1p-12F, kGateScale = 0x1p-15F, kCellScale = 0x1p-11F;
+
+// About 2^16 / (1 + exp(-i / 24)) for i from 0 to 255: lines between these are near the function.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_logistic_entry(std::int32_t i) {
+  static constexpr std::uint16_t kEntries[] = {
+      32768, 33451, 34133, 34813, 35493, 36169, 36843, 37513, 38180, 38841, 39498, 40149, 40794,
+      41432, 42064, 42688, 43304, 43912, 44511, 45102, 45683, 46255, 46817, 47369, 47911, 48443,
+      48964, 49475, 49975, 50464, 50942, 51409, 51865, 52311, 52745, 53169, 53581, 53983, 54374,
+      54755, 55125, 55485, 55834, 56174, 56503, 56823, 57133, 57433, 57724, 58007, 58280, 58544,
+      58800, 59048, 59288, 59519, 59743, 59959, 60168, 60370, 60565, 60753, 60935, 61110, 61279,
+      61441, 61599, 61750, 61896, 62036, 62172, 62302, 62428, 62549, 62666, 62778, 62886, 62990,
+      63090, 63186, 63279, 63368, 63454, 63536, 63615, 63691, 63765, 63835, 63903, 63968, 64030,
+      64090, 64148, 64204, 64257, 64308, 64357, 64405, 64450, 64494, 64536, 64576, 64614, 64652,
+      64687, 64721, 64754, 64786, 64816, 64845, 64873, 64900, 64926, 64950, 64974, 64997, 65019,
+      65039, 65060, 65079, 65097, 65115, 65132, 65149, 65164, 65179, 65194, 65208, 65221, 65234,
+      65246, 65258, 65269, 65280, 65291, 65301, 65310, 65319, 65328, 65337, 65345, 65352, 65360,
+      65367, 65374, 65381, 65387, 65393, 65399, 65404, 65410, 65415, 65420, 65425, 65429, 65433,
+      65438, 65442, 65445, 65449, 65453, 65456, 65459, 65462, 65465, 65468, 65471, 65474, 65476,
+      65479, 65481, 65483, 65485, 65488, 65489, 65491, 65493, 65495, 65497, 65498, 65500, 65501,
+      65503, 65504, 65505, 65507, 65508, 65509, 65510, 65511, 65512, 65513, 65514, 65515, 65516,
+      65517, 65517, 65518, 65519, 65520, 65520, 65521, 65522, 65522, 65523, 65523, 65524, 65524,
+      65525, 65525, 65526, 65526, 65526, 65527, 65527, 65528, 65528, 65528, 65529, 65529, 65529,
+      65529, 65530, 65530, 65530, 65530, 65531, 65531, 65531, 65531, 65531, 65532, 65532, 65532,
+      65532, 65532, 65532, 65533, 65533, 65533, 65533, 65533, 65533, 65533, 65533, 65534, 65534,
+      65534, 65534, 65534, 65534, 65534, 65534, 65534, 65534, 65535};
+  return kEntries[i];
+}
+
+// The same at x / 2^bits with as many more bits, 0 <= x < 255 * 2^bits.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_logistic_between(std::int32_t x, int bits) {
+  const std::int32_t before = fixed_logistic_entry(x >> bits);
+  const std::int32_t after = fixed_logistic_entry((x >> bits) + 1);
+  return before * (1 << bits) + (x & ((1 << bits) - 1)) * (after - before);
+}
+
+// 1 / (1 + exp(-x)) with 15 bits behind the point for x of 16 bits with 12.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_logistic_of_16_bits(std::int32_t x) {
+  const std::int32_t share = fixed_logistic_between(3 * (x < 0 ? -x : x), 9);
+  return (x < 0 ? (1 << 25) - share + 511 : share + 512) >> 10;
+}
+
+// tanh(x) with 15 bits behind the point for x of 16 bits with 12 - left; the steepness of the
+// logistic function's.
+STEELYARD_HOST_DEVICE inline std::int32_t fixed_tanh_of_16_bits(std::int32_t x, int left) {
+  const std::int32_t size = 3 * (x < 0 ? -x : x) * (1 << left);
+  const std::int32_t share =
+      size < 255 << 8 ? fixed_logistic_between(size, 8) : UINT16_MAX * (1 << 8);
+  return (x < 0 ? (1 << 23) - share + 127 : share - (1 << 23) + 128) >> 8;
+}
+
+struct FixedLstm {
+  FixedMultiplier of_input, of_state;  // from sums of weights times codes to what gates are made of
+  FixedMultiplier kept, added;         // from products of gates to cells
+  FixedMultiplier output;              // from a gate times the cell's tanh to codes
+  std::int32_t zero_point = 0;         // of these
+};
+
+STEELYARD_HOST_DEVICE inline FixedLstm make_fixed_lstm(float in_scale, float weight_scale,
+                                                       float recurrent_scale, float scale,
+                                                       std::int32_t zero_point, Rounding rounding) {
+  return {fixed_mul(in_scale, weight_scale, kGateSumScale, rounding),
+          fixed_mul(scale, recurrent_scale, kGateSumScale, rounding),
+          fixed_mul(kGateScale, kCellScale, kCellScale, rounding),
+          fixed_mul(kGateScale, kGateScale, kCellScale, rounding),
+          fixed_mul(kGateScale, kGateScale, scale, rounding),
+          zero_point};
+}
+
+// A unit after a step: its cell, and its output's code, which is not clamped.
+struct FixedLstmUnit {
+  std::int32_t cell = 0, code = 0;
+};
+
+// Of the sums of weights times codes less their zero points, those of the input with the bias, for
+// the gates input, output, forget and cell; `cell` is that of the step before.
+STEELYARD_HOST_DEVICE inline FixedLstmUnit fixed_lstm_unit(const FixedLstm& of,
+                                                           const std::int32_t (&of_input)[4],
+                                                           const std::int32_t (&of_state)[4],
+                                                           std::int32_t cell, Rounding rounding) {
+  const auto product = [rounding](std::int32_t x, FixedMultiplier by) {
+    return clamped_to_16_bits(fixed_product(x, by, rounding));
+  };
+  const auto sum = [&](int gate) {
+    return clamped_to_16_bits(product(of_input[gate], of.of_input) +
+                              product(of_state[gate], of.of_state));
+  };
+  const std::int32_t added = fixed_logistic_of_16_bits(sum(0)) * fixed_tanh_of_16_bits(sum(3), 0);
+  const std::int32_t kept = fixed_logistic_of_16_bits(sum(2)) * cell;
+  FixedLstmUnit unit;
+  unit.cell = clamped_to_16_bits(product(kept, of.kept) + product(added, of.added));
+  const std::int32_t output =
+      fixed_tanh_of_16_bits(unit.cell, 1) * fixed_logistic_of_16_bits(sum(1));
+  unit.code = fixed_code(output, of.output, of.zero_point, rounding);
+  return unit;
 }
 
 }  // namespace steelyard::kernels

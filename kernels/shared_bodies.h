@@ -7,6 +7,7 @@
 #include "steelyard/kernels/counter/counter.h"
 #include "steelyard/kernels/dropout/dropout.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
+#include "steelyard/kernels/fixed_lstm/fixed_lstm.h"
 #include "steelyard/kernels/gru/gru.h"
 #include "steelyard/kernels/layer_norm/layer_norm.h"
 #include "steelyard/kernels/losses/losses.h"
@@ -26,9 +27,10 @@ namespace steelyard::kernels {
 // Several lists: nvcc stops at a table of about a hundred kernels.
 using SharedArithmetic =
     JoinedKernels<ActivationKernels, BroadcastKernels, ElementwiseKernels, UnaryKernels>;
-using SharedBookkeeping = JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, GruKernels,
-                                        LossKernels, LstmKernels, OscillationKernels, RotaryKernels,
-                                        SwiGluKernels, TransposedConvKernels>;
+using SharedBookkeeping =
+    JoinedKernels<ConvertKernels, CounterKernels, DropoutKernels, FixedLstmKernels, GruKernels,
+                  LossKernels, LstmKernels, OscillationKernels, RotaryKernels, SwiGluKernels,
+                  TransposedConvKernels>;
 using SharedRows =
     JoinedKernels<LayerNormKernels, NormFoldKernels, RmsNormKernels, ScanKernels, SoftmaxKernels>;
 using SharedBodies = JoinedKernels<SharedArithmetic, SharedBookkeeping, SharedRows>;

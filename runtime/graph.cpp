@@ -226,7 +226,9 @@ void validate(const Graph& graph) {
     expect(node.options.index() == info.options.index(), node,
            "has the options of another operation");
     expect(node.weights.has_value() == info.has_weights, node,
-           "weights belong to linear, conv2d and conv_transpose2d");
+           "weights belong to linear, conv2d, conv_transpose2d and fixed_lstm");
+    expect(node.recurrent.has_value() == info.has_recurrent, node,
+           "recurrent weights belong to fixed_lstm");
     require_weights(node);
     expect(node.activation == kernels::Activation::kNone || info.fuses_activation, node,
            "has no fused activation");
@@ -246,17 +248,26 @@ void validate(const Graph& graph) {
   if (!made[graph.output]) throw std::invalid_argument("[graph] no node makes its output");
 }
 
+namespace {
+
+// Without the bias.
+std::int64_t weight_bytes(const Weights& w) {
+  const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
+  return (w.weight.size() * bits + 7) / 8 +
+         static_cast<std::int64_t>(w.scales.size() * sizeof(float) + w.zero_points.size());
+}
+
+}  // namespace
+
 std::int64_t parameter_bytes(const Graph& graph) {
   std::int64_t bytes = 0;
   for (const Node& node : graph.nodes) {
     for (const Constant& constant : node.constants) bytes += constant.value.bytes();
+    if (node.recurrent) bytes += weight_bytes(*node.recurrent);
     if (!node.weights || home_of_weights(graph, node) != node.name) continue;
     const Weights& w = *node.weights;
     if (w.bias.defined()) bytes += w.bias.bytes();
-    if (&graph.nodes[home_of_weight(graph, node)] != &node) continue;
-    const int bits = w.has_codes() ? stored_bits(w.bits) : 32;
-    bytes += (w.weight.size() * bits + 7) / 8;
-    bytes += static_cast<std::int64_t>(w.scales.size() * sizeof(float) + w.zero_points.size());
+    if (&graph.nodes[home_of_weight(graph, node)] == &node) bytes += weight_bytes(w);
   }
   return bytes;
 }

@@ -127,7 +127,8 @@ struct Node {
   kernels::Activation activation = kernels::Activation::kNone;  // fused: linear, conv, add
   NodeOptions options = {};  // the alternative that op_info(op).options has
   std::optional<Weights> weights;
-  std::vector<Constant> constants = {};  // in the order of their places
+  std::optional<Weights> recurrent = {};  // of the output of the step before, without a bias
+  std::vector<Constant> constants = {};   // in the order of their places
 
   // Its options. Throws std::bad_variant_access where it is an operation with others.
   template <typename T>

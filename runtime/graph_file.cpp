@@ -158,6 +158,9 @@ Node node_from(const Json& json, const TensorsByName& tensors, const std::vector
       node.constants.push_back({place, take(tensors, constant_name(node.name, place))});
     }
   }
+  if (json.contains(kRecurrentKey)) {
+    node.recurrent = weights_from(json.at(kRecurrentKey), recurrent_name(node.name), tensors);
+  }
   if (json.contains(kWeightsOfKey)) {
     node.weights = weights_among(before, json.at(kWeightsOfKey).get<std::string>());
   } else if (json.contains(kWeightOfKey)) {

@@ -71,5 +71,6 @@
   X(kRound, round)                              /* halves to the even number */ \
   X(kLogSoftmax, log_softmax)                   /* along the last dimension */ \
   X(kCumulativeSum, cumulative_sum)             /* along the last dimension */ \
+  X(kFixedLstm, fixed_lstm)                     /* an LSTM of codes in fixed point, from the first step on */ \
   X(kOutputParts, output_parts)                 /* several outputs of the model: the last node */
 // clang-format on

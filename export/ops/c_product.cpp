@@ -12,35 +12,43 @@
 namespace steelyard::deploy {
 namespace {
 
-// The most bytes that the weights of one output take when the bytes that hold them are unpacked.
-std::int64_t unpacked_bytes(std::int64_t terms, int bits) {
+// Of the weights of each output: their sum, and the sum of their absolute values.
+struct WeightSums {
+  std::vector<std::int64_t> sum, magnitude;
+};
+
+WeightSums weight_sums(std::span<const std::int8_t> codes, std::int64_t outputs) {
+  const auto count = static_cast<std::size_t>(outputs);
+  WeightSums sums{std::vector<std::int64_t>(count, 0), std::vector<std::int64_t>(count, 0)};
+  const std::size_t terms = codes.size() / count;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    const std::size_t o = i / terms;
+    sums.sum[o] += codes[i];
+    sums.magnitude[o] += std::abs(int{codes[i]});
+  }
+  return sums;
+}
+
+}  // namespace
+
+std::int64_t c_unpacked_bytes(std::int64_t terms, int bits) {
   const std::int64_t per_byte = c_codes_per_byte(bits);
   if (per_byte == 1) return 0;  // they are read where they are
   if (terms % per_byte == 0) return terms;
   return (terms + 2 * (per_byte - 1)) / per_byte * per_byte;
 }
 
-// Of the weights of each output: their sum, and the sum of their absolute values.
-struct WeightSums {
-  std::vector<std::int64_t> sum, magnitude;
-};
-
-WeightSums weight_sums(const CProduct& product, std::int64_t outputs) {
-  const auto count = static_cast<std::size_t>(outputs);
-  WeightSums sums{std::vector<std::int64_t>(count, 0), std::vector<std::int64_t>(count, 0)};
-  const std::size_t terms = product.codes.size() / count;
-  for (std::size_t i = 0; i < product.codes.size(); ++i) {
-    const std::size_t o = i / terms;
-    sums.sum[o] += product.codes[i];
-    sums.magnitude[o] += std::abs(int{product.codes[i]});
-  }
-  return sums;
+std::string c_weights(CNodes& nodes, std::span<const std::int8_t> codes, int bits,
+                      bool of_two_places) {
+  const std::string packed = packed_codes(codes, 8 / c_codes_per_byte(bits));
+  return nodes.array(std::span(reinterpret_cast<const std::int8_t*>(packed.data()), packed.size()),
+                     of_two_places);
 }
 
-// The biases of sums of weight * code instead of weight * (code - zero point), or the plain ones.
-std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const WeightSums& sums,
-                                 bool plain) {
+std::vector<std::int32_t> c_biases(const CNodes& nodes, const Node& node,
+                                   std::span<const std::int8_t> codes, bool plain) {
   const Weights& weights = *node.weights;
+  const WeightSums sums = weight_sums(codes, weights.weight.dim(0));
   const std::int64_t zero_point = plain ? 0 : nodes.input_quantization(node).zero_point;
   std::vector<std::int32_t> result;
   for (std::int64_t o = 0; o < weights.weight.dim(0); ++o) {
@@ -52,8 +60,6 @@ std::vector<std::int32_t> biases(const CNodes& nodes, const Node& node, const We
   }
   return result;
 }
-
-}  // namespace
 
 bool shares_weights(const Graph& graph, const Node& node) {
   const auto module_of = [](const Node& of) { return of.name.substr(0, of.name.find('#')); };
@@ -96,15 +102,11 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
     multipliers[o] = factor.multiplier;
     shifts[o] = static_cast<std::int8_t>(std::min(factor.shift, 31));
   }
-  const std::vector<std::int32_t> bias =
-      biases(nodes, node, weight_sums(product, weights.weight.dim(0)), product.plain_bias);
-  const std::string packed = packed_codes(product.codes, 8 / c_codes_per_byte(weights.bits));
   CFields fields;
   fields
-      .set("weight", nodes.array(std::span(reinterpret_cast<const std::int8_t*>(packed.data()),
-                                           packed.size()),
-                                 shares_weights(nodes.graph(), node)))
-      .set("bias", nodes.array(bias))
+      .set("weight",
+           c_weights(nodes, product.codes, weights.bits, shares_weights(nodes.graph(), node)))
+      .set("bias", nodes.array(c_biases(nodes, node, product.codes, product.plain_bias)))
       .set("multiplier", nodes.array(multipliers))
       .set("shift", nodes.array(shifts));
   for (const auto& [member, value] : product.fields.list()) fields.set(member.c_str(), value);
@@ -113,7 +115,7 @@ void add_c_product(CNodes& nodes, const Node& node, CProduct product) {
   set_c_range(fields, q, node.activation);
   nodes.call(c_kernel_for(product.kernel, weights.bits), "product", node, fields);
   nodes.use_scratch(node,
-                    unpacked_bytes(weights.weight.size() / weights.weight.dim(0), weights.bits));
+                    c_unpacked_bytes(weights.weight.size() / weights.weight.dim(0), weights.bits));
 }
 
 }  // namespace steelyard::deploy

@@ -73,6 +73,8 @@ struct QuantizedForm {
   std::function<std::string(const Module&, const QuantizerConfig& output)> refusal{};
   // kComputes, kJoins: what the output's quantizer has otherwise than the group's activations.
   std::function<void(QuantizerConfig& output)> output{};
+  // kWeighted: what the quantizers of its weights have otherwise than the group's weights.
+  std::function<void(QuantizerConfig& weights)> weights{};
   // kComputes: before another of its kind, its only reader, the output stays in float, and the last
   // of them has the quantizer.
   bool continues = false;

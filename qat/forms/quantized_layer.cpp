@@ -192,9 +192,12 @@ Variable QuantizedLayer::float_output_with(const Variable& input, const Variable
   return apply_activation(y, activation_);
 }
 
+Variable QuantizedLayer::with_codes(const Variable& x, ForwardContext& context) {
+  return input_slot_ != nullptr && !quantized(x) ? (*input_slot_)(x, context) : x;
+}
+
 Variable QuantizedLayer::forward(const Variable& x, ForwardContext& context) {
-  const bool needs_codes = input_slot_ != nullptr && !quantized(x);
-  Variable input = needs_codes ? (*input_slot_)(x, context) : x;
+  Variable input = with_codes(x, context);
   if (dynamic_input_ && !quantized(x) && weight_quantizer()->quantizing()) {
     const std::int64_t row_size = product_->row_size(x.shape());
     input = quantize_dynamically(x, *dynamic_input_, row_size, weight_quantizer()->non_finite());

@@ -1,5 +1,5 @@
-// The base class of QatLinear, QatConv2d, QatConv1d, QatConvTranspose2d and QatLstm: quantized
-// weights, integer product, bias and requantization.
+// The base class of QatLinear, QatConv2d, QatConv1d, QatConvTranspose2d, QatLstm and QatFixedLstm:
+// quantized weights, integer product, bias and requantization.
 #pragma once
 
 #include <functional>
@@ -90,6 +90,16 @@ class QuantizedLayer : public Module {
   ActivationQuantizer* output_quantizer() const { return child<ActivationQuantizer>(output_slot_); }
   ActivationQuantizer* input_quantizer() const { return child<ActivationQuantizer>(input_slot_); }
 
+ protected:
+  // The input with codes, where it arrives without and the layer has a quantizer for it.
+  Variable with_codes(const Variable& x, ForwardContext& context);
+  // The weight by output channel with the bias, as the product has them in this pass.
+  ProductOperands operands(const ForwardContext& context) const;
+  // The bias that int32 sums must have room for; null unless the codes of the input are multiplied
+  // as integers with one scale for each output.
+  std::optional<WeightBias> weight_bias(const std::shared_ptr<const QuantizedValue>& codes,
+                                        const ProductOperands& operands) const;
+
  private:
   // The operations after a product.
   struct Epilogue {
@@ -113,12 +123,6 @@ class QuantizedLayer : public Module {
                            const ProductOperands& operands, ForwardContext& context);
   Variable float_forward(const Variable& x, const ProductOperands& operands,
                          const Epilogue& epilogue, ForwardContext& context);
-  // The weight by output channel with the bias, as the product has them in this pass.
-  ProductOperands operands(const ForwardContext& context) const;
-  // The bias that int32 sums must have room for; null unless the codes of the input are multiplied
-  // as integers with one scale for each output.
-  std::optional<WeightBias> weight_bias(const std::shared_ptr<const QuantizedValue>& codes,
-                                        const ProductOperands& operands) const;
 
   std::shared_ptr<const Product> product_;
   std::int64_t outputs_ = 0;

@@ -9,6 +9,7 @@
 #include "steelyard/qat/layers/qat_conv1d.h"
 #include "steelyard/qat/layers/qat_conv2d.h"
 #include "steelyard/qat/layers/qat_conv_transpose2d.h"
+#include "steelyard/qat/layers/qat_fixed_lstm.h"
 #include "steelyard/qat/layers/qat_linear.h"
 #include "steelyard/qat/layers/qat_lstm.h"
 #include "steelyard/qat/layers/qat_moves.h"
@@ -64,6 +65,7 @@ const QuantizedForms& builtin_forms() {
         wide(conv1d_form()),
         wide(conv_transpose2d_form()),
         lstm_form(),
+        fixed_lstm_form(),
         passing_factors(wide(max_pool1d_form())),
         in_all_profiles(passing_factors(wide(max_pool2d_form()))),
         in_all_profiles(passing_factors(wide(flatten_form()))),

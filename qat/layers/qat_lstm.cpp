@@ -1,28 +1,18 @@
 #include "steelyard/qat/layers/qat_lstm.h"
 
-#include <stdexcept>
 #include <vector>
 
-#include "steelyard/framework/ops/products/lstm.h"
 #include "steelyard/qat/layers/qat_add.h"
 #include "steelyard/qat/layers/qat_concat.h"
 #include "steelyard/qat/layers/qat_moves.h"
 #include "steelyard/qat/layers/qat_mul.h"
 #include "steelyard/qat/layers/qat_table_activation.h"
+#include "steelyard/qat/layers/recurrence.h"
 
 namespace steelyard::qat {
 namespace {
 
 using kernels::ActivationFunction;
-
-// The product of a layer's output before.
-class Recurrence : public QuantizedLayer {
- public:
-  Recurrence(const Tensor& weight, const QConfig& config)
-      : QuantizedLayer(linear_product(), weight, Tensor(), kernels::Activation::kNone, config,
-                       "recurrent_") {}
-  std::string type_name() const override { return "QatRecurrence"; }
-};
 
 // Columns [first, first + count) of x [N, C].
 Variable columns(const Variable& x, std::int64_t first, std::int64_t count) {
@@ -58,9 +48,10 @@ QatLstm::QatLstm(const LSTM& layer, const FormRequest& request)
     : QuantizedLayer(linear_product(), request.weight, request.bias, kernels::Activation::kNone,
                      request.config),
       options_(layer.options()),
-      recurrent_(std::make_shared<Recurrence>(layer.recurrent_weight().value(), request.config)),
-      first_output_(register_buffer("first_output", Tensor::zeros({options_.units}))),
-      first_cell_(register_buffer("first_cell", Tensor::zeros({options_.units}))) {
+      recurrent_(std::make_shared<Recurrence>(layer.recurrent_weight().value(), request.config)) {
+  for (const char* state : {"first_output", "first_cell"}) {
+    register_buffer(state, Tensor::zeros({options_.units}));
+  }
   register_child("", recurrent_);
   if (!request.config.activations) return;
   const QuantizerConfig& values = *request.config.activations;
@@ -82,19 +73,6 @@ QatLstm::QatLstm(const LSTM& layer, const FormRequest& request)
   if (options_.return_sequences) joined_ = added("joined", std::make_shared<QatCat>(values));
 }
 
-Variable QatLstm::with_float_values(const Variable& x, ForwardContext& context) {
-  const auto quantized_weight = [&](QuantizedLayer& layer) {
-    WeightQuantizer* quantizer = layer.weight_quantizer();
-    return quantizer != nullptr ? quantizer->forward(layer.weight(), context) : layer.weight();
-  };
-  const LstmParameters parameters{.weight = quantized_weight(*this),
-                                  .recurrent = quantized_weight(*recurrent_),
-                                  .bias = bias(),
-                                  .output = Variable(first_output_),
-                                  .cell = Variable(first_cell_)};
-  return steps_of(lstm(x, parameters, options_.pass), options_);
-}
-
 QatLstm::State QatLstm::step(const Variable& sums, const State& before, ForwardContext& context) {
   const std::int64_t units = options_.units;
   const bool first = !before.output.defined();
@@ -114,11 +92,11 @@ QatLstm::State QatLstm::step(const Variable& sums, const State& before, ForwardC
 }
 
 Variable QatLstm::forward(const Variable& x, ForwardContext& context) {
-  if (x.shape().size() != 3 || x.dim(1) < 1) {
-    throw std::invalid_argument("[QatLSTM] expected an input [N, L, I] with L of at least 1, got " +
-                                shape_string(x.shape()));
+  require_sequence(x);
+  if (output_ == nullptr) {
+    const Variable y = lstm_of_rounded_weights(x, *this, *recurrent_, options_.pass, context);
+    return steps_of(y, options_);
   }
-  if (output_ == nullptr) return with_float_values(x, context);
   const WholePassFirst learning(*this, context);
   const Variable sums = QuantizedLayer::forward(x, context);
   const std::int64_t samples = x.dim(0), length = x.dim(1), width = 4 * options_.units;
@@ -146,13 +124,8 @@ QuantizedForm lstm_form() {
   form.more_weights = {"recurrent_weight"};
   form.more_activations = {"sums", "gates", "cell"};
   form.refusal = [](const Module& module, const QuantizerConfig& output) -> std::string {
-    const auto& layer = dynamic_cast<const LSTM&>(module);
-    // A model whose weights are loaded later must get the same form: the option says what they are.
-    if (!layer.options().begins_at_zero || !layer.first_state_is_zero())
-      return "its state before the first step is not 0";
-    if (layer.options().pass.final_cell) return "its final cell is read";
     if (output.scheme.dynamic) return "dynamic activations are for Linear and convolutions";
-    return "";
+    return state_refusal(dynamic_cast<const LSTM&>(module));
   };
   return form;
 }

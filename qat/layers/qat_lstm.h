@@ -1,4 +1,4 @@
-// Long short-term memory with quantized weights and values.
+// Long short-term memory with quantized weights and values, where integers are rounded as floats.
 #pragma once
 
 #include <memory>
@@ -33,11 +33,9 @@ class QatLstm : public QuantizedLayer {
   };
   // `sums`: of the inputs of this step, [N, 4 H].
   State step(const Variable& sums, const State& before, ForwardContext& context);
-  Variable with_float_values(const Variable& x, ForwardContext& context);
 
   LstmLayerOptions options_;
   std::shared_ptr<QuantizedLayer> recurrent_;
-  Tensor first_output_, first_cell_;
   std::shared_ptr<QatAdd> sum_, cell_;
   std::shared_ptr<QatTableActivation> gates_, update_, squashed_;
   std::shared_ptr<QatMul> kept_, added_, output_;

@@ -24,7 +24,8 @@ std::string weighted_types(const QuantizedForms& own_forms) {
   std::vector<std::string> types;
   for (const QuantizedForms* forms : {&builtin_forms(), &own_forms}) {
     for (const QuantizedForm& form : *forms) {
-      if (form.kind == FormKind::kWeighted) types.push_back(form.type);
+      const bool known = std::find(types.begin(), types.end(), form.type) != types.end();
+      if (form.kind == FormKind::kWeighted && !known) types.push_back(form.type);
     }
   }
   std::string text;
@@ -165,6 +166,7 @@ class Decider {
     if (target == nullptr) return keep_in_float(std::move(d), Kind::kWeightedFloat, reason);
     d.kind = Kind::kWeighted;
     d.config = *target;
+    if (node.form->weights && d.config.weights) node.form->weights(*d.config.weights);
     d.place = targets_.place_of_target() + ": " + node.path;
     if (!node.form->is_linear) require_alone(d.node);
     require_widths(d);

@@ -37,8 +37,11 @@ std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph,
   std::int64_t rest = costs->flash_bytes;
   for (const deploy::Node& node : graph.nodes) {
     if (!node.weights || deploy::shares_weights(graph, node)) continue;
-    const Tensor& weight = node.weights->weight;
-    rest -= flash_bytes_of_layer(weight.size(), weight.dim(0), node.weights->bits);
+    for (const auto* weights : {&node.weights, &node.recurrent}) {
+      if (!*weights) continue;
+      const Tensor& weight = (*weights)->weight;
+      rest -= flash_bytes_of_layer(weight.size(), weight.dim(0), (*weights)->bits);
+    }
   }
   return rest;
 }

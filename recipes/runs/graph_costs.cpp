@@ -30,7 +30,9 @@ ProductCost of_layer(const Graph& graph, const Node& node) {
   const bool transposed = node.op == Op::kConvTranspose2d;
   const Shape& used = transposed ? input.shape : graph.values[node.output].shape;
   const std::int64_t channels = transposed ? used.back() : weights.weight.dim(0);
-  ProductCost product{shape_size(used) / channels * weights.weight.size()};
+  ProductCost product{node.recurrent
+                          ? used[0] * (weights.weight.size() + node.recurrent->weight.size())
+                          : shape_size(used) / channels * weights.weight.size()};
   if (weights.integer()) {
     product.first = width_of(input);
     product.second = weights.bits;

@@ -1,6 +1,7 @@
 """Networks of sequences, imported and of a recipe: quantized, exported and verified."""
 import math
 import random
+import re
 
 from cli_case import QUANTIZE, Case, read_checkpoint
 from support.data_files import f32, i64, write_named_split, write_split
@@ -102,6 +103,37 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.assertIn(f" {macs * 64} bit operations a sample", effects)
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
+
+    def test_an_lstm_in_fixed_point_to_a_verified_export(self):
+        generator = random.Random(4)
+        self.write_data(generator, [12, 2], lambda label, at: (label - 1) * math.sin(at // 2) + generator.uniform(-.2, .2))
+        recipe = self.recipe("""model:
+  layers:
+    - {type: LSTM, name: first, units: 6}
+    - {type: LSTM, name: second, units: 5, return_sequences: false}
+    - {type: Linear, out_features: 3}
+train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
+""" + QUANTIZE.replace("Conv2d", "LSTM") + "export: {profile: tflm, formats: [safetensors, tflite, c]}\n")
+        plain = ["--set", "data.augment=[]"]
+        self.succeed("train", recipe, "--run-dir", "floats", *plain, "--set", "quantize=null", "--set", "export={formats: [safetensors]}")
+        trained = self.succeed("train", recipe, "--run-dir", "run", *plain, "--set", "init.checkpoint=floats/best.safetensors",
+                               "--set", "train.epochs=1")
+        self.assertRegex(trained, r"\nfirst +weight +int8 symmetric, per tensor")
+        self.assertRegex(trained, r"\nfirst +recurrent_weight +int8 symmetric, per tensor")
+        macs = 12 * 24 * (2 + 6) + 12 * 20 * (6 + 5) + 15
+        self.assertIn(f" {macs} multiplications a sample", trained)
+        self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
+        self.assertRegex(self.succeed("verify", "run"), r"\n0 of \d+ codes differ")
+        self.assertIn("lstm_8(&call_0", self.read("run", "export", "model.c"))
+        budget = int(re.search(r"at most (\d+) bytes of constants", trained)[1]) - 100
+        self.succeed("sensitivity", "run", "--budget-flash", str(budget), "--bits", "8,4", "--samples", "12", "--out", "mixed.yaml")
+        mixed = self.succeed("train", "mixed.yaml", "--dry-run")
+        self.assertRegex(mixed, r"\n(first|second) +weight +int4 symmetric, per tensor")
+        self.assertLessEqual(int(re.search(r"at most (\d+) bytes of constants", mixed)[1]), budget)
+        stream = ["--set", "export={profile: tflm, stream: {frames: 1}}", *plain, "--run-dir", "no"]
+        self.fail_with(2, "export.stream: layer 'first': its state depends on where a window begins", arguments=["train", recipe, *stream])
+        reverse = [*plain, "--set", "model.layers.1.reverse=true", "--run-dir", "no"]
+        self.fail_with(2, "second: the profile tflm has no such LSTM: it begins with the last step", arguments=["train", recipe, *reverse])
 
     def test_an_lstm_over_one_step_to_a_verified_export(self):
         """Its recurrence has no values, so that the quantizers of these never observe any."""

@@ -124,6 +124,8 @@ INSTANTIATE_TEST_SUITE_P(Networks, CProgramOf,
                                            ProgramCase{"layers_w2", testing::fixed_point_net, 2},
                                            ProgramCase{"functions", testing::fixed_functions_net,
                                                        8},
+                                           ProgramCase{"lstm", testing::fixed_lstm_net, 8},
+                                           ProgramCase{"lstm_w4", testing::fixed_lstm_net, 4},
                                            ProgramCase{"residual_w4", testing::residual_net, 4}),
                          [](const auto& p) { return std::string(p.param.name); });
 
@@ -247,6 +249,17 @@ TEST(CProgramText, ThePagesExampleClassifies) {
         << colour;
     arguments += " x";
   }
+}
+
+// An LSTM keeps a cell of two bytes for each unit, and unpacks a row of weights.
+TEST(CProgramText, PlansMemoryForCells) {
+  const auto arena = [](int bits) {
+    Rng rng(3);
+    const auto model = testing::quantized_model(testing::fixed_lstm_net(rng), testing::tflm(bits));
+    return c_program(trace(*model, testing::images(1, 9), "net").graph).size.arena_bytes;
+  };
+  EXPECT_EQ(arena(8), 9 * 24 + 9 * 7 + 2 * 7);
+  EXPECT_EQ(arena(4), arena(8) + 24);
 }
 
 TEST(CProgramText, RefusesWhatItHasNoFormOf) {

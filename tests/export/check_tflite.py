@@ -47,6 +47,8 @@ def run_micro(model, names, expected, first):
                                            intrepreter_config=runtime.InterpreterConfig.kPreserveAllTensors)
     found = {}
     for sample in range(len(expected["input"])):
+        if not first:  # samples are no calls of one sequence
+            micro.reset()
         micro.set_input(expected["input"][sample:sample + 1], 0)
         micro.invoke()
         if sample < first:
@@ -86,6 +88,7 @@ def run_litert(model, expected, resolver):
     assert (to["name"], of["name"]) == ("input", "output"), (to["name"], of["name"])
     off = 0
     for sample, want in zip(expected["input"], expected["output"]):
+        lite.reset_all_variables()
         lite.set_tensor(to["index"], sample[None])
         lite.invoke()
         off += np.count_nonzero(lite.get_tensor(of["index"]).reshape(want.shape) != want)

@@ -19,6 +19,7 @@
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/linear.h"
+#include "steelyard/layers/weighted/lstm.h"
 #include "steelyard/layers/where.h"
 #include "steelyard/qat/prepare/prepare.h"
 #include "tests/support/tensors.h"
@@ -249,6 +250,17 @@ inline std::shared_ptr<Module> fixed_functions_net(Rng& rng) {
                                     {"average", std::make_shared<GlobalAvgPool>()},
                                     {"fc", std::make_shared<Linear>(LinearOptions{18, 5}, rng)},
                                     {"shares", std::make_shared<Softmax>()}});
+}
+
+// [N, 9, 8, 3]: rows of an image as a sequence, for two LSTMs in fixed point.
+inline std::shared_ptr<Module> fixed_lstm_net(Rng& rng) {
+  const LstmLayerOptions first{.inputs = 24, .units = 7},
+      second{.inputs = 7, .units = 5, .return_sequences = false};
+  return std::make_shared<Sequential>(
+      Sequential::NamedChildren{{"rows", std::make_shared<Reshape>(Shape{-1, 9, 24})},
+                                {"lstm1", std::make_shared<LSTM>(first, rng)},
+                                {"lstm2", std::make_shared<LSTM>(second, rng)},
+                                {"fc", std::make_shared<Linear>(LinearOptions{5, 4}, rng)}});
 }
 
 // [N, 9, 8, 3]: smooth activations that have a form on codes.

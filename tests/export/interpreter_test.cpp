@@ -78,6 +78,10 @@ std::vector<InterpreterCase> cases() {
           {"fixed_functions", testing::fixed_functions_net, testing::tflm(8)},
           {"fixed_functions_once", testing::fixed_functions_net,
            testing::tflm(8, qat::Profile::kTflmSingleRounding)},
+          {"fixed_lstm", testing::fixed_lstm_net, testing::tflm(8)},
+          {"fixed_lstm_w3", testing::fixed_lstm_net, testing::tflm(3)},
+          {"fixed_lstm_once", testing::fixed_lstm_net,
+           testing::tflm(8, qat::Profile::kTflmSingleRounding)},
           {"residual_fixed_point_once", testing::residual_net,
            testing::tflm(8, qat::Profile::kTflmSingleRounding)}};
 }

@@ -16,6 +16,7 @@ inline constexpr std::string_view kFixedOperations[] = {"conv2d",
                                                         "conv_transpose2d",
                                                         "linear",
                                                         "linear_of_one_output",
+                                                        "lstm",
                                                         "add",
                                                         "mul",
                                                         "concat",
@@ -36,7 +37,7 @@ inline constexpr std::string_view kFixedOperations[] = {"conv2d",
                                                         "slice"};
 
 // Those with weights.
-inline constexpr auto kFixedProducts = std::span(kFixedOperations).first<6>();
+inline constexpr auto kFixedProducts = std::span(kFixedOperations).first<7>();
 
 class OperationGraph : public RandomGraph {
  public:
@@ -57,6 +58,7 @@ class OperationGraph : public RandomGraph {
   void add(std::string_view operation) {
     if (operation == "linear") return linear(pick(2, 24));
     if (operation == "linear_of_one_output") return linear(1);
+    if (operation == "lstm") return lstm();
     if (operation == "softmax") return softmax();
     if (operation == "add" || operation == "mul" || operation == "concat") return pair(operation);
     const std::int64_t most = operation == "conv_transpose2d" ? 14 : 16;  // larger ones do not grow
@@ -103,6 +105,33 @@ class OperationGraph : public RandomGraph {
   void linear(std::int64_t outputs) {
     pick(0, 1) == 0 ? begin({pick(1, 200)}) : begin({pick(2, 20), pick(1, 60)});
     add_linear(outputs, pick_activation());
+  }
+
+  // Gates over their whole range, and cells that reach the ends of theirs now and then.
+  void lstm() {
+    const std::int64_t length = pick(1, 24), inputs = pick(1, 40), units = pick(1, 24);
+    begin({length, inputs});
+    deploy::Node node = make_node(Op::kFixedLstm, {last_});
+    // Sums of so many products are about 2^-5 to 2 for codes as they come.
+    const auto with_one_scale = [&](std::int64_t columns, float code) {
+      deploy::Weights w = weights({4 * units, columns});
+      const float size = 64 * 64 * code * std::sqrt(static_cast<float>(columns));
+      w.scales.assign(w.scales.size(), std::exp2(uniform(-5, 2)) / size);
+      return w;
+    };
+    deploy::Quantization q = signed_shares();
+    q.scale = std::exp2(uniform(-9, -6));
+    const std::int64_t most = pick(0, 3) == 0 ? 127 : 40;
+    q.zero_point = static_cast<std::int32_t>(pick(-most, most));
+    const float in_scale = graph_.values[last_].quantization->scale;
+    node.weights = with_one_scale(inputs, in_scale);
+    node.recurrent = with_one_scale(units, q.scale);
+    node.recurrent->bias = {};
+    node.weights->bias = Tensor::empty({4 * units}, DType::kI32);
+    for (std::int32_t& code : node.weights->bias.span<std::int32_t>()) {
+      code = static_cast<std::int32_t>(uniform(-2, 4) / (in_scale * node.weights->scales.front()));
+    }
+    last_ = finish(node, {length, units}, q);
   }
 
   void softmax() {

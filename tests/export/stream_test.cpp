@@ -14,6 +14,7 @@
 #include "tests/export/c_program_support.h"
 #include "tests/export/export_support.h"
 #include "tests/export/keyword_net.h"
+#include "tests/export/operation_graph.h"
 #include "tests/export/stream_graph.h"
 #include "tests/support/gradcheck.h"
 
@@ -159,6 +160,9 @@ TEST(Streams, NameTheLayerThatHasNone) {
       HasSubstr("export.stream.frames: expected 1 or more, and less than the 49 frames of a "
                 "window, got 49"));
   EXPECT_THAT(refusal(whole, {.frames = 1, .axis = 3}), HasSubstr("export.stream.axis"));
+  const testing::OperationGraph lstm("lstm", 1, kernels::Rounding::kFixedTwice);
+  EXPECT_THAT(refusal(lstm.graph(), {.frames = 1}),
+              HasSubstr("its state depends on where a window begins, which in a stream moves"));
   // The coefficients of a frame are no time.
   EXPECT_THAT(refusal(whole, {.frames = 2, .axis = 1}), HasSubstr("from padding"));
 }

@@ -68,7 +68,8 @@ TEST(Tflite, PacksWeightsOfFourBits) {
     };
     const testing::OperationGraph one(operation, 1, kernels::Rounding::kFixedTwice);
     const auto weights = static_cast<double>(one.graph().nodes.back().weights->weight.size());
-    const bool packs = operation != "linear" && operation != "conv_transpose2d";
+    const bool packs =
+        operation.find("conv2d") != operation.npos || operation == "linear_of_one_output";
     EXPECT_NEAR(bytes(8) - bytes(4), packs ? weights / 2 : 0, 32) << operation;
     EXPECT_NEAR(bytes(8) - bytes(2), packs ? weights / 2 : 0, 32) << operation;
     EXPECT_NEAR(bytes(8) - bytes(5), 0, 32) << operation;
@@ -133,6 +134,30 @@ TEST(FixedPointGraphs, ComeBackFromTheirFile) {
   }
 }
 
+TEST(FixedPointGraphs, KeepRecurrentWeights) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  std::vector<double> bytes;
+  for (const int bits : {3, 8}) {
+    const testing::OperationGraph one("lstm", 1, kernels::Rounding::kFixedTwice, bits);
+    save_graph(path, one.graph());
+    EXPECT_NE(read_file(path, 1 << 24).find(R"("graph_version":"16")"), std::string::npos);
+    EXPECT_TRUE(holds_graph(path, one.graph()));
+    const Graph loaded = load_graph(path);
+    EXPECT_TRUE(same_weights(*loaded.nodes.back().recurrent, *one.graph().nodes.back().recurrent));
+    EXPECT_TRUE(same_weights(*loaded.nodes.back().weights, *one.graph().nodes.back().weights));
+    Graph other = one.graph();
+    Tensor& weight = other.nodes.back().recurrent->weight;
+    weight = weight.clone();
+    weight.data<std::int8_t>()[0] ^= 1;
+    EXPECT_FALSE(holds_graph(path, other));
+    const std::int64_t codes = one.graph().nodes.back().weights->weight.size() + weight.size();
+    const std::int64_t packed = bits == 3 ? codes / 2 : 0;
+    bytes.push_back(static_cast<double>(parameter_bytes(one.graph()) + packed));
+  }
+  EXPECT_NEAR(bytes[0], bytes[1], 1);
+}
+
 TEST(FixedPointGraphs, BothEnginesGiveTheSameCodes) {
   std::int64_t codes = 0, ends = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
@@ -187,6 +212,30 @@ TEST(FixedPointGraphs, RefuseOtherCodesAndOperations) {
       refusal_of("tanh", [](Graph& graph) { graph.values[graph.output].quantization->scale *= 2; })
           .find("in fixed point its codes have steps of 2^-7 around 0"),
       std::string::npos);
+  const auto refusal_of_lstm = [&](const auto& change) {
+    return refusal_of("lstm", [&](Graph& graph) { change(graph.nodes.back()); });
+  };
+  EXPECT_NE(refusal_of_lstm([](Node& lstm) {
+              lstm.recurrent->scales[1] *= 2;
+            }).find("its weights have one scale, and no zero points"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_lstm([](Node& lstm) {
+              lstm.recurrent->bias = lstm.weights->bias;
+            }).find("has one bias, beside the weights of its input"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_lstm([](Node& lstm) {
+              lstm.recurrent->bits = 2;
+              lstm.recurrent->weight = Tensor::zeros(lstm.recurrent->weight.shape(), DType::kI8);
+            }).find("its weights have as many bits"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_lstm([](Node& lstm) {
+              lstm.recurrent.reset();
+            }).find("recurrent weights belong to fixed_lstm"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_lstm([](Node& lstm) {
+              lstm.recurrent->weight = lstm.weights->weight;
+            }).find("do not fit the input"),
+            std::string::npos);
   const auto dilated = refusal_of("conv_transpose2d", [](Graph& graph) {
     auto& geometry = graph.nodes.back().as<ConvTranspose2dGeometry>();
     geometry.conv.dilation = {1, 2};

@@ -19,7 +19,7 @@
 namespace {
 
 constexpr std::size_t kArenaBytes = std::size_t{16} << 20;  // more than any case needs
-constexpr unsigned kOperators = 24;
+constexpr unsigned kOperators = 25;
 
 using Resolver = tflite::MicroMutableOpResolver<kOperators>;
 
@@ -49,6 +49,7 @@ void add_operators(Resolver& resolver) {
   resolver.AddTanh();
   resolver.AddTranspose();
   resolver.AddTransposeConv();
+  resolver.AddUnidirectionalSequenceLSTM();
 }
 
 int run(const char* path, const std::vector<int>& tensors) {
@@ -64,6 +65,7 @@ int run(const char* path, const std::vector<int>& tensors) {
   if (interpreter.AllocateTensors() != kTfLiteOk) return 1;
   const TfLiteTensor* input = interpreter.input(0);
   while (std::fread(input->data.raw, 1, input->bytes, stdin) == input->bytes) {
+    if (interpreter.Reset() != kTfLiteOk) return 1;
     if (interpreter.Invoke() != kTfLiteOk) return 1;
     for (const int index : tensors) {
       const TfLiteEvalTensor* tensor = interpreter.GetTensor(index);

@@ -7,6 +7,7 @@
 #include "steelyard/export/c_program.h"
 #include "tests/export/export_support.h"
 #include "tests/export/keyword_net.h"
+#include "tests/export/operation_graph.h"
 #include "tests/export/random_graph.h"
 #include "tests/export/stream_graph.h"
 
@@ -33,6 +34,10 @@ void write_all(const std::filesystem::path& folder) {
                 testing::tflm(8, qat::Profile::kTflmSingleRounding));
   write_network(folder / "residual_w2", testing::residual_net, testing::tflm(2));
   write_network(folder / "functions", testing::fixed_functions_net, testing::tflm(8));
+  write_program(folder / "lstm",
+                testing::OperationGraph("lstm", 0, kernels::Rounding::kFixedTwice).graph());
+  write_program(folder / "lstm_w4_once",
+                testing::OperationGraph("lstm", 1, kernels::Rounding::kFixedOnce, 4).graph());
   write_program(folder / "keyword", testing::keyword_graph(8));
   write_program(folder / "keyword_w4", testing::keyword_graph(4));
   write_program(folder / "keyword_stream", testing::keyword_graph(8, qat::Profile::kTflm, {0, 0}),

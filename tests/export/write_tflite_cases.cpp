@@ -113,6 +113,7 @@ void write_all(const std::filesystem::path& folder, int random_graphs, int of_ea
                 false);
   write_network(folder, "residual", testing::residual_net, testing::tflm(8, profile));
   write_network(folder, "functions", testing::fixed_functions_net, testing::tflm(8, profile));
+  write_network(folder, "lstm", testing::fixed_lstm_net, testing::tflm(8, profile));
   qat::QuantizeConfig convolutions = testing::tflm(8, profile);
   convolutions.groups[0].targets = {"Conv2d"};
   write_network(folder, "flat", flat_net, convolutions);

@@ -108,6 +108,60 @@ TEST(FixedFunctions, SharesOfARowAreThoseOfItsExponentials) {
   }
 }
 
+// Every input of 16 bits; the entries of the table have 16 bits, and lines between them err less.
+TEST(FixedFunctions, Of16BitsAreNearTheExactOnes) {
+  for (std::int32_t x = -32768; x <= 32767; ++x) {
+    const double real = x / 4096.0;
+    ASSERT_NEAR(fixed_logistic_of_16_bits(x) / 32768.0, 1 / (1 + std::exp(-real)), 4e-5) << x;
+    for (const int left : {0, 1}) {
+      ASSERT_NEAR(fixed_tanh_of_16_bits(x, left) / 32768.0, std::tanh(real * (1 << left)), 8e-5)
+          << x;
+    }
+  }
+  EXPECT_EQ(fixed_logistic_of_16_bits(0), 1 << 14);
+  EXPECT_EQ(fixed_tanh_of_16_bits(0, 1), 0);
+}
+
+// The product of two scales is exact: of these it is no float, and TFLite Micro's cells tell.
+TEST(FixedFunctions, AnLstmMultipliesScalesInDouble) {
+  const float in = 0.0123456F, weight = 0.00345679F;
+  const auto exact =
+      make_fixed_multiplier(double{in} * double{weight} * 4096, Rounding::kFixedTwice);
+  const FixedLstm rule = make_fixed_lstm(in, weight, in, weight, 0, Rounding::kFixedTwice);
+  EXPECT_EQ(rule.of_input, exact);
+  EXPECT_EQ(rule.of_state, exact);
+  EXPECT_NE(exact, make_fixed_multiplier(double{in * weight} * 4096, Rounding::kFixedTwice));
+}
+
+// A unit's step is that of real numbers, but for the rounding of each of its values.
+TEST(FixedFunctions, AStepOfAnLstmIsNearTheExactOne) {
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const float in = 0.02F, weight = 0.004F, recurrent = 0.006F, scale = 1.0F / 120;
+  std::mt19937 random(1);
+  const auto pick = [&](int most) { return static_cast<int>(random() % (2 * most + 1)) - most; };
+  for (const auto rounding : {Rounding::kFixedTwice, Rounding::kFixedOnce}) {
+    const FixedLstm rule = make_fixed_lstm(in, weight, recurrent, scale, -7, rounding);
+    for (int i = 0; i < 4000; ++i) {
+      std::int32_t of_input[4], of_state[4];
+      double sums[4];
+      for (int gate = 0; gate < 4; ++gate) {
+        of_input[gate] = pick(i % 2 == 0 ? 30000 : 90000);  // up to 7.2
+        of_state[gate] = pick(40000);
+        const double sum = of_input[gate] * double{in} * double{weight} +
+                           of_state[gate] * double{scale} * double{recurrent};
+        sums[gate] = std::fmin(std::fmax(sum, -8), 8);
+      }
+      const std::int32_t before = pick(32768 / (1 + i % 3));
+      const double kept = sigmoid(sums[2]) * before / 2048;
+      const double cell =
+          std::fmin(std::fmax(kept + sigmoid(sums[0]) * std::tanh(sums[3]), -16), 16);
+      const FixedLstmUnit unit = fixed_lstm_unit(rule, of_input, of_state, before, rounding);
+      ASSERT_NEAR(unit.cell / 2048.0, cell, 0.003);
+      ASSERT_NEAR((unit.code + 7) * double{scale}, sigmoid(sums[1]) * std::tanh(cell), 0.008);
+    }
+  }
+}
+
 TEST(FixedFunctions, SayWhichScalesTheyTake) {
   EXPECT_TRUE(has_fixed_input(0.1F, kLogisticBits));
   EXPECT_FALSE(has_fixed_input(0x1p-28F, kLogisticBits));

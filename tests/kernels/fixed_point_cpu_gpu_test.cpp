@@ -6,6 +6,7 @@
 #include <random>
 
 #include "steelyard/kernels/fixed_codes/fixed_codes.h"
+#include "steelyard/kernels/fixed_lstm/fixed_lstm.h"
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "tests/kernels/twin.h"
 
@@ -150,6 +151,35 @@ TEST(FixedPointOnGpu, FunctionsOfCodesAreTheCpus) {
       });
       EXPECT_EQ(shares.differences(), 0) << rows << " x " << columns;
       EXPECT_EQ(product.differences(), 0) << rows << " x " << columns;
+    }
+  }
+}
+
+TEST(FixedPointOnGpu, StepsOfAnLstmAreTheCpus) {
+  Twin<float> scale(std::vector<float>{0.02F, 0.004F, 0.006F, 0.008F});
+  Twin<std::int32_t> zero(std::vector<std::int32_t>{-7});
+  for (const Rounding rounding : {Rounding::kFixedTwice, Rounding::kFixedOnce}) {
+    for (const auto& [rows, columns] : {std::pair<int, int>{1, 1}, {9, 33}, {100, 64}}) {
+      const std::int64_t n = std::int64_t{rows} * columns;
+      Twin<std::int32_t> of_input(random_sums(4 * n, 1)), of_state(random_sums(4 * n, 2));
+      Twin<std::int32_t> bias(random_sums(4 * columns, 3));
+      Twin<std::int32_t> cell(std::vector<std::int32_t>(static_cast<std::size_t>(n), 1000));
+      Twin<std::int32_t> factors(std::int64_t{sizeof(FixedLstm) / sizeof(std::int32_t)});
+      Twin<std::int8_t> state(n);
+      Twin<float> y(n);
+      on_both([&](auto at, auto&... queue) {
+        auto* const rule = reinterpret_cast<FixedLstm*>(at(factors));
+        run(queue..., FixedLstmFactors{1, rounding, at(scale), at(scale) + 1, at(scale) + 2,
+                                       at(scale) + 3, at(zero), rule});
+        for (int step = 0; step < 2; ++step) {
+          run(queue..., FixedLstmStep{rows, columns, rounding, rule, at(of_input), 4 * columns,
+                                      at(bias), at(of_state), at(cell), at(state), at(y), columns});
+        }
+      });
+      EXPECT_EQ(factors.differences(), 0);
+      EXPECT_EQ(cell.differences(), 0);
+      EXPECT_EQ(state.differences(), 0);
+      EXPECT_EQ(y.differences(), 0);
     }
   }
 }

@@ -9,9 +9,11 @@
 #include <map>
 
 #include "steelyard/framework/ops/products/lstm.h"
+#include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/containers/builders.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace steelyard::qat {
@@ -31,9 +33,10 @@ ModulePtr<LSTM> float_lstm(bool reverse = false, bool return_sequences = true) {
                            rng);
 }
 
-PreparedModel quantized_layer(const ModulePtr<LSTM>& layer,
-                              const QConfig& config = default_w8a8()) {
+PreparedModel quantized_layer(const ModulePtr<LSTM>& layer, const QConfig& config = default_w8a8(),
+                              Profile profile = Profile::kOrt) {
   QuantizeConfig quantize;
+  quantize.profile = profile;
   quantize.groups.push_back({{"LSTM"}, config});
   return prepare(sequential({{"lstm", layer}}), quantize);
 }
@@ -163,13 +166,12 @@ TEST_P(QuantizedLstm, ComputesTheCodesOfItsDefinition) {
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-6) << i;
 }
 
-TEST_P(QuantizedLstm, IsNearTheFloatLayerAndItsGradients) {
-  const auto layer = float_lstm(GetParam()), other = float_lstm(GetParam());
-  const PreparedModel model = quantized_layer(layer);
+// Outputs and gradients of the model's second pass in training beside those of the float layer.
+void expect_near_float(const PreparedModel& model, LSTM& other) {
   ForwardContext training{.training = true};
   const Variable x(sequences(), true), plain(sequences(), true);
   model.model->forward(x, training);  // finds the ranges
-  const Variable y = model.model->forward(x, training), expected = other->forward(plain, training);
+  const Variable y = model.model->forward(x, training), expected = other.forward(plain, training);
   const Tensor grad = random_tensor(y.shape(), 9, DType::kF32);
   y.backward(grad);
   expected.backward(grad);
@@ -187,13 +189,120 @@ TEST_P(QuantizedLstm, IsNearTheFloatLayerAndItsGradients) {
   };
   expect_near(y.value(), expected.value(), "outputs");
   expect_near(x.grad(), plain.grad(), "input");
-  const auto own = model.model->named_parameters(), floats = other->named_parameters("lstm");
+  const auto own = model.model->named_parameters(), floats = other.named_parameters("lstm");
   for (const NamedParameter& p : floats) {
     const auto found = std::find_if(own.begin(), own.end(),
                                     [&](const NamedParameter& o) { return o.name == p.name; });
     ASSERT_NE(found, own.end()) << p.name;
     expect_near(found->variable.grad(), p.variable.grad(), p.name);
   }
+}
+
+TEST_P(QuantizedLstm, IsNearTheFloatLayerAndItsGradients) {
+  expect_near_float(quantized_layer(float_lstm(GetParam())), *float_lstm(GetParam()));
+}
+
+// --- in fixed point; the codes themselves: tests/export
+
+PreparedModel fixed_layer(const ModulePtr<LSTM>& layer, const QConfig& config = default_w8a8()) {
+  return quantized_layer(layer, config, Profile::kTflm);
+}
+
+TEST(FixedPointLstm, IsNearTheFloatLayerAndItsGradients) {
+  const PreparedModel model = fixed_layer(float_lstm());
+  expect_near_float(model, *float_lstm());
+  for (const NamedQuantizer& q : named_quantizers(*model.model)) {
+    EXPECT_EQ(q.quantizer->host_scale().size(), 1U) << q.name;
+  }
+}
+
+TEST(FixedPointLstm, GradientsPassWhereNoCodeIsClipped) {
+  const PreparedModel model = fixed_layer(float_lstm());
+  ForwardContext training{.training = true};
+  model.model->forward(Variable(sequences()), training);
+  auto& output = dynamic_cast<ActivationQuantizer&>(*model.model->slot("lstm.output_quantizer"));
+  output.set_observing(false);
+  // The size of the input's gradient, from outputs whose codes are at an end or are not.
+  const auto gradient_of = [&](bool at_an_end) {
+    const Variable x(sequences(), true);
+    const Variable y = model.model->forward(x, training);
+    const Tensor grad = Tensor::zeros(y.shape(), DType::kF32);
+    const Tensor& codes = quantized(y)->codes;
+    for (std::int64_t i = 0; i < grad.size(); ++i) {
+      const int code = codes.data<std::int8_t>()[i];
+      grad.data<float>()[i] = at_an_end == (code == -128 || code == 127) ? 1 : 0;
+    }
+    y.backward(grad);
+    double sum = 0;
+    for (const double v : testing::values(x.grad())) sum += std::abs(v);
+    return sum;
+  };
+  EXPECT_GT(gradient_of(false), 0.1);
+  for (const NamedBuffer& b : output.named_buffers()) {
+    if (b.name == "scale") b.tensor.data<float>()[0] /= 16;
+  }
+  EXPECT_EQ(gradient_of(true), 0);
+}
+
+TEST(FixedPointLstm, GivesTheLastOutput) {
+  const PreparedModel all = fixed_layer(float_lstm()), last = fixed_layer(float_lstm(false, false));
+  ForwardContext training{.training = true}, evaluation;
+  const Tensor x = sequences();
+  for (const PreparedModel* model : {&all, &last}) model->model->forward(Variable(x), training);
+  const Variable y = last.model->forward(Variable(x), evaluation);
+  ASSERT_EQ(y.shape(), (Shape{kSamples, kUnits}));
+  const auto outputs = testing::values(all.model->forward(Variable(x), evaluation).value());
+  const auto values = testing::values(y.value());
+  for (std::int64_t n = 0; n < kSamples; ++n) {
+    for (std::int64_t u = 0; u < kUnits; ++u) {
+      EXPECT_EQ(values[static_cast<std::size_t>(n * kUnits + u)],
+                outputs[static_cast<std::size_t>(((n + 1) * kLength - 1) * kUnits + u)]);
+    }
+  }
+}
+
+TEST(FixedPointLstm, ThePlanListsItsTensors) {
+  const std::string plan = to_string(fixed_layer(float_lstm()).plan);
+  for (const char* row : {"weight +int8 symmetric, per tensor",
+                          "recurrent_weight +int8 symmetric, per tensor", "bias ", "output "}) {
+    EXPECT_THAT(plan, ::testing::ContainsRegex(std::string("lstm +") + row)) << plan;
+  }
+  EXPECT_THAT(plan, ::testing::Not(::testing::ContainsRegex("lstm +cell")));
+}
+
+TEST(FixedPointLstm, LearnsItsScales) {
+  QConfig learned = default_w8a8();
+  learned.weights->learning = learned.activations->learning = Learning::kScale;
+  const PreparedModel model = fixed_layer(float_lstm(), learned);
+  ForwardContext training{.training = true};
+  model.model->forward(Variable(sequences()), training);
+  const Variable y = model.model->forward(Variable(sequences()), training);
+  y.backward(random_tensor(y.shape(), 9, DType::kF32));
+  int latents = 0;
+  for (const NamedParameter& p : model.model->named_parameters()) {
+    if (p.name.find(kLearnedScale) == std::string::npos) continue;
+    EXPECT_TRUE(p.variable.grad().defined()) << p.name;
+    ++latents;
+  }
+  EXPECT_EQ(latents, 4);  // of the input, both weights and the output
+}
+
+TEST(FixedPointLstm, RefusesByNameWhatItIsNot) {
+  const auto refusal = [](const ModulePtr<LSTM>& layer) {
+    return testing::message_of<InputError>([&] { fixed_layer(layer); });
+  };
+  EXPECT_EQ(refusal(float_lstm(true)),
+            "lstm: the profile tflm has no such LSTM: it begins with the last step");
+  Rng rng(1);
+  const auto with_cell = make_module<LSTM>(
+      LstmLayerOptions{.inputs = kInputs, .units = kUnits, .pass = {.final_cell = true}}, rng);
+  EXPECT_EQ(refusal(with_cell), "lstm: the profile tflm has no such LSTM: its final cell is read");
+  const auto begins = float_lstm();
+  for (const NamedBuffer& b : begins->named_buffers()) {
+    if (b.name == "first_cell") b.tensor.fill(0.5);
+  }
+  EXPECT_EQ(refusal(begins),
+            "lstm: the profile tflm has no such LSTM: its state before the first step is not 0");
 }
 
 TEST(QuantizedLstmForm, GivesTheLastOutput) {

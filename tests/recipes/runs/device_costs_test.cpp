@@ -42,6 +42,31 @@ TEST(DeviceCosts, AreOfLayersByWidthAndOfTheRest) {
                InputError);
 }
 
+// Each step multiplies its input and the output before; either matrix has a bias in the program.
+TEST(DeviceCosts, OfAnLstm) {
+  const auto graph_of = [](int bits) {
+    qat::QuantizeConfig config = qat::w8a8({"re:.*"});
+    config.profile = qat::Profile::kTflm;
+    config.groups[0].config.weights->scheme.bits = bits;
+    Rng rng(1);
+    const auto layer = make_module<LSTM>(
+        LstmLayerOptions{.inputs = 6, .units = 4, .return_sequences = false}, rng);
+    const auto [model, plan] =
+        qat::prepare(sequential({{"lstm", layer}, {"fc", linear(4, 3, rng)}}), config);
+    const Tensor input = Tensor::full({1, 5, 6}, 0.5F);
+    qat::calibrate(*model, 1, [&](std::int64_t) { return input; });
+    return deploy::trace(*model, input, "").graph;
+  };
+  const DeviceCosts costs = device_costs(graph_of(8)).value();
+  EXPECT_EQ(costs.macs, 5 * 16 * (6 + 4) + 4 * 3);
+  EXPECT_GT(costs.flash_bytes, 16 * (6 + 4) + 2 * 4 * 16 + 2 * 256);  // with a table
+  const std::int64_t rest = flash_bytes_beside_layers(graph_of(8));
+  EXPECT_EQ(flash_bytes_beside_layers(graph_of(4)), rest);
+  EXPECT_EQ(costs.flash_bytes, rest + flash_bytes_of_layer(16 * 6, 16, 8) +
+                                   flash_bytes_of_layer(16 * 4, 16, 8) +
+                                   flash_bytes_of_layer(12, 3, 8));
+}
+
 // Weights that nobody trained are often equal, and those of training will not be.
 TEST(DeviceCosts, CountEqualWeightsOfTwoLayersTwice) {
   const auto flash_of = [](float first, float second) {
