@@ -16,7 +16,7 @@ namespace steelyard::deploy {
 namespace {
 
 Weights weights_of(const qat::WeightCodes& codes) {
-  return {.product = Product::kInteger,
+  return {.product = ProductKind::kInteger,
           .weight = codes.codes.to(Device{}),
           .bits = codes.bits,
           .scales = qat::deployed_scales(codes.qparams.scale, codes.codes.dim(0)),
