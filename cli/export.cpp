@@ -1,14 +1,17 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
+#include "steelyard/export/c_program.h"
 #include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/runs/deployment.h"
+#include "steelyard/recipes/runs/device_costs.h"
 #include "steelyard/recipes/runs/gguf_export.h"
 #include "steelyard/recipes/runs/huggingface_export.h"
 #include "steelyard/recipes/runs/loaded_run.h"
@@ -24,6 +27,7 @@ struct ExportArguments {
   std::string out;
   bool no_int4 = false;
   std::optional<std::int64_t> stream;
+  std::string prefix;
 };
 
 // The folder of exports.
@@ -43,6 +47,16 @@ std::optional<deploy::StreamOptions> stream_of_files(const ExportArguments& opti
   deploy::StreamOptions stream = exports.stream.value_or(deploy::StreamOptions{});
   stream.frames = *options.stream;
   return stream;
+}
+
+// The recipe's limits, of calls of another length than those it was checked with before training.
+void require_within_limits(const ExportArguments& options, const deploy::Graph& graph,
+                           const std::optional<deploy::StreamOptions>& stream,
+                           const std::optional<DeviceLimits>& limits) {
+  if (!limits) return;
+  const std::optional<DeviceCosts> costs = device_costs(graph, stream);
+  const auto exceeded = costs ? exceeded_limits(*costs, *limits) : std::nullopt;
+  if (exceeded) throw InputError(options.run + ": --stream: " + *exceeded);
 }
 
 // A language model that was trained for llama.cpp.
@@ -101,14 +115,26 @@ ExitCode export_run(const ExportArguments& options, const Registries& registries
   }
   const std::vector<std::string> formats =
       options.formats.empty() ? deploy::default_format_names(trained_for) : options.formats;
+  const bool fixed = qat::is_fixed_point(trained_for);
+  if (!options.prefix.empty() && !fixed) {
+    throw InputError(options.run + ": --prefix needs a run with export.profile tflm");
+  }
   const deploy::Graph graph = deployed_graph(run);
   const deploy::ExportOptions how{.onnx = {.profile = trained_for, .pack_int4 = !options.no_int4},
                                   .tflite_pack_int4 = !options.no_int4,
-                                  .stream = stream_of_files(options, recipe.exports)};
+                                  .stream = stream_of_files(options, recipe.exports),
+                                  .c_prefix = options.prefix};
+  if (options.stream) require_within_limits(options, graph, how.stream, recipe.exports.limits);
   for (const auto& path : write_exports(graph, formats, folder_of(options), how)) {
     fmt::print("{}: {} bytes\n", shown(path), std::filesystem::file_size(path));
   }
   if (const auto note = note_of_fixed_sizes(graph, formats, how.onnx)) print_note(*note);
+  const bool in_c = std::find(formats.begin(), formats.end(), "c") != formats.end();
+  if (in_c && !fixed && recipe.quantize) {
+    print_note(
+        "model.h has tables for a program that computes with floats; a program of integers alone "
+        "needs a run with export.profile tflm (docs/microcontrollers.md)");
+  }
   return kDone;
 }
 
@@ -140,6 +166,14 @@ Verb add_export(CLI::App& app) {
                    "sequence and keeps what it needs of those before; 0: a whole window (default: "
                    "as the recipe's export.stream)")
       ->check(CLI::NonNegativeNumber);
+  verb->add_option("--prefix", options->prefix,
+                   "C, of the profile tflm: what the names in the files begin with instead of "
+                   "steelyard, for several models in one program")
+      ->check([](const std::string& prefix) {
+        return deploy::is_c_prefix(prefix)
+                   ? std::string()
+                   : "expected small letters, digits and _ after a letter, got " + prefix;
+      });
   verb->add_option("--checkpoint", options->checkpoint, "last, best or a file (default: last)");
   verb->add_option("--out", options->out, "The folder (default: RUN/export)");
   add_threads(*verb);

@@ -61,6 +61,18 @@ std::vector<std::string> onnx_profiles() {
   return words;
 }
 
+// An option's check: the problem, "" where there is none.
+std::string is_no_profile_of_fixed_point(const std::string& word) {
+  for (const Word<qat::Profile>& row : qat::words_of(qat::Profile{})) {
+    if (row.word != word || !qat::is_fixed_point(row.value)) continue;
+    return word +
+           " has no ONNX files: steelyard train makes models of it, of a recipe with model.onnx "
+           "and export.profile " +
+           word + " (docs/microcontrollers.md)";
+  }
+  return "";
+}
+
 std::vector<std::string> words_of_widths() {
   std::vector<std::string> words;
   for (const Widths& widths : kWidths) words.emplace_back(widths.word);
@@ -341,6 +353,7 @@ Verb add_quantize(CLI::App& app) {
             options->given.profile = value_of<qat::Profile>(word);
           },
           "The runtime that the ONNX file is for: ort, tensorrt (default: ort)")
+      ->check(is_no_profile_of_fixed_point)
       ->check(CLI::IsMember(onnx_profiles()));
   verb->add_flag("--portable", given.portable,
                  "Weights of 7 bits, which every x86 processor multiplies without saturation");

@@ -176,8 +176,8 @@ typedef struct {
 static void mul_row(const mul_node *n, const int8_t *a, const int8_t *b, int8_t *y) {
   int32_t i;
   for (i = 0; i < n->size[3]; ++i) {
-    const int32_t product = (a[i * n->a_step[3]] - n->zero_a) * (b[i * n->b_step[3]] - n->zero_b);
-    y[i] = coded(scaled(product, n->multiplier, n->shift), n->out_zero, n->least, n->most);
+    const int32_t both = (a[i * n->a_step[3]] - n->zero_a) * (b[i * n->b_step[3]] - n->zero_b);
+    y[i] = coded(scaled(both, n->multiplier, n->shift), n->out_zero, n->least, n->most);
   }
 }
 

@@ -236,7 +236,7 @@ class HeaderWriter {
     const std::size_t home = node.weights ? home_of_weight(graph_, node) : i;
     out_ += fmt::format(
         "  {{{}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, "
-        "{}, {}, {:a}, {:a}}},\n",
+        "{}, {}, {:.16e}, {:.16e}}},\n",
         c_string(op_name(node.op)), c_string(node.name), array_name("inputs", i),
         node.inputs.size(), node.output, static_cast<int>(node.activation), pair("kernel", kernel),
         pair("stride", {1, 1}), pair("padding", {0, 0}), pair("dilation", {1, 1}),

@@ -8,9 +8,9 @@
 
 namespace steelyard::deploy {
 
-// The text, C99 and C++ alike (docs/exports.md has the layout). Floats are hexadecimal, so that a
-// compiler reads the same bits. Throws std::invalid_argument as validate() does, and for what it
-// has no form of.
+// The text, C99 and C++ alike (docs/exports.md has the layout). Floats have nine digits, doubles
+// seventeen, from which a compiler reads the same bits. Throws std::invalid_argument as validate()
+// does, and for what it has no form of.
 std::string c_header(const Graph& graph);
 
 // What the header has no form of: "layer 'name': ..."; "" where it has one of everything.

@@ -1,6 +1,7 @@
 #include "steelyard/export/c_kernels.h"
 
 #include <algorithm>
+#include <regex>
 #include <stdexcept>
 
 namespace steelyard::deploy {
@@ -89,6 +90,33 @@ std::string c_kernels(std::span<const std::string> names, kernels::Rounding roun
     }
   }
   return text;
+}
+
+std::int64_t c_struct_bytes(std::string_view type) {
+  static const std::regex comment(R"(/\*[^*]*\*/)"), member(R"(\w+(?:\[(\d+)\])?\s*[,;])");
+  const std::string end = "} " + std::string(type) + ";";
+  for (const CKernel& kernel : kernel_table()) {
+    const std::size_t last = kernel.text.find(end);
+    if (last == std::string_view::npos) continue;
+    const std::size_t first = kernel.text.rfind('{', last);
+    const std::string members = std::regex_replace(
+        std::string(kernel.text.substr(first + 1, last - first - 1)), comment, "");
+    std::int64_t bytes = 0;  // each member is a pointer or an int32_t, or an array of these
+    for (std::sregex_iterator at(members.begin(), members.end(), member), none; at != none; ++at) {
+      bytes += 4 * ((*at)[1].matched ? std::stoll((*at)[1]) : 1);
+    }
+    return bytes;
+  }
+  throw std::invalid_argument("[c_program] unknown struct " + std::string(type));
+}
+
+std::int64_t c_table_bytes(const std::string& kernels) {
+  static const std::regex table(R"(static const int(\d+)_t \w+\[(\d+)\] = )");
+  std::int64_t bytes = 0;
+  for (std::sregex_iterator at(kernels.begin(), kernels.end(), table), none; at != none; ++at) {
+    bytes += c_array_bytes(std::stoll((*at)[1]) / 8 * std::stoll((*at)[2]));
+  }
+  return bytes;
 }
 
 std::string c_kernel_for(std::string_view name, int bits) {

@@ -2,6 +2,7 @@
 // operation.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,14 @@ std::vector<CKernel> c_stream_kernels();
 // The text of the kernels with these names and of what they need, each once. Throws
 // std::invalid_argument for an unknown name. Sums become codes by `rounding`, a fixed one.
 std::string c_kernels(std::span<const std::string> names, kernels::Rounding rounding);
+
+// Bytes of a kernel's struct of constants on a processor with pointers of 32 bits. Throws
+// std::invalid_argument for an unknown type.
+std::int64_t c_struct_bytes(std::string_view type);
+// Of the tables in a text of c_kernels().
+std::int64_t c_table_bytes(const std::string& kernels);
+// An array's place among constants: the next one may begin at a multiple of 4.
+constexpr std::int64_t c_array_bytes(std::int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
 // Weights of `bits` bits: how many are in a byte.
 constexpr int c_codes_per_byte(int bits) { return bits <= 2 ? 4 : bits <= 4 ? 2 : 1; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_text.h"
 
 namespace steelyard::deploy {
@@ -23,9 +24,10 @@ std::string CNodes::named(const char* type, const std::string& text, std::size_t
                           std::size_t size, bool of_two_places) {
   const auto [found, is_new] =
       arrays_.emplace(type + text, fmt::format("constants_{}", arrays_.size()));
-  if (!is_new && !of_two_places) saved_bytes_ += static_cast<std::int64_t>(bytes);
+  const std::int64_t taken = c_array_bytes(static_cast<std::int64_t>(bytes));
+  if (!is_new && !of_two_places) saved_bytes_ += taken;
   if (is_new) {
-    constant_bytes_ += static_cast<std::int64_t>(bytes);
+    constant_bytes_ += taken;
     constants_ +=
         fmt::format("static const {} {}[{}] = {{\n  {}}};\n", type, found->second, size, text);
   }
@@ -60,9 +62,9 @@ void CNodes::call_on(std::optional<std::size_t> input, const std::string& kernel
   for (const auto& [member, value] : fields.list()) {
     constants_ += fmt::format("{}.{} = {}", separator, member, value);
     separator = ",\n  ";
-    constant_bytes_ += 4 * (1 + std::count(value.begin(), value.end(), ','));
   }
   constants_ += "};\n";
+  constant_bytes_ += c_struct_bytes(type);
   calls_.push_back({kernel, node.name, name, {}, node.output});
   if (input) calls_.back().inputs = {*input};
 }

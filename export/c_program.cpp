@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>  // IWYU pragma: keep: the type is complete there
 #include <stdexcept>
+#include <utility>
 
 #include "steelyard/export/c_kernels.h"
 #include "steelyard/export/c_nodes.h"
@@ -14,6 +16,7 @@
 #include "steelyard/export/stream.h"
 #include "steelyard/framework/data/normalizers.h"
 #include "steelyard/framework/files/files.h"
+#include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/kernels/affine.h"
@@ -31,9 +34,31 @@ const Quantization& quantization_of(const Graph& graph, std::size_t value) {
 }
 
 std::string first_comment(const Graph& graph, const char* what) {
-  return fmt::format("/* {} of {}; model sha256 {}. Written by steelyard export. */\n", what,
-                     c_comment(graph.name),
-                     graph.model_sha256.empty() ? "unknown" : c_comment(graph.model_sha256));
+  return fmt::format("/* {} of {}; model sha256 {}; profile {}. Written by steelyard export. */\n",
+                     what, c_comment(graph.name),
+                     graph.model_sha256.empty() ? "unknown" : c_comment(graph.model_sha256),
+                     fixed_point_profile(graph));
+}
+
+// An error of the preprocessor unless the header's digest is this one.
+std::string digest_check(const std::string& digest) {
+  return fmt::format(
+      "#if STEELYARD_MODEL_DIGEST != 0x{}U\n"
+      "#error \"the files of a model are not of one export\"\n#endif\n",
+      digest);
+}
+
+// `text` with other names than STEELYARD_... and steelyard_....
+std::string with_prefix(std::string text, const std::string& prefix) {
+  std::string upper = prefix;
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const auto& [from, to] : {std::pair(std::string("STEELYARD_"), upper + "_"),
+                                 std::pair(std::string("steelyard_"), prefix + "_")}) {
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+      text.replace(at, from.size(), to);
+    }
+  }
+  return text;
 }
 
 // A row of 256 codes for each channel of images of bytes, or one row where all have the same; empty
@@ -78,17 +103,24 @@ class ProgramWriter {
   }
 
   CProgram program() const {
-    return {header(),
-            source(),
-            test(),
-            {.arena_bytes = places_.bytes,
-             .least_arena_bytes = places_.least_bytes,
-             .state_bytes = places_.persistent_bytes,
-             .constant_bytes = nodes_.constant_bytes() + std::ssize(tables_),
-             .most_constant_bytes = nodes_.most_constant_bytes() + std::ssize(tables_)}};
+    const std::string digest = sha256_of(header("") + source("")).substr(0, 8);
+    return {header(digest), source(digest), test(digest), size()};
   }
 
  private:
+  CProgramSize size() const {
+    const std::int64_t tables = std::ssize(tables_) + c_table_bytes(kernel_text());
+    return {.arena_bytes = places_.bytes,
+            .least_arena_bytes = places_.least_bytes,
+            .state_bytes = places_.persistent_bytes,
+            .constant_bytes = nodes_.constant_bytes() + tables,
+            .most_constant_bytes = nodes_.most_constant_bytes() + tables};
+  }
+
+  std::string kernel_text() const {
+    return c_kernels(nodes_.kernels(), quantization_of(graph_, graph_.output).rounding);
+  }
+
   std::int64_t place(std::size_t value) const { return places_.offsets.at(value); }
   std::int64_t size(std::size_t value) const { return shape_size(graph_.values[value].shape); }
 
@@ -102,9 +134,17 @@ class ProgramWriter {
         place(value), name, size(value), name, q.zero_point, name, c_literal(q.scale));
   }
 
-  std::string header() const {
+  std::string header(const std::string& digest) const {
     std::string out = first_comment(graph_, "The integer model");
+    out += fmt::format(
+        "#if defined(STEELYARD_MODEL_DIGEST) && (STEELYARD_MODEL_DIGEST != 0x{}U)\n"
+        "#error \"two models with the same names: steelyard export --prefix gives others\"\n"
+        "#endif\n",
+        digest);
     out += "#ifndef STEELYARD_MODEL_H\n#define STEELYARD_MODEL_H\n\n#include <stdint.h>\n\n";
+    out += fmt::format("/* Of model.h and model.c. */\n#define STEELYARD_MODEL_DIGEST 0x{}U\n\n",
+                       digest);
+    out += fmt::format("/* Constants of at most {} bytes. */\n\n", size().constant_bytes);
     out += "/* Memory of the values and of unpacked weights: nothing else is written to. */\n";
     out += fmt::format("#define STEELYARD_ARENA_BYTES {}\n\n", places_.bytes);
     if (stream_ != nullptr) out += c_stream_constants(*stream_, places_.persistent_bytes);
@@ -132,14 +172,13 @@ class ProgramWriter {
     return out;
   }
 
-  std::string source() const {
+  std::string source(const std::string& digest) const {
     std::string out = first_comment(graph_, "The program of the integer model");
-    out += fmt::format("#include \"{}\"\n\n", header_);
+    out += fmt::format("#include \"{}\"\n\n", header_) + digest_check(digest) + "\n";
     out +=
         "/* Signed integers are shifted as two's complement. */\n"
         "typedef char steelyard_shifts_keep_the_sign[((-1 >> 1) == -1) ? 1 : -1];\n";
-    out += c_kernels(nodes_.kernels(), quantization_of(graph_, graph_.output).rounding);
-    out += "\n" + nodes_.constants();
+    out += kernel_text() + "\n" + nodes_.constants();
     if (!tables_.empty()) {
       out += "const int8_t steelyard_code_of_byte[STEELYARD_BYTE_TABLES][256] = {\n";
       for (std::size_t first = 0; first < tables_.size(); first += 256) {
@@ -186,9 +225,11 @@ class ProgramWriter {
     return {codes.span<std::int8_t>().begin(), codes.span<std::int8_t>().end()};
   }
 
-  std::string test() const {
+  std::string test(const std::string& digest) const {
     std::string out = first_comment(graph_, "A test of the program");
-    if (stream_ != nullptr) return out + c_stream_test(*stream_, whole_, header_);
+    if (stream_ != nullptr) {
+      return out + c_stream_test(*stream_, whole_, header_) + "\n" + digest_check(digest);
+    }
     out +=
         R"(/* main() compares the codes of made inputs with those that training's interpreter gives for them. */
 #include <stdio.h>
@@ -229,7 +270,7 @@ int main(void) {
   return (differing == 0) ? 0 : 1;
 }
 )";
-    return out;
+    return out + "\n" + digest_check(digest);
   }
 
   const Graph& whole_;
@@ -243,6 +284,13 @@ int main(void) {
 };
 
 }  // namespace
+
+bool is_c_prefix(std::string_view prefix) {
+  const auto is_small = [](char c) { return c >= 'a' && c <= 'z'; };
+  return !prefix.empty() && is_small(prefix[0]) &&
+         std::all_of(prefix.begin(), prefix.end(),
+                     [&](char c) { return is_small(c) || (c >= '0' && c <= '9') || c == '_'; });
+}
 
 std::string c_program_refusal(const Graph& graph) {
   return fixed_point_refusal(graph, "a C program",
@@ -262,19 +310,24 @@ CProgram c_program(const Graph& graph, const std::optional<StreamOptions>& optio
 
 std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
                                                    const Graph& graph,
-                                                   const std::optional<StreamOptions>& stream) {
+                                                   const std::optional<StreamOptions>& stream,
+                                                   const std::string& prefix) {
   const std::string name = header.filename().string();
   if (name.find_first_of("\"\\") != std::string::npos || name != printable(name)) {
     throw InputError("export: " + printable(header.string()) +
                      ": expected a name that #include can have in quotes");
   }
+  if (!prefix.empty() && !is_c_prefix(prefix)) {
+    throw std::invalid_argument("[c_program] expected a prefix of names, got " + prefix);
+  }
   const CProgram program = c_program(graph, stream, name);
   const std::filesystem::path base = header.parent_path() / header.stem();
   const std::vector<std::filesystem::path> paths{header, base.string() + ".c",
                                                  base.string() + "_test.c"};
-  write_file_atomic(paths[0], program.header);
-  write_file_atomic(paths[1], program.source);
-  write_file_atomic(paths[2], program.test);
+  const std::string* texts[] = {&program.header, &program.source, &program.test};
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    write_file_atomic(paths[i], prefix.empty() ? *texts[i] : with_prefix(*texts[i], prefix));
+  }
   return paths;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "steelyard/export/stream_options.h"
@@ -20,7 +21,7 @@ struct CProgramSize {
   std::int64_t arena_bytes = 0;        // of the values
   std::int64_t least_arena_bytes = 0;  // that live at one time: no plan needs less
   std::int64_t state_bytes = 0;        // of the arena, those that a stream keeps
-  std::int64_t constant_bytes = 0;     // weights, biases, factors and tables
+  std::int64_t constant_bytes = 0;     // at most: weights, biases, factors, tables, geometry
   // The same where nothing is stored once for several but weights: whatever training makes of it.
   std::int64_t most_constant_bytes = 0;
 };
@@ -40,9 +41,15 @@ CProgram c_program(const Graph& graph, const std::optional<StreamOptions>& strea
                    const std::string& header = "model.h");
 
 // Writes the files beside each other: `header`, such as model.h, then model.c and model_test.c.
-// Returns their paths. Throws InputError for a name that cannot be included.
+// Returns their paths. With a prefix the names in them begin with that, and its capitals, instead
+// of steelyard. Throws InputError for a file's name that cannot be included, std::invalid_argument
+// for a prefix that is none.
 std::vector<std::filesystem::path> write_c_program(const std::filesystem::path& header,
                                                    const Graph& graph,
-                                                   const std::optional<StreamOptions>& stream = {});
+                                                   const std::optional<StreamOptions>& stream = {},
+                                                   const std::string& prefix = "");
+
+// Whether C names can begin so: small letters, digits and _ after a letter.
+bool is_c_prefix(std::string_view prefix);
 
 }  // namespace steelyard::deploy

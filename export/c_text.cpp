@@ -10,7 +10,7 @@ namespace steelyard::deploy {
 
 std::string c_literal(float value) {
   if (!std::isfinite(value)) throw std::invalid_argument("[c_header] a number is not finite");
-  return fmt::format("{:a}f", value);
+  return fmt::format("{:.8e}f", value);
 }
 
 std::string c_literal(std::int32_t value) {

@@ -9,7 +9,7 @@
 
 namespace steelyard::deploy {
 
-// A literal of C. Of floats hexadecimal, so that a compiler reads the same bits; throws
+// A literal of C. Floats have nine digits, from which a compiler reads the same bits; throws
 // std::invalid_argument for one that is not finite.
 std::string c_literal(float value);
 std::string c_literal(std::int32_t value);

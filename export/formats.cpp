@@ -60,7 +60,8 @@ const std::vector<ExportFormat>& export_formats() {
       {"c", "C", ".h", false, false, always, refusal_in_c,
        [](const std::filesystem::path& path, const Graph& graph, const ExportOptions& options) {
          require_form(refusal_in_c(graph));
-         if (in_fixed_point(graph)) return write_c_program(path, graph, options.stream);
+         if (in_fixed_point(graph))
+           return write_c_program(path, graph, options.stream, options.c_prefix);
          write_c_header(path, graph);
          return Paths{path};
        }},

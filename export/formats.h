@@ -18,6 +18,7 @@ struct ExportOptions {
   OnnxOptions onnx = {};
   bool tflite_pack_int4 = true;              // TfliteExport::pack_int4
   std::optional<StreamOptions> stream = {};  // programs in C and TFLite files
+  std::string c_prefix = {};                 // write_c_program()'s
 };
 
 struct ExportFormat {

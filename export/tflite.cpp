@@ -19,6 +19,7 @@ constexpr const char* kMetadataName = "steelyard";
 
 std::string metadata_text(const Graph& graph, const Stream* stream) {
   nlohmann::ordered_json json;
+  json["profile"] = fixed_point_profile(graph);
   json["preprocessing"] = preprocessing_json(graph.preprocessing);
   if (!graph.class_names.empty()) json["class_names"] = graph.class_names;
   if (graph.target != TargetKind::kClass) json["target"] = word_of(graph.target);

@@ -29,16 +29,14 @@ STEELYARD_HOST_DEVICE inline FixedMultiplier fixed_rescale(float in_scale, float
                                rounding);
 }
 
-// Positive and negative inputs of a leaky ReLU, whose slope is not negative. The factors are made
-// in float.
+// Positive and negative inputs of a leaky ReLU, whose slope is not negative.
 struct FixedLeakyRelu {
   FixedMultiplier identity, slope;
 };
 
 STEELYARD_HOST_DEVICE inline FixedLeakyRelu make_fixed_leaky_relu(float in_scale, float slope,
                                                                   float scale, Rounding rounding) {
-  return {make_fixed_multiplier(static_cast<double>(in_scale / scale), rounding),
-          make_fixed_multiplier(static_cast<double>(in_scale * slope / scale), rounding)};
+  return {fixed_rescale(in_scale, scale, rounding), fixed_mul(in_scale, slope, scale, rounding)};
 }
 
 // --- numbers of 31 bits
@@ -188,9 +186,8 @@ STEELYARD_HOST_DEVICE inline std::int32_t multiplier_of_15_bits(std::int32_t mul
 STEELYARD_HOST_DEVICE inline FixedHardSwish make_fixed_hard_swish(float in_scale, float scale,
                                                                   Rounding rounding) {
   const float fine = (1.0F / 128.0F) * in_scale;
-  const FixedMultiplier output = make_fixed_multiplier(static_cast<double>(fine / scale), rounding);
-  const FixedMultiplier gate =
-      make_fixed_multiplier(static_cast<double>(fine / (3.0F / 32768.0F)), rounding);
+  const FixedMultiplier output = fixed_rescale(fine, scale, rounding);
+  const FixedMultiplier gate = fixed_rescale(fine, 3.0F / 32768.0F, rounding);
   const auto between = [](std::int32_t shift, std::int32_t most) {
     if (shift > most) return most;
     return shift < -15 ? -15 : shift;

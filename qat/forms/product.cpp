@@ -95,11 +95,6 @@ class LinearProduct : public Product {
     return shape;
   }
 
-  // A fully connected layer of one output has one scale of weights.
-  kernels::ScaleProduct scale_product(std::int64_t outputs) const override {
-    return outputs == 1 ? kernels::ScaleProduct::kFloat : kernels::ScaleProduct::kDouble;
-  }
-
   void grouped(const QuantizedValue& x, const WeightCodes& weight, const Tensor& bias,
                const Tensor& y) const override {
     visit_all_codes(x.codes.dtype(), [&](auto* tag) {

@@ -93,6 +93,7 @@ Variable QatSoftmax::forward(const Variable& x, ForwardContext& context) {
 void fix_shares(QuantizerConfig& output, double limit) {
   output.observer = {.type = "fixed", .limit = limit};
   output.learning = Learning::kNothing;
+  if (kernels::is_fixed_point(output.rounding)) output.scheme.symmetric = false;
 }
 
 QuantizedForm softmax_form() {
@@ -107,7 +108,8 @@ QuantizedForm softmax_form() {
   };
   // The largest code stands for a step less than 1, so that the scale is 2^-8 or 2^-7.
   form.output = [](QuantizerConfig& output) {
-    const bool half = output.scheme.is_signed && output.scheme.symmetric;
+    const bool half = output.scheme.is_signed && output.scheme.symmetric &&
+                      !kernels::is_fixed_point(output.rounding);
     fix_shares(output, half ? 127.0 / 128 : 255.0 / 256);
   };
   return form;

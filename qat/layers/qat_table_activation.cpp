@@ -104,6 +104,7 @@ void fix_signed_shares(QuantizerConfig& output) {
       }});
   output.observer = {.type = "fixed", .own = kRow};
   output.learning = Learning::kNothing;
+  output.scheme.symmetric = false;
 }
 
 // Elsewhere a Tanh stays in float.

@@ -48,7 +48,10 @@ class Decider {
 
   // The config as for_profile() gives it.
   Decider(const QuantizeConfig& config, const QuantizedForms& own_forms)
-      : own_forms_(own_forms), targets_(config), profile_(config.profile) {
+      : own_forms_(own_forms),
+        targets_(config),
+        profile_(config.profile),
+        bn_fold_(config.bn_fold) {
     for (std::size_t g = 0; g < config.groups.size(); ++g) {
       const QuantizeGroup& group = config.groups[g];
       if (group.targets.empty()) {
@@ -131,7 +134,7 @@ class Decider {
   }
 
   void keep_in_float(Decision decision, Kind kind, const std::string& reason) {
-    if (is_fixed_point(profile_)) refuse(decision, reason);
+    if (is_fixed_point(profile_)) refuse(decision.node, reason);
     decision.kind = kind;
     decision.reason = reason;
     const Flow flow{Flow::Kind::kFloat, nodes_[decision.node].path, {}};
@@ -139,8 +142,8 @@ class Decider {
   }
 
   // Profiles of fixed point have no floats.
-  [[noreturn]] void refuse(const Decision& decision, const std::string& reason) const {
-    const ModuleNode& node = nodes_[decision.node];
+  [[noreturn]] void refuse(std::size_t i, const std::string& reason) const {
+    const ModuleNode& node = nodes_[i];
     throw InputError((node.path.empty() ? "the model" : node.path) + ": the profile " +
                      word_of(profile_) + " has no such " + (*node.slot)->type_name() + ": " +
                      reason);
@@ -170,6 +173,11 @@ class Decider {
     d.place = targets_.place_of_target() + ": " + node.path;
     if (!node.form->is_linear) require_alone(d.node);
     require_widths(d);
+    if (d.norm && bn_fold_ == BatchNormFold::kNone && is_fixed_point(profile_)) {
+      refuse(*d.norm, std::string("quantize.bn_fold: ") + word_of(bn_fold_) +
+                          " leaves it in float; expected frozen, batch_corrected or "
+                          "one_convolution");
+    }
     d.note = node.form->is_linear ? only_floats_read(last_of(d)) : "";
     if (is_dynamic(*target)) d.note = "dynamic: the next layer quantizes it";
     decide_input(d, *target);
@@ -270,7 +278,7 @@ class Decider {
     if (node.form->activation == kernels::Activation::kRelu6) {
       reason = "expected it alone after a layer or a sum, which computes it";
     }
-    if (!reason.empty()) refuse(d, reason);
+    if (!reason.empty()) refuse(d.node, reason);
   }
 
   void decide_computing(Decision d) {
@@ -352,13 +360,30 @@ class Decider {
       const Flow in = d.in;
       return add(std::move(d), in);
     }
+    if (is_fixed_point(profile_) && holds<OutputParts>(*node.slot)) {
+      throw InputError(std::string("the model has several outputs: the profile ") +
+                       word_of(profile_) + " has models of one");
+    }
     if ((*node.slot)->children().empty()) {
       const std::string type = (*node.slot)->type_name();
-      return keep_in_float(std::move(d), Kind::kNoForm, type + " has no quantized form");
+      return keep_in_float(std::move(d), Kind::kNoForm,
+                           type + " has no quantized form" + other_form(type));
     }
-    if (is_fixed_point(profile_)) refuse(d, "what it computes between its children is unknown");
+    if (is_fixed_point(profile_)) refuse(i, "what it computes between its children is unknown");
     d.kind = Kind::kContainer;
     add(std::move(d), {Flow::Kind::kUnknown, node.path, {}});
+  }
+
+  // What computes the same and has a form in fixed point.
+  std::string other_form(const std::string& type) const {
+    if (!is_fixed_point(profile_)) return "";
+    for (const char* family : {"Conv", "MaxPool", "AvgPool"}) {
+      if (type != std::string(family) + "1d") continue;
+      return std::string(" here; ") + family +
+             "2d with a kernel of [k, 1] computes the same of samples [length, 1, channels]";
+    }
+    const bool norm = type == "BatchNorm1d" || type == "BatchNorm2d";
+    return norm ? " but as a part of the layer before it, if nothing else reads that layer" : "";
   }
 
   void read_model_input(const Flow& flow) {
@@ -368,6 +393,7 @@ class Decider {
   const QuantizedForms& own_forms_;
   TargetMatcher targets_;
   Profile profile_;
+  BatchNormFold bn_fold_;
   // The quantizer of sums, joins and averages that no target names: the first group's activations.
   std::optional<QuantizerConfig> joins_;
   std::optional<QuantizerConfig> input_;

@@ -105,7 +105,7 @@ void require_within_limits(const Experiment& experiment, const Trial& trial) {
     fail_at(place, "export.limits: the model has no program in C before it is trained" +
                        (trial.refusal ? ": " + *trial.refusal : ""));
   }
-  if (const auto exceeded = exceeded_limit(*trial.costs, *limits)) fail_at(place, *exceeded);
+  if (const auto exceeded = exceeded_limits(*trial.costs, *limits)) fail_at(place, *exceeded);
 }
 
 // Empty where the model reads samples as one input.

@@ -27,7 +27,8 @@ std::optional<DeviceCosts> device_costs(const deploy::Graph& graph,
 
 std::int64_t flash_bytes_of_layer(std::int64_t weights, std::int64_t outputs, int bits) {
   const int per_byte = deploy::c_codes_per_byte(bits);
-  return (weights + per_byte - 1) / per_byte + 9 * outputs;
+  return deploy::c_array_bytes((weights + per_byte - 1) / per_byte) + 8 * outputs +
+         deploy::c_array_bytes(outputs);
 }
 
 std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph,
@@ -56,7 +57,7 @@ std::string text_of(const DeviceCosts& costs) {
       costs.flash_bytes, costs.ram_bytes, state, costs.macs, unit);
 }
 
-std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const DeviceLimits& limits) {
+std::optional<std::string> exceeded_limits(const DeviceCosts& costs, const DeviceLimits& limits) {
   struct Limit {
     const char* name;
     std::optional<std::int64_t> most;
@@ -69,12 +70,15 @@ std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const Device
       Limit{"macs", limits.macs, costs.macs,
             costs.frames > 0 ? "multiplications a call" : "multiplications a sample"},
   };
+  std::string exceeded;
   for (const Limit& limit : all) {
     if (!limit.most || limit.actual <= *limit.most) continue;
-    return fmt::format("export.limits.{}: expected at most {} {}, got {}", limit.name, *limit.most,
-                       limit.unit, limit.actual);
+    exceeded += fmt::format("{}export.limits.{}: expected at most {} {}, got {}",
+                            exceeded.empty() ? "" : "; ", limit.name, *limit.most, limit.unit,
+                            limit.actual);
   }
-  return std::nullopt;
+  if (exceeded.empty()) return std::nullopt;
+  return exceeded;
 }
 
 }  // namespace steelyard

@@ -12,7 +12,7 @@
 namespace steelyard {
 
 struct DeviceCosts {
-  std::int64_t flash_bytes = 0;  // constants at most: weights, biases, factors and tables
+  std::int64_t flash_bytes = 0;  // constants at most: weights, biases, factors, tables, geometry
   std::int64_t ram_bytes = 0;    // the arena of the values
   std::int64_t state_bytes = 0;  // of them, kept from call to call
   std::int64_t macs = 0;         // multiplications for a sample, or for a call
@@ -23,7 +23,8 @@ struct DeviceCosts {
 std::optional<DeviceCosts> device_costs(const deploy::Graph& graph,
                                         const std::optional<deploy::StreamOptions>& stream = {});
 
-// Of flash_bytes those of a linear map: weights of `bits` bits, and 9 bytes of each output.
+// Of flash_bytes those of a linear map: weights of `bits` bits, and 9 bytes of each output, arrays
+// of bytes rounded up to a multiple of 4.
 std::int64_t flash_bytes_of_layer(std::int64_t weights, std::int64_t outputs, int bits);
 // The others of the graph, whatever the widths of its weights. Throws InputError where it has no
 // such program.
@@ -33,7 +34,7 @@ std::int64_t flash_bytes_beside_layers(const deploy::Graph& graph,
 // "at most 12345 bytes of constants, ..."
 std::string text_of(const DeviceCosts& costs);
 
-// The first limit that the costs exceed, with both numbers; nothing where none is.
-std::optional<std::string> exceeded_limit(const DeviceCosts& costs, const DeviceLimits& limits);
+// The limits that the costs exceed, with both numbers; nothing where none is.
+std::optional<std::string> exceeded_limits(const DeviceCosts& costs, const DeviceLimits& limits);
 
 }  // namespace steelyard

@@ -30,7 +30,9 @@ Table<DeviceLimits> limits_table() {
   return {
       "What the device has for the program in C: a model that takes more is refused before "
       "training. Needs the profile tflm.",
-      {key("flash", "bytes of constants: weights, biases, factors and tables, without code",
+      {key("flash",
+           "bytes of constants at most: weights, biases, factors, tables and geometry, without "
+           "code",
            &DeviceLimits::flash)
            .at_least(1),
        key("ram", "bytes of values, without the stack", &DeviceLimits::ram).at_least(1),

@@ -137,13 +137,6 @@ void grouped_linear_map(const Operands& op, const Windows& windows) {
   });
 }
 
-// How fixed point multiplies the scales of the input and the weights.
-kernels::ScaleProduct scale_product(const Node& node) {
-  return node.op == Op::kLinear && node.weights->weight.dim(0) == 1
-             ? kernels::ScaleProduct::kFloat
-             : kernels::ScaleProduct::kDouble;
-}
-
 }  // namespace
 
 std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const Node& node) {
@@ -151,8 +144,8 @@ std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const No
   const Quantization& q = *graph.values[node.output].quantization;
   std::vector<kernels::FixedMultiplier> factors;
   for (const float scale : node.weights->scales) {
-    factors.push_back(
-        kernels::fixed_requantizer(in_scale, scale, q.scale, scale_product(node), q.rounding));
+    factors.push_back(kernels::fixed_requantizer(in_scale, scale, q.scale,
+                                                 kernels::ScaleProduct::kDouble, q.rounding));
   }
   return factors;
 }

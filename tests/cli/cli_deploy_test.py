@@ -303,6 +303,11 @@ class Deploy(Case):
         self.assertRegex(self.succeed("export", run, "--format", "c"), r"^run/export/model.h: \d+ bytes\n"
                                                                        r"run/export/model.c: \d+ bytes\n"
                                                                        r"run/export/model_test.c: \d+ bytes\n$")
+        self.succeed("export", run, "--format", "c", "--prefix", "shoes", "--out", "shoes")
+        with open(self.path("shoes", "model.h")) as file:
+            self.assertIn("void shoes_run(int8_t *arena);", file.read())
+        self.fail_with(2, "--prefix: expected small letters, digits and _ after a letter, got My-Net",
+                       arguments=["export", run, "--format", "c", "--prefix", "My-Net"])
         with open(self.path("run", "export", "model.h")) as file:
             arena = int(re.search(r"STEELYARD_ARENA_BYTES (\d+)", file.read())[1])
         limited = ["train", self.recipe(LAYERS + SHORT + QUANTIZE, "limited.yaml"), "--set", "export.profile=tflm", "--run-dir",
@@ -327,8 +332,8 @@ class Deploy(Case):
         run = self.trained("run", "export={profile: tflm, formats: [safetensors, c], stream: {frames: 2}}",
                            body=frames("[0, 1]") + SHORT + QUANTIZE)
         with open(self.path(run, "plan.txt")) as file:
-            self.assertRegex(file.read(), r"(\d+) bytes of RAM for values, \d+ of them kept between calls, \d+ multiplications a "
-                                          r"call of 2 frames")
+            plan = file.read()
+        self.assertRegex(plan, r"\d+ bytes of RAM for values, \d+ of them kept between calls, \d+ multiplications a call of 2 frames")
         header = self.path(run, "export", "model.h")
 
         def new_frames():
@@ -340,6 +345,11 @@ class Deploy(Case):
         for arguments, expected in ((["--stream", "1"], 1), (["--stream", "0"], None), ([], 2)):
             self.succeed("export", run, "--format", "c", "--format", "tflite", *arguments)
             self.assertEqual(new_frames(), expected)
+        macs = re.search(r"(\d+) multiplications a call", plan)[1]
+        limited = self.trained("limited", f"export={{profile: tflm, formats: [c], stream: {{frames: 2}}, limits: {{macs: {macs}}}}}",
+                               body=frames("[0, 1]") + SHORT + QUANTIZE)
+        self.fail_with(2, f"limited: --stream: export.limits.macs: expected at most {macs} multiplications a sample, got ",
+                       arguments=["export", limited, "--format", "c", "--stream", "0"])
         self.fail_with(2, "export.stream.frames: expected 1 or more, and less than the 8 frames of a window, got 8",
                        arguments=["export", run, "--format", "c", "--stream", "8"])
         stream = ["--set", "export={profile: tflm, stream: {frames: 1}}", "--run-dir", "no"]

@@ -25,9 +25,9 @@ inline int shell_of(const std::string& command) { return std::system(command.c_s
 // Compiles the program beside `main`, as an embedded project would; its object is model.o.
 inline void compile(const std::filesystem::path& folder, const std::string& main) {
   const std::string at = folder.string();
-  const std::string compiler = std::string(STEELYARD_C_COMPILER) +
-                               " -std=c99 -pedantic -Os -Wall -Wextra -Wconversion -Werror -I " +
-                               at + " ";
+  const std::string compiler =
+      std::string(STEELYARD_C_COMPILER) +
+      " -std=c99 -pedantic -Os -Wall -Wextra -Wconversion -Wshadow -Werror -I " + at + " ";
   ASSERT_EQ(shell_of(compiler + kWithoutFloats + " -c " + at + "/model.c -o " + at + "/model.o"),
             0);
   ASSERT_EQ(shell_of(compiler + main + " " + at + "/model.o -o " + at + "/run"), 0);

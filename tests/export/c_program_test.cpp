@@ -16,6 +16,7 @@
 #include <set>
 
 #include "steelyard/export/arena.h"
+#include "steelyard/export/c_kernels.h"
 #include "steelyard/export/fixed_point_graph.h"
 #include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"
@@ -128,6 +129,16 @@ INSTANTIATE_TEST_SUITE_P(Networks, CProgramOf,
                                            ProgramCase{"lstm_w4", testing::fixed_lstm_net, 4},
                                            ProgramCase{"residual_w4", testing::residual_net, 4}),
                          [](const auto& p) { return std::string(p.param.name); });
+
+// As on a processor with pointers of 32 bits; run_on_microcontrollers compares whole programs.
+TEST(CProgramText, CountsStructsAndTables) {
+  EXPECT_EQ(c_struct_bytes("product"), 4 * (4 + 20));
+  EXPECT_EQ(c_struct_bytes("mul_node"), 4 * (3 * 4 + 7));
+  EXPECT_EQ(c_struct_bytes("map_node"), 4 * 5);
+  EXPECT_THROW(c_struct_bytes("no_node"), std::invalid_argument);
+  const std::vector<std::string> softmax{"softmax"};
+  EXPECT_EQ(c_table_bytes(c_kernels(softmax, kernels::Rounding::kFixedTwice)), 4 * 7);
+}
 
 TEST(CProgramText, PacksWeightsAndStoresThemOnce) {
   const auto bytes = [](int bits) {
@@ -305,6 +316,62 @@ TEST(CProgramText, IncludesItsHeaderByName) {
   EXPECT_THAT(
       testing::message_of<InputError>([&] { write_c_program(folder.path() / "a\"b.h", graph); }),
       HasSubstr("a\"b.h: expected a name that #include can have in quotes"));
+}
+
+// --- several files, several models
+
+Graph residual_graph(unsigned seed) {
+  Rng rng(seed);
+  const auto model = testing::quantized_model(testing::residual_net(rng), testing::tflm(8));
+  return trace(*model, testing::images(1, 9), "net").graph;
+}
+
+// Whether `text`, beside what is in the folder, is a program in C++ of 2011.
+bool compiles(const std::filesystem::path& folder, const std::string& text) {
+  std::ofstream(folder / "both.cpp") << text;
+  return shell_of(std::string(STEELYARD_C_COMPILER) +
+                  " -x c++ -std=c++11 -pedantic-errors -Wall -Werror -fsyntax-only " +
+                  (folder / "both.cpp").string() + " 2> " + (folder / "said").string()) == 0;
+}
+
+TEST(CProgramFiles, OfTwoModelsHaveTheirOwnNames) {
+  const TemporaryFolder folder;
+  const auto& at = folder.path();
+  write_c_program(at / "first.h", residual_graph(3));
+  write_c_program(at / "second.h", residual_graph(4));
+  const std::string use = "#include \"first.h\"\n#include \"first.h\"\n#include \"second.h\"\n";
+  EXPECT_TRUE(compiles(at, "#include \"first.h\"\nfloat scale = STEELYARD_INPUT_SCALE;\n"))
+      << read_file(at / "said", 10000);
+  EXPECT_FALSE(compiles(at, use));
+  EXPECT_THAT(read_file(at / "said", 10000), HasSubstr("--prefix"));
+  write_c_program(at / "second.h", residual_graph(4), {}, "second2_net");
+  EXPECT_TRUE(compiles(at, use + "int bytes = STEELYARD_ARENA_BYTES + SECOND2_NET_ARENA_BYTES;\n"
+                                 "void (*runs[2])(int8_t *) = {steelyard_run, second2_net_run};\n"))
+      << read_file(at / "said", 10000);
+  std::filesystem::rename(at / "second.c", at / "model.c");
+  compile(at, at.string() + "/second_test.c");
+  EXPECT_EQ(shell_of(at.string() + "/run > " + at.string() + "/out"), 0);
+  for (const char* bad : {"Net", "2net", "a-b", "_a"}) {
+    EXPECT_THROW(write_c_program(at / "second.h", residual_graph(4), {}, bad),
+                 std::invalid_argument);
+  }
+}
+
+TEST(CProgramFiles, OfTwoExportsDoNotCompileTogether) {
+  const TemporaryFolder folder;
+  const auto& at = folder.path();
+  write_c_program(at / "model.h", residual_graph(3));
+  const std::string header = read_file(at / "model.h", 1 << 20);
+  write_c_program(at / "model.h", residual_graph(4));
+  const auto compiled = [&] {
+    return shell_of(std::string(STEELYARD_C_COMPILER) + " -std=c99 -c " +
+                    (at / "model.c").string() + " -o " + (at / "o").string() + " 2> " +
+                    (at / "said").string()) == 0;
+  };
+  EXPECT_TRUE(compiled());
+  std::ofstream(at / "model.h") << header;  // as if the export had been interrupted
+  EXPECT_FALSE(compiled());
+  EXPECT_THAT(read_file(at / "said", 10000), HasSubstr("not of one export"));
 }
 
 // --- arena

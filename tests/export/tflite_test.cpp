@@ -37,7 +37,7 @@ TEST(Tflite, HoldsNamesAndTheIdentifierAndIsTheSameEachTime) {
   const std::string bytes = tflite_file(graph);
   EXPECT_EQ(bytes.substr(4, 4), "TFL3");
   for (const char* text : {"picture", "scores \"of\" it", "conv2/weight", "serving_default",
-                           R"("class_names":["a","b"])"}) {
+                           R"("profile":"tflm",)", R"("class_names":["a","b"])"}) {
     EXPECT_NE(bytes.find(text), std::string::npos) << text;
   }
   EXPECT_EQ(bytes, tflite_file(graph));
@@ -106,6 +106,40 @@ TEST(Tflite, RefusesWhatItHasNoFormOf) {
   EXPECT_EQ(tflite_refusal(relu6), "layer 'relu3': a TFLite file has no form of relu6");
   EXPECT_EQ(message_of<std::invalid_argument>([&] { tflite_file(relu6); }),
             "layer 'relu3': a TFLite file has no form of relu6");
+}
+
+// What stays in float behind a network of integers, and what to do about it.
+TEST(Tflite, NamesTheCauseOfFloatsAtTheEnd) {
+  const auto behind = [](Op op, const std::vector<float>& constant) {
+    return [op, constant](Graph& graph) {
+      Node node;
+      node.op = op;
+      node.options = op_info(op).options;
+      node.name = "after" + std::to_string(graph.nodes.size());
+      node.inputs = {graph.output};
+      node.output = graph.output = graph.values.size();
+      const Shape shape = graph.values[node.inputs[0]].shape;
+      if (!constant.empty()) {
+        node.constants = {{0, Tensor::full({shape.back()}, static_cast<double>(constant[0]))}};
+      }
+      graph.values.push_back({node.name, shape, {}});
+      graph.nodes.push_back(node);
+    };
+  };
+  Graph regression = fixed_point_graph();
+  behind(Op::kMul, {2})(regression);
+  behind(Op::kAdd, {1})(regression);
+  EXPECT_NE(
+      tflite_refusal(regression)
+          .find("a TFLite file has no floats: the outputs become the numbers of the data by a "
+                "float product and sum, which data.normalize_targets: false leaves out"),
+      std::string::npos)
+      << tflite_refusal(regression);
+  Graph shares = fixed_point_graph();
+  behind(Op::kSoftmax, {})(shares);
+  EXPECT_NE(tflite_refusal(shares).find("a TFLite file has no floats: softmax ends the imported"),
+            std::string::npos)
+      << tflite_refusal(shares);
 }
 
 TEST(FixedPointGraphs, OnnxRefusesThem) {

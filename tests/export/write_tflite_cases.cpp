@@ -103,6 +103,63 @@ void write_network(const std::filesystem::path& folder, const std::string& name,
   write_case(folder, name, trace(*model, images(2, 8), name).graph, images(40, 7), pack_int4);
 }
 
+// Scales of which many products lie between two codes, or next to such a place: float factors give
+// other codes than those of doubles.
+struct Tie {
+  float in_scale, scale, slope;
+  std::int32_t in_zero_point, zero_point;
+};
+constexpr Tie kTies[] = {{0.0121643813F, 0.0104266126F, 0.3F, -40, -28},
+                         {0.109190635F, 0.0524115041F, 0.5F, -31, 2},
+                         {0.0211098138F, 0.0361882523F, 0.5F, 43, -47},
+                         {0.0137715247F, 0.00383510813F, 0.25F, -34, -41},
+                         {0.00748940557F, 0.00449364353F, 0.3F, 53, -50}};
+
+void write_ties(const std::filesystem::path& folder, kernels::Rounding rounding) {
+  int number = 0;
+  for (const Tie& tie : kTies) {
+    for (const std::string operation : {"leaky_relu", "hardswish"}) {
+      const testing::OperationGraph one(operation, 1, rounding);
+      Graph graph = one.graph();
+      Quantization& in = *graph.values[input_codes(graph)].quantization;
+      const Tensor inputs = Tensor::empty(one.inputs().shape());
+      for (std::int64_t i = 0; i < inputs.size(); ++i) {
+        const auto code = static_cast<std::int32_t>(i % 256) - 128 - tie.in_zero_point;
+        inputs.data<float>()[i] = static_cast<float>(code) * tie.in_scale;
+      }
+      in.scale = tie.in_scale;
+      in.zero_point = tie.in_zero_point;
+      Quantization& out = *graph.values[graph.output].quantization;
+      out.scale = tie.scale;
+      out.zero_point = tie.zero_point;
+      if (operation == "leaky_relu") {
+        graph.nodes.back().as<NegativeSlope>().slope = static_cast<double>(tie.slope);
+      }
+      write_case(folder, "op-" + operation + "_of_ties-" + std::to_string(number), graph, inputs);
+    }
+    // A sum of the bias alone, half way between what the two factors make a tie.
+    const testing::OperationGraph one("linear_of_one_output", 1, rounding);
+    Graph graph = one.graph();
+    Node& node = graph.nodes.back();
+    node.activation = kernels::Activation::kNone;
+    std::fill_n(node.weights->weight.data<std::int8_t>(), node.weights->weight.size(),
+                std::int8_t{0});
+    const float in_scale = graph.values[node.inputs[0]].quantization->scale;
+    node.weights->scales = {tie.in_scale};
+    Quantization& out = *graph.values[graph.output].quantization;
+    out.scale = in_scale * tie.in_scale * 16777216.0F;
+    out.zero_point = 0;
+    const double of_doubles = static_cast<double>(in_scale) * static_cast<double>(tie.in_scale);
+    const auto of_floats = static_cast<double>(in_scale * tie.in_scale);
+    const double sum = 50.5 * static_cast<double>(out.scale);
+    node.weights->bias = Tensor::from(std::vector<std::int32_t>{static_cast<std::int32_t>(
+                                          (sum / of_doubles + sum / of_floats) / 2)},
+                                      {1});
+    write_case(folder, "op-linear_of_one_output_of_ties-" + std::to_string(number++), graph,
+               one.inputs());
+  }
+}
+
 void write_all(const std::filesystem::path& folder, int random_graphs, int of_each_operation,
                qat::Profile profile) {
   const kernels::Rounding rounding = rounding_of(profile);
@@ -120,6 +177,7 @@ void write_all(const std::filesystem::path& folder, int random_graphs, int of_ea
   write_network(folder, "rows", rows_net, testing::tflm(8, profile));
   write_case(folder, "keyword", testing::keyword_graph(8, profile), testing::frames(3, 7));
   write_streams(folder, random_graphs / 4, profile);
+  write_ties(folder, rounding);
   for (int i = 0; i < random_graphs; ++i) {
     const RandomGraph random(static_cast<unsigned>(i), DType::kI8, rounding, i % 3 == 2 ? 4 : 8);
     write_case(folder, "random" + std::to_string(i), random.graph(), random.inputs());

@@ -61,6 +61,17 @@ TEST(FixedFunctions, ComputeWhatTheirNamesSay) {
   }
 }
 
+// Of such scales many products lie between two codes: the factors decide, which are made in double.
+TEST(FixedFunctions, HaveFactorsOfDoubles) {
+  const float in = 0.00748940557F, out = 0.00449364353F, slope = 0.3F;
+  const Rounding rounding = Rounding::kFixedTwice;
+  const FixedLeakyRelu factors = make_fixed_leaky_relu(in, slope, out, rounding);
+  EXPECT_EQ(factors.identity, make_fixed_multiplier(double{in} / double{out}, rounding));
+  EXPECT_EQ(factors.slope,
+            make_fixed_multiplier(double{in} * double{slope} / double{out}, rounding));
+  EXPECT_NE(factors.identity, make_fixed_multiplier(double{in / out}, rounding));
+}
+
 // The codes of the functions are those of exact values, or one off.
 TEST(FixedFunctions, GiveCodesNextToTheExactOnes) {
   const Rounding rounding = Rounding::kFixedTwice;

@@ -3,11 +3,15 @@
 
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/activations.h"
+#include "steelyard/layers/containers/graph.h"
 #include "steelyard/layers/containers/sequential.h"
 #include "steelyard/layers/dropout.h"
 #include "steelyard/layers/elementwise.h"
 #include "steelyard/layers/flatten.h"
+#include "steelyard/layers/norms/batch_norm.h"
+#include "steelyard/layers/output_parts.h"
 #include "steelyard/layers/pooling.h"
+#include "steelyard/layers/weighted/conv1d.h"
 #include "steelyard/layers/weighted/conv2d.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
 #include "steelyard/layers/weighted/linear.h"
@@ -128,6 +132,54 @@ TEST(FixedPointProfile, RefusesByNameWhatTfliteMicroHasNot) {
   const std::string ignored =
       message_of<InputError>([&] { prepare(net_with(std::make_shared<ReLU>()), config); });
   EXPECT_EQ(ignored.find("fc: the profile tflm has no such Linear: "), 0U) << ignored;
+}
+
+TEST(FixedPointProfile, RefusesWithWhatWorksInstead) {
+  Rng rng(1);
+  EXPECT_EQ(refusal_of(std::make_shared<Conv1d>(Conv1dOptions{4, 4, 3}, rng)),
+            "layer: the profile tflm has no such Conv1d: Conv1d has no quantized form here; Conv2d "
+            "with a kernel of [k, 1] computes the same of samples [length, 1, channels]");
+  QuantizeConfig norm_in_float = fixed_config();
+  norm_in_float.bn_fold = BatchNormFold::kNone;
+  EXPECT_EQ(message_of<InputError>([&] {
+              prepare(net_with(std::make_shared<BatchNorm2d>(BatchNorm2dOptions{4})),
+                      norm_in_float);
+            }),
+            "layer: the profile tflm has no such BatchNorm2d: quantize.bn_fold: none leaves it in "
+            "float; expected frozen, batch_corrected or one_convolution");
+  const auto outputs = std::make_shared<Graph>(std::vector<Graph::NamedNode>{
+      {"a", std::make_shared<Conv2d>(Conv2dOptions{2, 2, {1, 1}}, rng)},
+      {"b", std::make_shared<Conv2d>(Conv2dOptions{2, 2, {1, 1}}, rng), {"a"}},
+      {"outputs", std::make_shared<OutputParts>(), {"a", "b"}}});
+  EXPECT_EQ(message_of<InputError>([&] { prepare(outputs, fixed_config()); }),
+            "the model has several outputs: the profile tflm has models of one");
+}
+
+// Symmetric activations, too, which have other grids for such functions elsewhere.
+TEST(FixedPointProfile, FunctionsHaveTheirCodesWhateverTheRecipeSays) {
+  QuantizeConfig symmetric = fixed_config();
+  observers::QScheme& scheme = symmetric.groups[0].config.activations->scheme;
+  scheme.is_signed = scheme.symmetric = true;
+  const auto tanh = std::make_shared<Elementwise>(kernels::UnaryFunction::kTanh);
+  const auto sigmoid = std::make_shared<Sigmoid>();
+  const auto softmax = std::make_shared<Softmax>();
+  for (const std::shared_ptr<Module>& layer :
+       {std::shared_ptr<Module>(tanh), std::shared_ptr<Module>(sigmoid),
+        std::shared_ptr<Module>(softmax)}) {
+    const PreparedModel prepared = prepare(net_with(layer), symmetric);
+    Rng rng(3);
+    ForwardContext training{.training = true, .rng = &rng};
+    prepared.model->forward(Variable(random_tensor({2, 6, 6, 2}, 1, DType::kF32)), training);
+    const bool around_zero = layer == tanh;
+    int found = 0;
+    for (const NamedQuantizer& entry : named_quantizers(*prepared.model)) {
+      if (entry.name.find("layer.") == std::string::npos) continue;
+      EXPECT_EQ(entry.quantizer->host_scale()[0], around_zero ? 0x1p-7F : 0x1p-8F) << entry.name;
+      EXPECT_EQ(entry.quantizer->host_zero_point()[0], around_zero ? 0 : -128) << entry.name;
+      ++found;
+    }
+    EXPECT_EQ(found, 1);
+  }
 }
 
 TEST(FixedPointProfile, RefusesConfigsThatItCannotExecute) {

@@ -35,7 +35,7 @@ TEST(DeviceCosts, AreOfLayersByWidthAndOfTheRest) {
     EXPECT_EQ(device_costs(graph)->flash_bytes, rest + flash_bytes_of_layer(6 * 2 * 9, 6, bits) +
                                                     flash_bytes_of_layer(96 * 3, 3, bits));
   }
-  EXPECT_EQ(flash_bytes_of_layer(9, 2, 4), 5 + 18);
+  EXPECT_EQ(flash_bytes_of_layer(9, 2, 4), 8 + 16 + 4);
   Rng rng(1);
   const std::shared_ptr<Module> floats = linear(6, 2, rng);
   EXPECT_THROW(flash_bytes_beside_layers(deploy::trace(*floats, Tensor::zeros({1, 6}), "").graph),
@@ -96,12 +96,16 @@ TEST(DeviceCosts, OfTheProgramInC) {
   EXPECT_GT(costs.flash_bytes, 2 * 6 * 9 + 96 * 3);
   EXPECT_EQ(costs.macs, 4 * 4 * 6 * 2 * 9 + 96 * 3);
 
-  EXPECT_EQ(exceeded_limit(costs, {}), std::nullopt);
-  EXPECT_EQ(exceeded_limit(costs, {costs.flash_bytes, costs.ram_bytes, costs.macs}), std::nullopt);
-  EXPECT_EQ(exceeded_limit(costs, {.macs = costs.macs - 1}),
+  EXPECT_EQ(exceeded_limits(costs, {}), std::nullopt);
+  EXPECT_EQ(exceeded_limits(costs, {costs.flash_bytes, costs.ram_bytes, costs.macs}), std::nullopt);
+  EXPECT_EQ(exceeded_limits(costs, {.macs = costs.macs - 1}),
             "export.limits.macs: expected at most 2015 multiplications a sample, got 2016");
-  EXPECT_TRUE(exceeded_limit(costs, {.flash = costs.flash_bytes - 1}));
-  EXPECT_TRUE(exceeded_limit(costs, {.ram = costs.ram_bytes - 1}));
+  EXPECT_TRUE(exceeded_limits(costs, {.flash = costs.flash_bytes - 1}));
+  EXPECT_TRUE(exceeded_limits(costs, {.ram = costs.ram_bytes - 1}));
+  EXPECT_EQ(exceeded_limits(costs, {.ram = 1, .macs = 2015}),
+            "export.limits.ram: expected at most 1 bytes for values, got " +
+                std::to_string(costs.ram_bytes) +
+                "; export.limits.macs: expected at most 2015 multiplications a sample, got 2016");
 }
 
 // A call of two frames of six: of the convolution two rows; the rest is of the whole window.
@@ -113,7 +117,7 @@ TEST(DeviceCosts, OfAStreamAreThoseOfACall) {
   EXPECT_THAT(text_of(costs),
               ::testing::HasSubstr(" bytes of RAM for values, 144 of them kept between calls, 1152 "
                                    "multiplications a call of 2 frames"));
-  EXPECT_EQ(exceeded_limit(costs, {.macs = 1000}),
+  EXPECT_EQ(exceeded_limits(costs, {.macs = 1000}),
             "export.limits.macs: expected at most 1000 multiplications a call, got 1152");
 }
 
