@@ -156,8 +156,8 @@ void launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_
   std::vector<emulation::WorkMemory> memory;
   std::apply(
       [&](const Parameters&... parameters) {
-        int index = -1;
-        const auto take = [&](const void* pointer) {
+        [[maybe_unused]] int index = -1;
+        [[maybe_unused]] const auto take = [&](const void* pointer) {
           emulation::require_device_pointer(pointer, index);
           if (pointer != nullptr) memory.push_back({pointer});
         };
