@@ -1,6 +1,6 @@
 // Functions of codes in fixed point, host and device, as TFLite Micro's reference kernels compute
-// them: products, codes on another grid, logistic, tanh, hard swish, leaky ReLU, softmax and LSTM.
-// Source: reference/ and micro/kernels/ of tflite-micro (mul, requantize, integer_ops/logistic and
+// them: codes on another grid, logistic, tanh, hard swish, leaky ReLU, softmax and LSTM.
+// Source: reference/ and micro/kernels/ of tflite-micro (requantize, integer_ops/logistic and
 // tanh, hard_swish, leaky_relu, softmax, lstm_eval), its common.h and gemmlowp's fixedpoint.h,
 // whose numbers these are.
 //
@@ -14,13 +14,7 @@
 
 namespace steelyard::kernels {
 
-// --- products and codes on another grid
-
-// The factor of a product of codes less their zero points.
-STEELYARD_HOST_DEVICE inline FixedMultiplier fixed_mul(float scale_a, float scale_b, float scale,
-                                                       Rounding rounding) {
-  return fixed_requantizer(scale_a, scale_b, scale, ScaleProduct::kDouble, rounding);
-}
+// --- codes on another grid
 
 // The factor from codes of one scale to those of another.
 STEELYARD_HOST_DEVICE inline FixedMultiplier fixed_rescale(float in_scale, float scale,

@@ -94,17 +94,10 @@ STEELYARD_HOST_DEVICE inline std::int32_t wrapped_sum(std::int32_t a, std::int32
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
 }
 
-// How the scales of a product's operands are multiplied: TFLite Micro's fully connected layers with
-// one scale of weights round s_x * s_w to float, all other products do not.
-enum class ScaleProduct { kDouble, kFloat };
-
-// M = s_x * s_w / s_y of a product of codes with weights.
-STEELYARD_HOST_DEVICE inline FixedMultiplier fixed_requantizer(float in_scale, float weight_scale,
-                                                               float scale, ScaleProduct product,
-                                                               Rounding rounding) {
-  const double scales = product == ScaleProduct::kFloat
-                            ? static_cast<double>(in_scale * weight_scale)
-                            : static_cast<double>(in_scale) * static_cast<double>(weight_scale);
+// M = s_a * s_b / s_y of a product of codes less their zero points.
+STEELYARD_HOST_DEVICE inline FixedMultiplier fixed_mul(float scale_a, float scale_b, float scale,
+                                                       Rounding rounding) {
+  const double scales = static_cast<double>(scale_a) * static_cast<double>(scale_b);
   return make_fixed_multiplier(scales / static_cast<double>(scale), rounding);
 }
 

@@ -17,13 +17,12 @@ struct FixedMultipliers {
   static constexpr std::int64_t kGrain = 64;
   std::int64_t n, scales;
   Rounding rounding;
-  ScaleProduct product;
   const float *in_scale, *weight_scale, *scale;
   std::int32_t *multiplier, *shift;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
     const FixedMultiplier by =
-        fixed_requantizer(*in_scale, weight_scale[scales == 1 ? 0 : i], *scale, product, rounding);
+        fixed_mul(*in_scale, weight_scale[scales == 1 ? 0 : i], *scale, rounding);
     multiplier[i] = by.multiplier;
     shift[i] = by.shift;
   }

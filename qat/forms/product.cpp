@@ -311,7 +311,6 @@ void requantize_fixed(const Tensor& acc, const Requantization& to) {
   run(acc.device(), kernels::FixedMultipliers{.n = to.op.channels,
                                               .scales = to.weight_scale.size(),
                                               .rounding = rounding,
-                                              .product = to.scale_product,
                                               .in_scale = to.input_scale.data<float>(),
                                               .weight_scale = to.weight_scale.data<float>(),
                                               .scale = to.output.qparams.scale.data<float>(),

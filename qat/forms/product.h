@@ -21,7 +21,6 @@ struct Requantization {
   // Of an output in fixed point: its factors are found from the scales themselves, f32 [1] and [1]
   // or [channels].
   Tensor input_scale{}, weight_scale{};
-  kernels::ScaleProduct scale_product = kernels::ScaleProduct::kDouble;
   QuantizedValue output;  // its codes are written
   Tensor mask;            // written unless undefined
 
@@ -58,11 +57,6 @@ class Product {
   // Number of elements that dynamic scales treat as a row: the features of a linear map, a whole
   // sample of a convolution.
   virtual std::int64_t row_size(const Shape& x) const { return x.empty() ? 0 : x.back(); }
-  // How fixed point multiplies the scales of its operands.
-  virtual kernels::ScaleProduct scale_product(std::int64_t outputs) const {
-    (void)outputs;
-    return kernels::ScaleProduct::kDouble;
-  }
   // Groups of channels that are multiplied each by itself.
   virtual std::int64_t groups() const { return 1; }
   // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the

@@ -318,7 +318,6 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   to.product_scale = weight.product_scale;
   to.input_scale = codes.qparams.scale;
   to.weight_scale = weight.qparams.scale;
-  to.scale_product = product_->scale_product(outputs_);
   const auto multiply = [&] {
     multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
   };

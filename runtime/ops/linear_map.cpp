@@ -144,8 +144,7 @@ std::vector<kernels::FixedMultiplier> fixed_factors(const Graph& graph, const No
   const Quantization& q = *graph.values[node.output].quantization;
   std::vector<kernels::FixedMultiplier> factors;
   for (const float scale : node.weights->scales) {
-    factors.push_back(kernels::fixed_requantizer(in_scale, scale, q.scale,
-                                                 kernels::ScaleProduct::kDouble, q.rounding));
+    factors.push_back(kernels::fixed_mul(in_scale, scale, q.scale, q.rounding));
   }
   return factors;
 }

@@ -319,6 +319,8 @@ class Deploy(Case):
         self.fail_with(2, "export.limits: expected export.profile: tflm",
                        arguments=[*limited, "--set", "export.profile=ort", "--set", "export.limits={ram: 1}"])
         self.assertFalse(os.path.exists(self.path("limited")))
+        self.fail_with(2, "--profile: tflm has no ONNX files: steelyard train makes models of it",
+                       arguments=["quantize", "model.onnx", "--profile", "tflm"])
         silu = self.recipe(LAYERS.replace("{type: ReLU}", "{type: SiLU, name: gate}") + SHORT + QUANTIZE, "gate.yaml")
         self.fail_with(2, "gate: the profile tflm has no such SiLU",
                        arguments=["train", silu, "--set", "export.profile=tflm", "--run-dir", "gate"])

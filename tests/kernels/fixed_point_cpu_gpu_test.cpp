@@ -44,8 +44,8 @@ void check_sums(std::int64_t rows, std::int64_t channels, Activation activation,
   Twin<std::int8_t> codes(n);
   Twin<std::uint8_t> mask((n + 7) / 8);
   on_both([&](auto at, auto&... queue) {
-    run(queue..., FixedMultipliers{channels, channels, rounding, ScaleProduct::kDouble, at(scale),
-                                   at(weight_scale), at(scale) + 1, at(multiplier), at(shift)});
+    run(queue..., FixedMultipliers{channels, channels, rounding, at(scale), at(weight_scale),
+                                   at(scale) + 1, at(multiplier), at(shift)});
     run(queue..., FixedRequantize{Requantize{rows, channels, activation}, rounding, at(acc),
                                   at(bias), at(product_scale), at(multiplier), at(shift),
                                   at(scale) + 1, at(zero), kCodes, at(codes), at(mask)});

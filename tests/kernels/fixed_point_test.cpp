@@ -115,13 +115,11 @@ TEST(FixedPoint, MultipliersAreTheNearest) {
   }
 }
 
-TEST(FixedPoint, AFullyConnectedLayerOfOneScaleRoundsTheProductOfScales) {
-  const float a = 0.1F, b = 0.3F, y = 1;
-  const auto in_double = fixed_requantizer(a, b, y, ScaleProduct::kDouble, Rounding::kFixedTwice);
-  const auto in_float = fixed_requantizer(a, b, y, ScaleProduct::kFloat, Rounding::kFixedTwice);
-  EXPECT_EQ(in_double, make_fixed_multiplier(double{a} * double{b}, Rounding::kFixedTwice));
-  EXPECT_EQ(in_float, make_fixed_multiplier(double{a * b}, Rounding::kFixedTwice));
-  EXPECT_NE(in_double, in_float);
+TEST(FixedPoint, ScalesAreMultipliedInDouble) {
+  const float a = 0.1F, b = 0.3F;
+  const auto factor = fixed_mul(a, b, 1, Rounding::kFixedTwice);
+  EXPECT_EQ(factor, make_fixed_multiplier(double{a} * double{b}, Rounding::kFixedTwice));
+  EXPECT_NE(factor, make_fixed_multiplier(double{a * b}, Rounding::kFixedTwice));
 }
 
 TEST(FixedPoint, ActivationsLeaveTheCodesThatTfliteLeaves) {
@@ -189,7 +187,6 @@ void check_requantize(const Sums& of, Activation activation, bool with_bias, Rou
   run(FixedMultipliers{.n = of.channels,
                        .scales = of.channels,
                        .rounding = rounding,
-                       .product = ScaleProduct::kDouble,
                        .in_scale = &of.in_scale,
                        .weight_scale = of.weight_scale.data(),
                        .scale = &scale,
