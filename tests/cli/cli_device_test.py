@@ -130,7 +130,7 @@ class Training(DeviceCase):
     def test_a_step_checkpoint_never_follows_an_infinite_loss(self):
         recipe = self.recipe("model: {classes: 1, layers: [{type: Flatten}, {type: Linear, out_features: 1}]}\n" + SGD)
         for split, count in (("train", 100), ("test", 40)):
-            write_split(self.data, split, ("U8", [count, 8, 8, 1], bytes(64 * count)),
+            write_split(self.data, split, ("U8", [count, 8, 8, 1], bytes(64 * count - 1) + b"\1"),
                         f32([count, 1], [1e30] * count))
         self.fail_with(1, "first non-finite tensor: the epoch's loss", arguments=[
             "train", recipe, "--run-dir", self.path("x"), "--set", "train.loss=mse", "--set", "train.optimizer.lr=1e-30",

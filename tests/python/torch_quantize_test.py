@@ -152,7 +152,7 @@ class Operators(TorchCase):
             self.assert_refused("expected every scale finite and > 0", call, x, torch.tensor([bad]))
         self.assert_refused("expected values of float32, float64, float16 or bfloat16, got torch.int64", call, x.long(),
                             torch.ones(1))
-        self.assert_refused("scale: expected 1 elements, got 2", call, x, torch.ones(2))
+        self.assert_refused("expected scale of 1 elements, got 2", call, x, torch.ones(2))
 
 
 class MxFp4(TorchCase):
