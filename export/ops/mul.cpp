@@ -9,7 +9,7 @@
 #include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/export/tflite_nodes.h"
-#include "steelyard/kernels/fixed_functions.h"
+#include "steelyard/kernels/fixed_point.h"
 #include "steelyard/runtime/ops/support.h"
 
 namespace steelyard::deploy {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
 #include "steelyard/kernels/cpu/bf16.h"
 #include "steelyard/kernels/cpu/blocks.h"

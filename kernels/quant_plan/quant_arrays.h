@@ -56,6 +56,7 @@ constexpr std::int64_t array_bytes(ArrayType type) {
 // `count`. Of strided values the count reaches from the first element to the last offset.
 struct QuantArray {
   QuantArray() = default;  // not given
+  // NOLINTNEXTLINE(google-explicit-constructor): a call names its arrays
   QuantArray(std::nullptr_t) {}
   template <typename T>
   QuantArray(T* first, std::int64_t elements)
@@ -64,10 +65,12 @@ struct QuantArray {
         count(elements),
         writable(!std::is_const_v<T>) {}
   // A vector, array or span.
+  // NOLINTBEGIN(google-explicit-constructor): as above
   template <std::ranges::contiguous_range Range>
   requires std::ranges::sized_range<Range> && std::ranges::borrowed_range<Range> QuantArray(
       Range&& range)
       : QuantArray(std::ranges::data(range), static_cast<std::int64_t>(std::ranges::size(range))) {}
+  // NOLINTEND(google-explicit-constructor)
   bool given() const { return data != nullptr; }
 
   void* data = nullptr;

@@ -1,5 +1,5 @@
 // The product of two values whose shapes broadcast, or of one and a constant.
-#include "steelyard/kernels/fixed_functions.h"
+#include "steelyard/kernels/fixed_point.h"
 #include "steelyard/runtime/ops/arithmetic.h"
 #include "steelyard/runtime/ops/rows.h"
 
