@@ -170,36 +170,25 @@ struct Runner {
     hi.assign(sets, -1);
     grads.assign(2 * sets, 0);
     workspace.resize(plan.workspace_bytes());
-    const bool forward = work.direction == QuantDirection::kForward;
     const bool wide = a.type == ValueType::kF64;
     const auto bytes = [](auto* data, std::int64_t count) -> QuantArray {
       return {reinterpret_cast<std::byte*>(data), count};
     };
     const std::int64_t values = a.n * value_bytes(a.type);
     const std::int64_t reals = plan.num_parameter_sets() * (wide ? 8 : 4);
-    if (work.operation != QuantOperation::kDequantize && (forward || !work.mask)) {
-      arrays.x = bytes(a.x.get(), values);
-    }
-    if (forward && work.operation != QuantOperation::kQuantize) {
-      arrays.y = bytes(a.y.get(), values);
-    }
-    if (forward && work.operation != QuantOperation::kFakeQuantize) {
-      arrays.codes = bytes(a.codes.get(), a.n);
-    }
-    if (!forward) {
-      arrays.grad_y = bytes(a.grad.get(), values);
-      arrays.grad_x = bytes(a.y.get(), values);
-    }
-    if (work.mask) arrays.mask = {a.mask.get(), mask_bytes(a.n)};
-    arrays.scale = wide ? QuantArray(scale) : QuantArray(scale_f32);
-    arrays.zero_point = zero_point;
-    if (work.parameters) {
-      arrays.grad_scale = bytes(grads.data(), reals);
-      arrays.grad_zero_point = bytes(grads.data() + sets, reals);
-    }
-    arrays.range_lo = bytes(lo.data(), reals);
-    arrays.range_hi = bytes(hi.data(), reals);
-    arrays.initialized = {&initialized, 1};
+    arrays = taken_by(work, {.x = bytes(a.x.get(), values),
+                             .grad_y = bytes(a.grad.get(), values),
+                             .y = bytes(a.y.get(), values),
+                             .grad_x = bytes(a.y.get(), values),
+                             .codes = bytes(a.codes.get(), a.n),
+                             .mask = {a.mask.get(), mask_bytes(a.n)},
+                             .scale = wide ? QuantArray(scale) : QuantArray(scale_f32),
+                             .zero_point = zero_point,
+                             .grad_scale = bytes(grads.data(), reals),
+                             .grad_zero_point = bytes(grads.data() + sets, reals),
+                             .range_lo = bytes(lo.data(), reals),
+                             .range_hi = bytes(hi.data(), reals),
+                             .initialized = {&initialized, 1}});
     if (work.statistics == Statistics::kDelayed) run();
   }
 

@@ -182,6 +182,18 @@ inline QuantDescriptor descriptor_of(const Work& work, const Sharing& sharing, V
   return d;
 }
 
+// Of all arrays that a work may have those that it takes.
+inline QuantArrays taken_by(const Work& work, QuantArrays all) {
+  const bool forward = work.direction == QuantDirection::kForward;
+  if (work.operation == QuantOperation::kDequantize || (!forward && work.mask)) all.x = {};
+  if (!forward || work.operation == QuantOperation::kQuantize) all.y = {};
+  if (!forward || work.operation == QuantOperation::kFakeQuantize) all.codes = {};
+  if (forward) all.grad_y = all.grad_x = {};
+  if (!work.mask) all.mask = {};
+  if (!work.parameters) all.grad_scale = all.grad_zero_point = {};
+  return all;
+}
+
 inline const char* name_of(ValueType type) {
   constexpr const char* kNames[] = {"f32", "f64", "f16", "bf16"};
   return kNames[static_cast<int>(type)];

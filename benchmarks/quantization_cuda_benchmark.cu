@@ -104,27 +104,20 @@ struct Runner {
   }
 
   void run(const Arrays& a) const {
-    const bool forward = work_.direction == QuantDirection::kForward;
-    QuantArrays arrays;
-    if (work_.operation != QuantOperation::kDequantize && (forward || !work_.mask)) {
-      arrays.x = a.x.span();
-    }
-    if (forward && work_.operation != QuantOperation::kQuantize) arrays.y = a.y.span();
-    if (forward && work_.operation != QuantOperation::kFakeQuantize) arrays.codes = a.codes.span();
-    if (!forward) {
-      arrays.grad_y = a.grad.span();
-      arrays.grad_x = a.y.span();
-    }
-    if (work_.mask) arrays.mask = a.mask.span();
-    arrays.scale = scale.span();
-    arrays.zero_point = zero_point.span<std::int32_t>();
-    if (work_.parameters) {
-      arrays.grad_scale = grads.span<float>().first(sets);
-      arrays.grad_zero_point = grads.span<float>().subspan(sets);
-    }
-    arrays.range_lo = lo.span();
-    arrays.range_hi = hi.span();
-    arrays.initialized = flag.span<std::uint8_t>();
+    const QuantArrays arrays =
+        taken_by(work_, {.x = a.x.span(),
+                         .grad_y = a.grad.span(),
+                         .y = a.y.span(),
+                         .grad_x = a.y.span(),
+                         .codes = a.codes.span(),
+                         .mask = a.mask.span(),
+                         .scale = scale.span(),
+                         .zero_point = zero_point.span<std::int32_t>(),
+                         .grad_scale = grads.span<float>().first(sets),
+                         .grad_zero_point = grads.span<float>().subspan(sets),
+                         .range_lo = lo.span(),
+                         .range_hi = hi.span(),
+                         .initialized = flag.span<std::uint8_t>()});
     plan.run(nullptr, workspace.span(), arrays);
   }
 

@@ -59,6 +59,7 @@ class KeptVector {
     if (spare().empty()) return values;
     values = std::move(spare().back());
     spare().pop_back();
+    values.clear();
     return values;
   }
   [[gnu::noinline]] static void keep(std::vector<T>& values) noexcept {

@@ -43,7 +43,6 @@ class Windows {
     const std::int64_t cuts = (whole + kChunk - 1) / kChunk;
     length_ = (whole + kTogether * cuts - 1) / (kTogether * cuts) * kTogether;
     beyond_ = cuts * length_ - whole;
-    begins_.assign(0, 0);
     for (std::int64_t tap = 0; tap < taps; tap += taps_of_run_) {
       const std::int64_t begin = tap / s.kernel_w * s.dilation_h * images.row +
                                  tap % s.kernel_w * s.dilation_w * s.in_channels;
