@@ -181,7 +181,7 @@ struct Runner {
                              .y = bytes(a.y.get(), values),
                              .grad_x = bytes(a.y.get(), values),
                              .codes = bytes(a.codes.get(), a.n),
-                             .mask = {a.mask.get(), mask_bytes(a.n)},
+                             .mask = bytes(a.mask.get(), mask_bytes(a.n)),
                              .scale = wide ? QuantArray(scale) : QuantArray(scale_f32),
                              .zero_point = zero_point,
                              .grad_scale = bytes(grads.data(), reals),

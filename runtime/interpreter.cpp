@@ -104,8 +104,8 @@ Interpreter::Interpreter(Graph graph, Engine engine)
   raw_input_ = std::make_shared<RawInput>(graph_.preprocessing);
   if (engine_ == Engine::kReference) return;
   for (Node& node : graph_.nodes) {
-    prepared_.push_back(engine_ == Engine::kLean ? lean_weights(graph_, node)
-                                                 : prepared_weights(graph_, node));
+    prepared_.push_back(engine_ == Engine::kLean ? lean_node(graph_, node)
+                                                 : prepared_node(graph_, node));
   }
 }
 
@@ -204,7 +204,7 @@ void Interpreter::compute(const Node& node, const std::vector<Tensor>& values,
   if (!fast) info.reference(operands);
 }
 
-const PreparedWeights* Interpreter::prepared(const Node& node) const {
+const PreparedNode* Interpreter::prepared(const Node& node) const {
   const Node* const first = graph_.nodes.data();
   const bool own =
       std::less_equal<>()(first, &node) && std::less<>()(&node, first + prepared_.size());

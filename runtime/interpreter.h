@@ -8,7 +8,7 @@
 
 namespace steelyard::deploy {
 
-struct PreparedWeights;
+struct PreparedNode;
 class RawInput;
 class SpareWorkspaces;
 
@@ -58,7 +58,7 @@ class Interpreter {
   // Throws std::invalid_argument for a NaN.
   void require_numbers(std::size_t value, const std::vector<Tensor>& values) const;
   // Null for one that has nothing prepared, or is not the graph's own.
-  const PreparedWeights* prepared(const Node& node) const;
+  const PreparedNode* prepared(const Node& node) const;
 
   Graph graph_;
   Engine engine_;
@@ -66,7 +66,7 @@ class Interpreter {
   std::shared_ptr<const RawInput> raw_input_;
   std::shared_ptr<SpareWorkspaces> spare_;  // of all copies
   // By node, for fast engines; null where there is nothing to prepare.
-  std::vector<std::shared_ptr<const PreparedWeights>> prepared_;
+  std::vector<std::shared_ptr<const PreparedNode>> prepared_;
 };
 
 // The f32 form of a value's tensor: itself where it has no codes.

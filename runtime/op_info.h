@@ -13,16 +13,16 @@
 
 namespace steelyard::deploy {
 
-struct PreparedWeights;
+struct PreparedNode;
 
 // A node with the tensors of a batch: inputs are among `values`, the result is to be filled.
-// `prepared`: prepared_weights() of the node, or null.
+// `prepared`: prepared_node() of the node, or null.
 struct Operands {
   const Graph& graph;
   const Node& node;
   const std::vector<Tensor>& values;
   const Tensor& result;
-  const PreparedWeights* prepared = nullptr;
+  const PreparedNode* prepared = nullptr;
 
   const Tensor& input(std::size_t i) const { return values[node.inputs[i]]; }
   const Value& input_value(std::size_t i) const { return graph.values[node.inputs[i]]; }

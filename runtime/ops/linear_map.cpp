@@ -226,9 +226,9 @@ void float_linear_map(const Operands& op, const Windows& windows) {
 }
 
 // Null for an operation that is not computed byte by byte.
-std::shared_ptr<PreparedWeights> prepared_table(const Graph& graph, const Node& node) {
+std::shared_ptr<PreparedNode> prepared_table(const Graph& graph, const Node& node) {
   if (op_info(node.op).fast != map_bytes) return nullptr;
-  auto prepared = std::make_shared<PreparedWeights>();
+  auto prepared = std::make_shared<PreparedNode>();
   prepared->table = byte_table(graph, node);
   return prepared;
 }
@@ -238,9 +238,9 @@ ProductInput training_value(const Operands& op) {
   const Quantization& q = *op.input_value(0).quantization;
   return {.codes = op.input(0), .scale = q.scale, .zero_point = q.zero_point, .range = q.range};
 }
-PreparedWeights training_codes(const Weights& weights) {
+PreparedNode training_codes(const Weights& weights) {
   const auto count = static_cast<std::int64_t>(weights.scales.size());
-  PreparedWeights codes;
+  PreparedNode codes;
   codes.codes = weights.weight;
   codes.scale = Tensor::from(weights.scales, {count});
   if (weights.zero_points.empty()) {
@@ -321,7 +321,7 @@ void run_linear_map(const Operands& op, const Windows& windows) {
   }
 }
 
-std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node& node) {
+std::shared_ptr<PreparedNode> prepared_node(const Graph& graph, const Node& node) {
   const bool product =
       node.op == Op::kLinear || node.op == Op::kConv2d || node.op == Op::kConvTranspose2d;
   if (!product) return prepared_table(graph, node);
@@ -329,11 +329,11 @@ std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node
   require_weights(node);
   if (!weights.integer()) {
     if (node.op != Op::kLinear) return nullptr;
-    auto floats = std::make_shared<PreparedWeights>();
+    auto floats = std::make_shared<PreparedNode>();
     floats->real = real_weight(weights);
     return floats;
   }
-  auto codes = std::make_shared<PreparedWeights>(training_codes(weights));
+  auto codes = std::make_shared<PreparedNode>(training_codes(weights));
   codes->product = product_of(node);
   if (weights.has_groups()) return codes;
   const Quantization& input = *graph.values[node.inputs[0]].quantization;
@@ -350,8 +350,8 @@ std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node
   return codes;
 }
 
-std::shared_ptr<const PreparedWeights> lean_weights(const Graph& graph, Node& node) {
-  const std::shared_ptr<PreparedWeights> prepared = prepared_weights(graph, node);
+std::shared_ptr<const PreparedNode> lean_node(const Graph& graph, Node& node) {
+  const std::shared_ptr<PreparedNode> prepared = prepared_node(graph, node);
   if (prepared == nullptr || prepared->packing == nullptr) return prepared;
   Tensor& weight = node.weights->weight;
   weight = prepared->codes = Tensor::without_elements(weight.shape(), weight.dtype());
@@ -380,9 +380,9 @@ bool run_linear_map(const Operands& op) {
   if (!op.node.weights->integer()) return false;
   const Weights& weights = *op.node.weights;
   const ProductInput x = training_value(op);
-  std::shared_ptr<const PreparedWeights> made;  // for a node that is not the interpreter's
-  if (op.prepared == nullptr) made = prepared_weights(op.graph, op.node);
-  const PreparedWeights& codes = op.prepared != nullptr ? *op.prepared : *made;
+  std::shared_ptr<const PreparedNode> made;  // for a node that is not the interpreter's
+  if (op.prepared == nullptr) made = prepared_node(op.graph, op.node);
+  const PreparedNode& codes = op.prepared != nullptr ? *op.prepared : *made;
   const IntegerProduct& product = *codes.product;
   if (weights.has_groups()) {
     product.grouped(x, codes, weights.bias, op.output());

@@ -19,9 +19,9 @@ void run_linear_map(const Operands& op, const Windows& windows);
 // A node's integer weights as the kernels of training take them, with the scales of its products,
 // or the floats of a linear one, or the table of an operation that is computed byte by byte; else
 // null.
-std::shared_ptr<PreparedWeights> prepared_weights(const Graph& graph, const Node& node);
+std::shared_ptr<PreparedNode> prepared_node(const Graph& graph, const Node& node);
 // The same; a weight that products pack is no longer the node's, which keeps its shape.
-std::shared_ptr<const PreparedWeights> lean_weights(const Graph& graph, Node& node);
+std::shared_ptr<const PreparedNode> lean_node(const Graph& graph, Node& node);
 
 // The float product of a linear node, to the bit that of the plain loops; false for an integer one.
 bool run_float_rows(const Operands& op);

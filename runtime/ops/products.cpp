@@ -12,7 +12,7 @@ namespace {
 
 // The outputs of a group of channels, of so many, from rows of codes.
 template <typename Code>
-void multiply_groups(const Code* codes, const ProductInput& x, const PreparedWeights& weight,
+void multiply_groups(const Code* codes, const ProductInput& x, const PreparedNode& weight,
                      const Tensor& bias, std::int64_t groups, std::int64_t group, const Tensor& y) {
   const std::int64_t channels = weight.codes.dim(0), rows = y.size() / channels;
   const std::int64_t columns = channels / groups, first = group * columns;
@@ -81,7 +81,7 @@ class LinearProduct : public IntegerProduct {
     });
   }
 
-  void grouped(const ProductInput& x, const PreparedWeights& weight, const Tensor& bias,
+  void grouped(const ProductInput& x, const PreparedNode& weight, const Tensor& bias,
                const Tensor& y) const override {
     visit_all_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -118,7 +118,7 @@ class Conv2dProduct : public IntegerProduct {
     });
   }
 
-  void grouped(const ProductInput& x, const PreparedWeights& weight, const Tensor& bias,
+  void grouped(const ProductInput& x, const PreparedNode& weight, const Tensor& bias,
                const Tensor& y) const override {
     const auto shape = conv2d_shape(x.codes.shape(), weight.codes.shape(), geometry_);
     const std::int64_t terms = shape.in_channels_per_group() * shape.kernel_h * shape.kernel_w;
@@ -206,7 +206,7 @@ class ConvTranspose2dProduct : public IntegerProduct {
     if (to != nullptr) requantize(sums, *to);
   }
 
-  void grouped(const ProductInput& x, const PreparedWeights& weight, const Tensor& bias,
+  void grouped(const ProductInput& x, const PreparedNode& weight, const Tensor& bias,
                const Tensor& y) const override {
     const auto conv = transposed_conv(x.codes.shape(), weight.codes.shape(), geometry_);
     const std::int64_t pixels = conv.height.out * conv.width.out;
@@ -252,7 +252,7 @@ void split(const ProductInput& x, ProductInput& high, ProductInput& low) {
 
 }  // namespace
 
-kernels::KeptWeights* PreparedWeights::kept(const ProductInput& x) const {
+kernels::KeptWeights* PreparedNode::kept(const ProductInput& x) const {
   if (packing == nullptr) return nullptr;
   std::call_once(packing->once, [&] {
     Shape none = x.codes.shape();
@@ -280,7 +280,7 @@ std::shared_ptr<const IntegerProduct> conv_transpose2d_product(
 // sum (x - z_x)(w - z_w) = sum (x - z_x) w - z_w sum (x - z_x): the second sum is the product with
 // weights of code 1, of one more output for each group of channels.
 void multiply_codes(const IntegerProduct& product, const ProductInput& x,
-                    const PreparedWeights& weight, kernels::CodeRange weight_range,
+                    const PreparedNode& weight, kernels::CodeRange weight_range,
                     const Tensor& acc) {
   product.multiply(x, weight.codes, weight_range, acc, weight.kept(x));
   if (!weight.zero_point.defined() || acc.size() == 0) return;
@@ -301,7 +301,7 @@ void multiply_codes(const IntegerProduct& product, const ProductInput& x,
 
 // Sums that nothing else changes are requantized where they are computed.
 void multiply_to_codes(const IntegerProduct& product, const ProductInput& x,
-                       const PreparedWeights& weight, kernels::CodeRange weight_range,
+                       const PreparedNode& weight, kernels::CodeRange weight_range,
                        const OutputRule& to) {
   if (!weight.zero_point.defined()) {
     return product.multiply(x, weight.codes, weight_range, Tensor(), weight.kept(x), &to);
@@ -312,7 +312,7 @@ void multiply_to_codes(const IntegerProduct& product, const ProductInput& x,
 }
 
 Tensor multiply_wide(const IntegerProduct& product, const ProductInput& x,
-                     const PreparedWeights& weight, kernels::CodeRange weight_range) {
+                     const PreparedNode& weight, kernels::CodeRange weight_range) {
   const Shape shape = product.output_shape(x.codes.shape(), weight.codes.shape());
   const Tensor high = Tensor::empty(shape, DType::kI32), low = Tensor::empty(shape, DType::kI32);
   const Tensor high_codes = Tensor::empty(x.codes.shape(), DType::kU8);

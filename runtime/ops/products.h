@@ -32,7 +32,7 @@ struct Packing {
 };
 
 // What is made of a node once: weights as products take them, or the table of an operation without.
-struct PreparedWeights {
+struct PreparedNode {
   Tensor codes;                         // i8, the shape of the weight; with `lean` without elements
   Tensor scale;                         // f32, one per output channel or group of its weights
   Tensor zero_point;                    // i32, one per scale; undefined where all are 0
@@ -56,7 +56,7 @@ struct PreparedWeights {
 struct OutputRule {
   kernels::Requantize op;
   const std::int32_t* bias;    // may be null
-  const float* product_scale;  // as PreparedWeights has it
+  const float* product_scale;  // as PreparedNode has it
   float scale;
   std::int32_t zero_point;
   kernels::CodeRange range;
@@ -91,7 +91,7 @@ class IntegerProduct {
                         kernels::KeptWeights* kept, const OutputRule* to = nullptr) const = 0;
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
   // may be undefined (kernels/integer_groups/integer_groups.h).
-  virtual void grouped(const ProductInput& x, const PreparedWeights& weight, const Tensor& bias,
+  virtual void grouped(const ProductInput& x, const PreparedNode& weight, const Tensor& bias,
                        const Tensor& y) const = 0;
 };
 
@@ -105,16 +105,15 @@ std::shared_ptr<const IntegerProduct> conv_transpose2d_product(
 // acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point), the
 // weights' codes being within weight_range.
 void multiply_codes(const IntegerProduct& product, const ProductInput& x,
-                    const PreparedWeights& weight, kernels::CodeRange weight_range,
-                    const Tensor& acc);
+                    const PreparedNode& weight, kernels::CodeRange weight_range, const Tensor& acc);
 // The codes of `to` from those sums.
 void multiply_to_codes(const IntegerProduct& product, const ProductInput& x,
-                       const PreparedWeights& weight, kernels::CodeRange weight_range,
+                       const PreparedNode& weight, kernels::CodeRange weight_range,
                        const OutputRule& to);
 
 // f32 values float(sum of (x - z_x) * (w - z_w) + bias) * product_scale of wide codes x; the sums
 // are exact.
 Tensor multiply_wide(const IntegerProduct& product, const ProductInput& x,
-                     const PreparedWeights& weight, kernels::CodeRange weight_range);
+                     const PreparedNode& weight, kernels::CodeRange weight_range);
 
 }  // namespace steelyard::deploy
