@@ -5,8 +5,8 @@
 #include <optional>
 #include <type_traits>
 
-#include "steelyard/kernels/conv/code_patches.h"
 #include "steelyard/kernels/conv/operands.h"
+#include "steelyard/kernels/conv/pixel_groups.h"
 #include "steelyard/kernels/conv/pixel_product.h"
 #include "steelyard/kernels/convert/convert.h"
 #include "steelyard/kernels/cuda/eight.h"
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Gradients of weights [O, C, taps] from sums [chunks, O, runs.row()]: those of all chunks, times
-// scale (null: 1); 0 where mask, which may be null, has no one. `added`: to those of pixels before.
+// scale (null: 1); 0 where mask, which may be null, has no one.
 struct WeightSums {
   TermRuns runs;
   Divisor row;
@@ -148,7 +148,6 @@ struct WeightSums {
   std::int64_t chunks;
   const float *sums, *scale;
   const std::uint8_t* mask;
-  bool added;
   float* grad_w;
 
   // Calls f for each array: the emulated GPU checks them.
@@ -183,12 +182,9 @@ __global__ void __launch_bounds__(kThreads) weight_sums_kernel(std::int64_t n, W
     const bool passes = k.mask == nullptr || (k.mask[at / 8] >> (at % 8) & 1) != 0;
     sums.of[c] = pass_inside(passes, sums.of[c] * scale);
   }
-  if (taps == 1 && !k.added) return store(sums, k.grad_w + first);
+  if (taps == 1) return store(sums, k.grad_w + first);
 #pragma unroll
-  for (int c = 0; c < kAtOnce; ++c) {
-    float& grad = k.grad_w[first + c * taps];
-    grad = k.added ? grad + sums.of[c] : sums.of[c];
-  }
+  for (int c = 0; c < kAtOnce; ++c) k.grad_w[first + c * taps] = sums.of[c];
 }
 
 // The products of convolutions that are_bf16_windows().
@@ -238,20 +234,14 @@ class Bf16Windows {
       round(x, s_.input_size(), values.data());
       return multiply_rows(values.data(), grad_y, {scale, mask, grad_w});
     }
-    if (s_.in_channels % 8 != 0) {
-      return for_each_code_patches(
-          queue_, c_, x.x, x.zero_point,
-          [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
-            add_pixels(patch_pixels(grad_y + first * s_.out_channels, pixels), patch_runs(s_),
-                       CodeEights<Code>{patches, x.zero_point},
-                       {scale, mask, grad_w, /*added=*/first > 0});
-          });
-    }
-    add_pixels(window_pixels(grad_y), plain_runs(s_), x, {scale, mask, grad_w});
+    const PixelGroups groups = pixel_groups(s_);
+    const GroupedPixels<Code> pixels(queue_, s_, groups, x.x, x.zero_point);
+    add_pixels(groups, grad_y, CodeEights<Code>{pixels.data(), x.zero_point},
+               {scale, mask, grad_w});
   }
   // The gradient of the weights, for an input of values, where no product of matrices is asked for.
   void backward_weight(const BFloat16* x, const BFloat16* grad_y, float* grad_w) const {
-    add_pixels(window_pixels(grad_y), plain_runs(s_), Bf16Eights{x}, {nullptr, nullptr, grad_w});
+    add_pixels(single_pixels(s_), grad_y, Bf16Eights{x}, {nullptr, nullptr, grad_w});
   }
 
  private:
@@ -289,7 +279,6 @@ class Bf16Windows {
     const float* scale;
     const std::uint8_t* mask;
     float* grad_w;
-    bool added = false;
   };
 
   void multiply_rows(const BFloat16* x, const BFloat16* grad_y, const Target& to) const {
@@ -297,39 +286,30 @@ class Bf16Windows {
         .m = s_.out_channels, .n = s_.in_channels, .k = s_.batch, .transpose_a = true};
     const Scratch<float> sums(queue_, s_.weight_size());
     gemm_bf16(queue_, shape, bits(grad_y), bits(x), sums.data());
-    add_chunks(1, plain_runs(s_), sums.data(), to);
+    add_chunks(1, {s_, single_pixels(s_)}, sums.data(), to);
   }
 
-  PixelProduct window_pixels(const BFloat16* grad_y) const {
-    return {.grad = grad_y,
-            .pixels = c_.pixels(),
-            .rows = static_cast<int>(s_.out_channels),
-            .columns = static_cast<int>(c_.group_columns()),
-            .channels = static_cast<int>(s_.in_channels),
-            .kernel_w = static_cast<int>(s_.kernel_w),
-            .in_h = static_cast<int>(s_.in_h),
-            .in_w = static_cast<int>(s_.in_w),
-            .out_h = static_cast<int>(s_.out_h()),
-            .out_w = static_cast<int>(s_.out_w()),
-            .stride_h = static_cast<int>(s_.stride_h),
-            .stride_w = static_cast<int>(s_.stride_w),
-            .pad_h = static_cast<int>(s_.pad_h),
-            .pad_w = static_cast<int>(s_.pad_w),
-            .dilation_h = static_cast<int>(s_.dilation_h),
-            .dilation_w = static_cast<int>(s_.dilation_w)};
-  }
-  // The product over the pixels of patches, which are rows.
-  PixelProduct patch_pixels(const BFloat16* grad_y, std::int64_t pixels) const {
-    const auto row = static_cast<int>(patch_runs(s_).row());
-    return {.grad = grad_y,
-            .pixels = pixels,
-            .rows = static_cast<int>(s_.out_channels),
-            .columns = row,
-            .channels = row};
-  }
-
+  // The sums over the output pixels, of an input in groups.
   template <class Right>
-  void add_pixels(PixelProduct p, const TermRuns& runs, const Right& x, const Target& to) const {
+  void add_pixels(const PixelGroups& groups, const BFloat16* grad_y, const Right& x,
+                  const Target& to) const {
+    const TermRuns runs(s_, groups);
+    PixelProduct p{.grad = grad_y,
+                   .pixels = c_.pixels(),
+                   .rows = static_cast<int>(s_.out_channels),
+                   .columns = static_cast<int>(runs.row()),
+                   .channels = static_cast<int>(groups.codes),
+                   .kernel_w = static_cast<int>(groups.kernel_w),
+                   .in_h = static_cast<int>(s_.in_h),
+                   .in_w = static_cast<int>(groups.line),
+                   .out_h = static_cast<int>(s_.out_h()),
+                   .out_w = static_cast<int>(s_.out_w()),
+                   .stride_h = static_cast<int>(s_.stride_h),
+                   .stride_w = static_cast<int>(groups.stride_w),
+                   .pad_h = static_cast<int>(s_.pad_h),
+                   .pad_w = static_cast<int>(groups.pad_w),
+                   .dilation_h = static_cast<int>(s_.dilation_h),
+                   .dilation_w = static_cast<int>(groups.dilation_w)};
     using Large = TileShape<BFloat16, 128, 128>;
     using Wide = TileShape<BFloat16, 64, 128>;
     using Small = TileShape<BFloat16, 64, 64>;
@@ -359,8 +339,7 @@ class Bf16Windows {
   void add_chunks(std::int64_t chunks, const TermRuns& runs, const float* sums,
                   const Target& to) const {
     const std::int64_t size = s_.out_channels * runs.row();
-    const WeightSums all{runs,     runs.row(), size,     chunks,   sums,
-                         to.scale, to.mask,    to.added, to.grad_w};
+    const WeightSums all{runs, runs.row(), size, chunks, sums, to.scale, to.mask, to.grad_w};
     constexpr int kAtOnce = 4;
     if (s_.in_channels % kAtOnce == 0 && begin_with_neighbours<kAtOnce>(sums, to.grad_w)) {
       launch(weight_sums_kernel<kAtOnce>, {blocks_for(size / kAtOnce), kThreads}, stream_of(queue_),

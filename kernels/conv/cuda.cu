@@ -377,7 +377,7 @@ void compute(const CudaQueue& queue, const CodesBackwardWeight<Code, Gradient>& 
   if (k.shape.output_size() == 0) {
     return run(queue, Fill<float>{.n = k.shape.weight_size(), .value = 0, .y = k.grad_w});
   }
-  if (cuda::are_bf16_gradients(queue, k.shape, cuda::has_code_patches(k.shape) ? 1 : 8)) {
+  if (cuda::are_bf16_gradients(queue, k.shape, 1)) {
     const cuda::Bf16Values grad(queue, k.shape.output_size(), k.grad_y);
     return cuda::Bf16Windows(queue, k.shape)
         .backward_weight(cuda::CodeEights<Code>{k.x, k.zero_point}, k.scale, grad.data(), k.mask,

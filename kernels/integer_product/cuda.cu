@@ -216,9 +216,7 @@ void compute(const CudaQueue& queue, const IntegerConv2d<Code>& k) {
     launch_elements(queue, depthwise_kernel<Code>, k.shape.output_size(), c, k);
   } else if (cuda::are_code_windows(k)) {
     const cuda::CodeWindows<Code> windows(queue, k);
-    windows.multiply([&](std::int64_t first) {
-      return cuda::StoreExactSums{windows.zero(), k.acc + first * k.shape.out_channels};
-    });
+    windows.multiply(cuda::StoreExactSums{windows.zero(), k.acc});
   } else {
     convolve(queue, k);
   }
@@ -255,12 +253,7 @@ void compute(const CudaQueue& queue, const RequantizedProduct<Product, Out>& k) 
   using Code = std::remove_cvref_t<decltype(*product.x)>;
   check_terms("integer product", s.in_channels * s.kernel_h * s.kernel_w, product.largest);
   const cuda::CodeWindows<Code> windows(queue, product);
-  windows.multiply([&](std::int64_t first) {
-    RequantizeAccumulators<Out> to = k.to;
-    to.codes += first * s.out_channels;
-    if (to.mask != nullptr) to.mask += first * s.out_channels / 8;
-    return cuda::RequantizeSums<Out>{windows.zero(), to};
-  });
+  windows.multiply(cuda::RequantizeSums<Out>{windows.zero(), k.to});
 }
 
 template struct CudaKernels<IntegerProductKernels>;

@@ -1,9 +1,9 @@
 // Exact products of codes on tensor cores that multiply integers of 8 bits and add in int32: codes
 // are multiplied as they are, the zero point being subtracted from the sums, which wrap around as
-// int32 does. Codes whose pixels have no multiple of 8 channels are copied to patches first.
+// int32 does.
 #pragma once
 
-#include "steelyard/kernels/conv/code_patches.h"
+#include "steelyard/kernels/conv/pixel_groups.h"
 #include "steelyard/kernels/conv/window_product.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
 
@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(kThreads) pack_codes_kernel(PackedCodes
   }
   if (threadIdx.x == 0) k.sums[blockIdx.x] = parts[0];
   if (k.packed == nullptr) return;
-  const std::int64_t row = k.runs.kernel_h * k.runs.run;
+  const std::int64_t row = k.runs.row();
   for (std::int64_t i = threadIdx.x; i < row; i += kThreads) {
     const std::int64_t element = k.runs.element(i);
     k.packed[blockIdx.x * row + i] = element < 0 ? std::int8_t{0}
@@ -169,8 +169,7 @@ struct RequantizeSums {
 // Whether a convolution of codes is computed so.
 template <typename Code>
 bool are_code_windows(const IntegerConv2d<Code>& k) {
-  return fits_windows(k.shape) && k.shape.in_channels > 0 &&
-         (k.shape.in_channels % 8 == 0 || has_code_patches(k.shape)) && has_tensor_cores();
+  return fits_windows(k.shape) && k.shape.in_channels > 0 && has_tensor_cores();
 }
 
 // The operands of such a product.
@@ -180,8 +179,8 @@ class CodeWindows {
   CodeWindows(const CudaQueue& queue, const IntegerConv2d<Code>& k)
       : queue_(queue),
         k_(k),
-        has_patches_(needs_patches(k)),
-        runs_(has_patches_ ? patch_runs(k.shape) : plain_runs(k.shape)),
+        runs_(k.shape, pixel_groups(k.shape)),
+        pixels_(queue, k.shape, runs_.groups, k.x, k.zero_point),
         packed_(queue, is_packed() ? k.shape.out_channels * runs_.row() : 0),
         weight_sums_(queue, k.shape.out_channels) {
     const std::int64_t terms = runs_.channels * runs_.kernel_h * runs_.kernel_w;
@@ -195,55 +194,39 @@ class CodeWindows {
 
   ZeroPointSums zero() const { return {k_.zero_point, weight_sums_.data()}; }
 
-  // Calls epilogue(first pixel, pixels) for what takes the sums of each part of the pixels.
-  template <class MakeEpilogue>
-  void multiply(const MakeEpilogue& epilogue) const {
+  template <class Epilogue>
+  void multiply(const Epilogue& epilogue) const {
     const Conv2dShape& s = k_.shape;
-    if (!has_patches_) {
-      const WindowProduct product{.x = k_.x,
-                                  .w = weights(),
-                                  .images = s.batch,
-                                  .in_h = static_cast<int>(s.in_h),
-                                  .in_w = static_cast<int>(s.in_w),
-                                  .pixel_bytes = s.in_channels,
-                                  .kernel_w = static_cast<int>(s.kernel_w),
-                                  .taps = static_cast<int>(s.kernel_h * s.kernel_w),
-                                  .outputs = static_cast<int>(s.out_channels),
-                                  .out_h = static_cast<int>(s.out_h()),
-                                  .out_w = static_cast<int>(s.out_w()),
-                                  .zero_point = k_.zero_point};
-      return multiply_windows<Code>(queue_, product, forward_axes(s), epilogue(0));
-    }
-    for_each_code_patches(queue_, sizes_of(s), k_.x, k_.zero_point,
-                          [&](std::int64_t first, std::int64_t pixels, const Code* patches) {
-                            const WindowProduct product{.x = patches,
-                                                        .w = weights(),
-                                                        .images = pixels,
-                                                        .in_h = 1,
-                                                        .in_w = 1,
-                                                        .pixel_bytes = runs_.row(),
-                                                        .kernel_w = 1,
-                                                        .taps = 1,
-                                                        .outputs = static_cast<int>(s.out_channels),
-                                                        .out_h = 1,
-                                                        .out_w = 1,
-                                                        .zero_point = k_.zero_point};
-                            const Conv2dShape rows{.batch = pixels, .in_h = 1, .in_w = 1};
-                            multiply_windows<Code>(queue_, product, forward_axes(rows),
-                                                   epilogue(first));
-                          });
+    const PixelGroups& groups = runs_.groups;
+    const WindowProduct product{.x = pixels_.data(),
+                                .w = weights(),
+                                .images = s.batch,
+                                .in_h = static_cast<int>(s.in_h),
+                                .in_w = static_cast<int>(groups.line),
+                                .pixel_bytes = groups.codes,
+                                .kernel_w = static_cast<int>(groups.kernel_w),
+                                .taps = static_cast<int>(s.kernel_h * groups.kernel_w),
+                                .outputs = static_cast<int>(s.out_channels),
+                                .out_h = static_cast<int>(s.out_h()),
+                                .out_w = static_cast<int>(s.out_w()),
+                                .zero_point = k_.zero_point};
+    WindowAxes axes = forward_axes(s);
+    axes.columns[0] =
+        forward_axis(s.out_w(), groups.kernel_w, groups.stride_w, groups.pad_w, groups.dilation_w);
+    multiply_windows<Code>(queue_, product, axes, epilogue);
   }
 
  private:
-  // Weights of one tap have the order of reading.
-  bool is_packed() const { return has_patches_ || runs_.kernel_h * runs_.kernel_w > 1; }
+  // Weights of one tap have the order of reading where nothing fills pixels up.
+  bool is_packed() const {
+    return runs_.groups.codes != k_.shape.in_channels || runs_.kernel_h * runs_.kernel_w > 1;
+  }
   const std::int8_t* weights() const { return is_packed() ? packed_.data() : k_.w; }
-  static bool needs_patches(const IntegerConv2d<Code>& k) { return k.shape.in_channels % 8 != 0; }
 
   const CudaQueue& queue_;
   const IntegerConv2d<Code>& k_;
-  bool has_patches_;
   TermRuns runs_;
+  GroupedPixels<Code> pixels_;
   Scratch<std::int8_t> packed_;
   Scratch<std::int32_t> weight_sums_;
 };
