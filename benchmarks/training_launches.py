@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Counts what one training step queues on a GPU, for float and quantized models. Needs no GPU.
 
-usage: benchmarks/training_launches.py PROGRAM [--kernels MODEL] [--out FILE]
+usage: benchmarks/training_launches.py PROGRAM [--kernels MODEL] [--goals] [--out FILE]
 PROGRAM is the built training_launches. A step is one CUDA graph; its nodes are kernels of ours, products (a call of
-cuBLAS, which may launch more than one kernel) and copies. --kernels names every kernel of one model's steps.
+cuBLAS, which may launch more than one kernel) and copies. --kernels names every kernel of one model's steps. --goals
+exits with 1 where a step of GOALS has more bytes or nodes than it may have.
 
 Bytes are those of the arrays that nodes read or write, each array of a node once: what memory must move at least if
 nothing stays in caches from one node to the next, and no more than that if a node reads from them what it needs again.
@@ -17,8 +18,12 @@ import datetime
 import json
 import re
 import subprocess
+import sys
 
 from machine import cpu_name
+
+# GB of a step of 64 images of 224 x 224 pixels, at most, and nodes of its graph.
+GOALS = {("resnet18", "W8A8, frozen observers", "bf16"): (5.2, 200)}
 
 
 def function_names(program, anchor):
@@ -76,10 +81,23 @@ def bytes_at_224(cases):
     return result
 
 
+def misses_goals(cases):
+    """Prints what every step of GOALS has; whether one has too much."""
+    missed = False
+    for (network, mode, precision), (most_gb, most_nodes) in GOALS.items():
+        gb = bytes_at_224(cases)[network, mode, precision] / 1e9
+        nodes = next(case["nodes"] for case in cases
+                     if (case["model"], case["mode"], case["precision"]) == (f"{network}, 256 x 256, 64", mode, precision))
+        print(f"\n{network}, {mode}, {precision}: {gb:.2f} GB, at most {most_gb}; {nodes} nodes, at most {most_nodes}")
+        missed |= gb > most_gb or nodes > most_nodes
+    return missed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--kernels", metavar="MODEL")
+    parser.add_argument("--goals", action="store_true")
     parser.add_argument("--out")
     args = parser.parse_args()
     cases = count(args.program)
@@ -98,6 +116,8 @@ def main():
             json.dump({"machine": cpu_name(), "date": datetime.date.today().isoformat(), "device": "emulated GPU",
                        "results": cases}, file, indent=1)
             file.write("\n")
+    if args.goals and misses_goals(cases):
+        sys.exit(1)
 
 
 main()

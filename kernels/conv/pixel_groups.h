@@ -67,7 +67,7 @@ struct TermRuns {
         kernel_h(s.kernel_h),
         kernel_w(s.kernel_w) {}
 
-  std::int64_t row() const { return kernel_h * run; }
+  STEELYARD_HOST_DEVICE std::int64_t row() const { return kernel_h * run; }
   // The element of [channels, taps] that the term of a row is, -1 of what fills groups up.
   __device__ std::int64_t element(std::int64_t term) const {
     const std::int64_t line = divide(term, run);

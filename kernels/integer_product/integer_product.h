@@ -61,6 +61,15 @@ struct KeptWeights {
   std::vector<std::int8_t> weights;
 };
 
+// Weights [O, C, taps] as a GPU's products read them, made with the codes (kernels/weight_codes):
+// [O, taps, C], null where there is one tap, and the sum of each output's codes, null where neither
+// is there. Of products without groups and a multiple of kOrderedChannels.
+struct OrderedWeights {
+  const std::int8_t *codes = nullptr;
+  const std::int32_t *sums = nullptr;
+};
+inline constexpr std::int64_t kOrderedChannels = 8;
+
 // acc[m, n] = sum_k (x[m, k] - zero_point) * w[n, k]. No product is larger than `largest`: small
 // ones let more of them be added at a time. Throws std::invalid_argument when k of the largest
 // could overflow int32. `backend` is the CPU's.
@@ -74,6 +83,7 @@ struct IntegerMatmul {
   std::int64_t largest = kLargestProduct;
   Backend backend = default_backend();
   KeptWeights *kept = nullptr;  // used on the CPU alone
+  OrderedWeights ordered = {};  // used on a GPU alone
   ProductWork work() const { return {.multiply_adds = m * n * k, .in_integers = true}; }
 };
 
@@ -88,6 +98,7 @@ struct IntegerConv2d {
   std::int64_t largest = kLargestProduct;
   Backend backend = default_backend();
   KeptWeights *kept = nullptr;  // used on the CPU alone
+  OrderedWeights ordered = {};  // used on a GPU alone
   ProductWork work() const { return {.multiply_adds = shape.multiply_adds(), .in_integers = true}; }
 };
 

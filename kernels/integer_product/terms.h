@@ -27,7 +27,8 @@ IntegerConv2d<Code> as_conv(const IntegerMatmul<Code>& k) {
           .acc = k.acc,
           .largest = k.largest,
           .backend = k.backend,
-          .kept = k.kept};
+          .kept = k.kept,
+          .ordered = k.ordered};
 }
 
 }  // namespace steelyard::kernels

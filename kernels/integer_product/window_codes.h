@@ -181,18 +181,21 @@ class CodeWindows {
         k_(k),
         runs_(k.shape, pixel_groups(k.shape)),
         pixels_(queue, k.shape, runs_.groups, k.x, k.zero_point),
+        ordered_(is_filled() ? OrderedWeights{} : k.ordered),
         packed_(queue, is_packed() ? k.shape.out_channels * runs_.row() : 0),
-        weight_sums_(queue, k.shape.out_channels) {
+        sums_(queue, ordered_.sums == nullptr ? k.shape.out_channels : 0) {
+    if (ordered_.sums != nullptr) return;
     const std::int64_t terms = runs_.channels * runs_.kernel_h * runs_.kernel_w;
-    const std::int64_t kept = is_packed() && terms <= kKeptCodes ? (terms + 3) / 4 * 4 : 0;
+    std::int8_t* const packed = is_packed() ? packed_.data() : nullptr;
+    const std::int64_t kept = packed != nullptr && terms <= kKeptCodes ? (terms + 3) / 4 * 4 : 0;
     launch(pack_codes_kernel,
            {k.shape.out_channels, kThreads,
             kThreads * sizeof(std::int32_t) + static_cast<std::size_t>(kept)},
-           stream_of(queue),
-           PackedCodes{runs_, k.w, is_packed() ? packed_.data() : nullptr, weight_sums_.data()});
+           stream_of(queue), PackedCodes{runs_, k.w, packed, sums_.data()});
+    ordered_ = {packed, sums_.data()};
   }
 
-  ZeroPointSums zero() const { return {k_.zero_point, weight_sums_.data()}; }
+  ZeroPointSums zero() const { return {k_.zero_point, ordered_.sums}; }
 
   template <class Epilogue>
   void multiply(const Epilogue& epilogue) const {
@@ -217,18 +220,21 @@ class CodeWindows {
   }
 
  private:
-  // Weights of one tap have the order of reading where nothing fills pixels up.
+  // Whether something fills pixels up.
+  bool is_filled() const { return runs_.groups.codes != k_.shape.in_channels; }
+  // Weights of one tap have the order of reading where nothing does.
   bool is_packed() const {
-    return runs_.groups.codes != k_.shape.in_channels || runs_.kernel_h * runs_.kernel_w > 1;
+    return ordered_.sums == nullptr && (is_filled() || runs_.kernel_h * runs_.kernel_w > 1);
   }
-  const std::int8_t* weights() const { return is_packed() ? packed_.data() : k_.w; }
+  const std::int8_t* weights() const { return ordered_.codes == nullptr ? k_.w : ordered_.codes; }
 
   const CudaQueue& queue_;
   const IntegerConv2d<Code>& k_;
   TermRuns runs_;
   GroupedPixels<Code> pixels_;
+  OrderedWeights ordered_;
   Scratch<std::int8_t> packed_;
-  Scratch<std::int32_t> weight_sums_;
+  Scratch<std::int32_t> sums_;
 };
 
 }  // namespace steelyard::kernels::cuda

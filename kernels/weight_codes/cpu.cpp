@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <numeric>
 
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/run.h"
@@ -63,6 +64,17 @@ void quantize_biases(const QuantizeWeights& k, const LargestSum& largest_sum) {
   }
 }
 
+void order_codes(const QuantizeWeights& k) {
+  const std::int64_t taps = k.op.taps, size = k.op.row_size, channels = size / taps;
+  for (std::int64_t row = 0; row < k.op.rows; ++row) {
+    const std::int8_t* codes = k.to.codes + row * size;
+    k.to.sums[row] = std::accumulate(codes, codes + size, std::int32_t{0});
+    for (std::int64_t i = 0; k.to.ordered != nullptr && i < size; ++i) {
+      k.to.ordered[row * size + i] = codes[i % channels * taps + i / channels];
+    }
+  }
+}
+
 }  // namespace
 
 static void compute(const QuantizeWeights& k) {
@@ -84,6 +96,7 @@ static void compute(const QuantizeWeights& k) {
                                    .codes = k.to.codes,
                                    .mask = k.to.mask,
                                    .nan_count = counted ? nullptr : k.quantizer.non_finite});
+  if (k.to.sums != nullptr) order_codes(k);
   if (k.bias.x_scale != nullptr) quantize_biases(k, largest_sum);
 }
 

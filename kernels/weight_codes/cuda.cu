@@ -31,24 +31,25 @@ int rows_of_block(std::int64_t row_size) {
       std::max(kThreads / lanes, kEight / std::gcd<std::int64_t>(kEight, row_size)));
 }
 
-// A block's memory: the scale and zero point of each row, the sum of the magnitudes of its
-// operands, and what reductions need.
+// A block's memory: the scale and zero point of each row, the sums of the magnitudes of its
+// operands and of its codes, and what reductions need.
 struct BlockMemory {
   float* scales;
   std::int32_t* zero_points;
-  unsigned* sums;
+  unsigned *magnitudes, *sums;
   void* reduction;
 
   static constexpr std::size_t kBytes =
-      kMostRows * (sizeof(float) + sizeof(std::int32_t) + sizeof(unsigned)) +
+      kMostRows * (sizeof(float) + sizeof(std::int32_t) + 2 * sizeof(unsigned)) +
       kThreads * sizeof(FiniteExtremes);
 };
 
 __device__ BlockMemory block_memory() {
   float* scales = cuda::shared_memory<float>();
   auto* zero_points = reinterpret_cast<std::int32_t*>(scales + kMostRows);
-  auto* sums = reinterpret_cast<unsigned*>(zero_points + kMostRows);
-  return {scales, zero_points, sums, sums + kMostRows};
+  auto* magnitudes = reinterpret_cast<unsigned*>(zero_points + kMostRows);
+  unsigned* sums = magnitudes + kMostRows;
+  return {scales, zero_points, magnitudes, sums, sums + kMostRows};
 }
 
 // The largest bias of the rows that share the row's scale; threads of the block call together.
@@ -123,7 +124,7 @@ __device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int siz
   const float most = op.evaluates ? FLT_MAX : INFINITY;
   for (int k = 0; k < size; ++k) {
     if (left == 0) {
-      if (adds_up) atomicAdd(memory.sums + (of - first), sum);
+      if (adds_up) atomicAdd(memory.magnitudes + (of - first), sum);
       sum = 0;
       ++of;
       left = op.row_size;
@@ -139,10 +140,36 @@ __device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int siz
     inside |= (code_is_inside(code, grid) ? 1U : 0U) << k;
     faults += fabsf(x[k]) <= most ? 0 : 1;
   }
-  if (adds_up) atomicAdd(memory.sums + (of - first), sum);
+  if (adds_up) atomicAdd(memory.magnitudes + (of - first), sum);
   cuda::store_span(codes, size, to.codes + i);
   if (to.mask != nullptr) to.mask[i / kEight] = static_cast<std::uint8_t>(inside);
   return faults;
+}
+
+// The codes of a block's rows, which end at `end`, in the order of reading, and their sums; threads
+// of the block call together.
+__device__ void order_rows(const QuantizeWeights& given, const Place& at, std::int64_t end,
+                           bool leads, const BlockMemory& memory) {
+  const WeightCodeArrays& to = given.to;
+  const std::int64_t size = given.op.row_size, taps = given.op.taps, channels = size / taps;
+  __syncthreads();  // all codes are written
+  std::int64_t row = at.first;
+  unsigned sum = 0;
+  for (std::int64_t i = at.first * size + threadIdx.x; i < end; i += kThreads) {
+    const std::int64_t of = divide(i, size);
+    if (of != row) {
+      atomicAdd(memory.sums + (row - at.first), sum);
+      row = of;
+      sum = 0;
+    }
+    const std::int64_t place = i - of * size, tap = divide(place, channels);
+    const std::int8_t code = to.codes[of * size + (place - tap * channels) * taps + tap];
+    sum += static_cast<unsigned>(code);
+    if (to.ordered != nullptr) to.ordered[i] = code;
+  }
+  atomicAdd(memory.sums + (row - at.first), sum);
+  __syncthreads();
+  if (leads) to.sums[at.row] = static_cast<std::int32_t>(memory.sums[at.mine]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -155,7 +182,7 @@ __global__ void __launch_bounds__(kThreads)
   const float bias = largest_bias(op, given.bias, at.row, memory.reduction);
   const bool leads = at.lane == 0 && at.row < op.rows;
   if (leads) choose_scale(given, at, seen, bias, largest_sum, memory);
-  if (threadIdx.x < kMostRows) memory.sums[threadIdx.x] = 0;
+  if (threadIdx.x < kMostRows) memory.magnitudes[threadIdx.x] = memory.sums[threadIdx.x] = 0;
   __syncthreads();
   const std::int64_t end = (at.first + rows < op.rows ? at.first + rows : op.rows) * op.row_size;
   std::int64_t faults = 0;
@@ -167,10 +194,11 @@ __global__ void __launch_bounds__(kThreads)
   if (op.source != ScaleSource::kExtremes && !op.counted) {
     count(faults, given.quantizer.non_finite);
   }
+  if (given.to.sums != nullptr) order_rows(given, at, end, leads, memory);
   if (adds_up) __syncthreads();
   if (!leads || given.bias.x_scale == nullptr) return;
   quantize_bias_of_row(given, at.row, memory.scales[at.mine],
-                       largest_sum.of(given, memory.sums[at.mine]));
+                       largest_sum.of(given, memory.magnitudes[at.mine]));
 }
 
 }  // namespace

@@ -37,6 +37,7 @@ struct WeightQuantization {
   bool counted = false;    // an observer has counted the weights that are not finite
   bool evaluates = false;  // infinite weights are counted as NaN are
   CodeRange x_codes = {};  // of the layer's input; they count where there is a bias
+  std::int64_t taps = 1;   // of a row [channels, taps]
 };
 
 // What a layer's weight quantizer keeps, [scales] each: see
@@ -79,6 +80,10 @@ struct WeightCodeArrays {
   float* product_scale;
   std::int32_t* bias_codes;
   std::int32_t* pass_zero_point = nullptr;  // [scales]: likewise, where there are zero points
+  // Where not null, what a product reads instead of codes [rows, channels, taps]: the same codes
+  // [rows, taps, channels], and the sum of each row's. The codes need the sums.
+  std::int8_t* ordered = nullptr;
+  std::int32_t* sums = nullptr;
 };
 
 struct QuantizeWeights {

@@ -63,17 +63,19 @@ std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs) {
 // sum (x - z_x)(w - z_w) = sum (x - z_x) w - z_w sum (x - z_x): the second sum is the product with
 // weights of code 1, of one more output for each group of channels.
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
-                    kernels::CodeRange weight_range, const Tensor& acc) {
-  product.integer(x, weight.codes, weight_range, acc);
+                    const Tensor& acc) {
+  product.integer(x, weight, acc);
   const Tensor& zero_point = weight.qparams.zero_point;
   if (!zero_point.defined() || acc.size() == 0) return;
   Shape shape = weight.codes.shape();
   const std::int64_t channels = shape[0];
   shape[0] = product.groups();
-  const Tensor ones = Tensor::full(shape, 1, DType::kI8, acc.device());
+  WeightCodes ones;
+  ones.codes = Tensor::full(shape, 1, DType::kI8, acc.device());
+  ones.range = {0, 1};
   const Tensor sums =
       Tensor::empty(product.output_shape(x.codes.shape(), shape), DType::kI32, acc.device());
-  product.integer(x, ones, {0, 1}, sums);
+  product.integer(x, ones, sums);
   run(acc.device(), kernels::SubtractZeroPoints{.rows = acc.size() / channels,
                                                 .columns = channels,
                                                 .groups = shape[0],

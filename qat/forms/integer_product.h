@@ -13,10 +13,9 @@ namespace steelyard::qat {
 // The scales on the CPU, one per output channel at least; waits for a GPU.
 std::vector<float> deployed_scales(const Tensor& scales, std::int64_t outputs);
 
-// acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point), the
-// weights' codes being within weight_range.
+// acc i32 of the product's output shape = exact sums of (x - zero point) * (w - zero point).
 void multiply_codes(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
-                    kernels::CodeRange weight_range, const Tensor& acc);
+                    const Tensor& acc);
 
 // The backward pass of the integer product: codes and masks were saved, and floats are computed
 // from them again; codes of a parameter, which stays in memory anyway, may be computed from it.

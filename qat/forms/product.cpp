@@ -27,6 +27,10 @@ void run_product(const K& product, const Tensor& acc, const Requantization* to) 
   });
 }
 
+kernels::OrderedWeights ordered(const WeightCodes& weight) {
+  return {data_or_null<std::int8_t>(weight.ordered), data_or_null<std::int32_t>(weight.sums)};
+}
+
 // The gradient of an input from codes of weights, on a GPU: in bf16 only of one in bf16.
 void codes_backward_input(const kernels::Conv2dShape& shape, const Tensor& grad,
                           const WeightCodes& weight, const Tensor& grad_x) {
@@ -154,11 +158,10 @@ class LinearProduct : public Product {
             .out_channels = weight[0]};
   }
 
-  void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc,
+  void multiply(const QuantizedValue& x, const WeightCodes& weight, const Tensor& acc,
                 const Requantization* to) const override {
-    const std::int64_t out = weight_codes.dim(0);
-    const std::int64_t in = weight_codes.dim(1);
+    const std::int64_t out = weight.codes.dim(0);
+    const std::int64_t in = weight.codes.dim(1);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
       run_product(
@@ -167,9 +170,10 @@ class LinearProduct : public Product {
                                        .k = in,
                                        .x = x.codes.data<Code>(),
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                       .w = weight_codes.data<std::int8_t>(),
+                                       .w = weight.codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)},
+                                       .largest = kernels::largest_product(x.range, weight.range),
+                                       .ordered = ordered(weight)},
           acc, to);
     });
   }
@@ -265,19 +269,19 @@ class Conv2dProduct : public Product, public Describes<Conv2dGeometry> {
   }
 
  private:
-  void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc,
+  void multiply(const QuantizedValue& x, const WeightCodes& weight, const Tensor& acc,
                 const Requantization* to) const override {
-    const auto shape = conv2d_shape(x.codes.shape(), weight_codes.shape(), geometry_);
+    const auto shape = conv2d_shape(x.codes.shape(), weight.codes.shape(), geometry_);
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
       run_product(
           kernels::IntegerConv2d<Code>{.shape = shape,
                                        .x = x.codes.data<Code>(),
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                       .w = weight_codes.data<std::int8_t>(),
+                                       .w = weight.codes.data<std::int8_t>(),
                                        .acc = acc.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)},
+                                       .largest = kernels::largest_product(x.range, weight.range),
+                                       .ordered = ordered(weight)},
           acc, to);
     });
   }

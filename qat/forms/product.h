@@ -59,17 +59,14 @@ class Product {
   virtual std::int64_t row_size(const Shape& x) const { return x.empty() ? 0 : x.back(); }
   // Groups of channels that are multiplied each by itself.
   virtual std::int64_t groups() const { return 1; }
-  // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits and the
-  // weights' codes being within weight_range.
-  void integer(const QuantizedValue& x, const Tensor& weight_codes, kernels::CodeRange weight_range,
-               const Tensor& acc) const {
-    multiply(x, weight_codes, weight_range, acc, nullptr);
+  // acc i32 of output_shape = exact sums of (x - zero_point) * w, x having codes of 8 bits.
+  void integer(const QuantizedValue& x, const WeightCodes& weight, const Tensor& acc) const {
+    multiply(x, weight, acc, nullptr);
   }
   // The codes and mask of `to` from such sums, for which acc is memory that need not be written.
-  void requantized(const QuantizedValue& x, const Tensor& weight_codes,
-                   kernels::CodeRange weight_range, const Tensor& acc,
+  void requantized(const QuantizedValue& x, const WeightCodes& weight, const Tensor& acc,
                    const Requantization& to) const {
-    multiply(x, weight_codes, weight_range, acc, &to);
+    multiply(x, weight, acc, &to);
   }
   // y f32 of output_shape = sums of groups of such products, each times its scales, and bias, which
   // may be undefined (kernels/integer_groups/integer_groups.h).
@@ -94,8 +91,7 @@ class Product {
 
  private:
   // integer(), or requantized() where `to` is not null.
-  virtual void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                        kernels::CodeRange weight_range, const Tensor& acc,
+  virtual void multiply(const QuantizedValue& x, const WeightCodes& weight, const Tensor& acc,
                         const Requantization* to) const = 0;
 };
 

@@ -305,7 +305,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
     return output->learn_output(finish(y, mask), {activated, {real}}, context);
   };
   if (codes.wide()) {
-    const Tensor real = multiply_wide(*product_, codes, weight, weight_quant.code_range());
+    const Tensor real = multiply_wide(*product_, codes, weight);
     return quantizes_output ? round(real) : in_float(real);
   }
 
@@ -318,9 +318,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   to.product_scale = weight.product_scale;
   to.input_scale = codes.qparams.scale;
   to.weight_scale = weight.qparams.scale;
-  const auto multiply = [&] {
-    multiply_codes(*product_, codes, weight, weight_quant.code_range(), acc);
-  };
+  const auto multiply = [&] { multiply_codes(*product_, codes, weight, acc); };
   const auto real = [&] {
     multiply();
     return dequantize(to, acc);
@@ -343,7 +341,7 @@ Variable QuantizedLayer::integer_forward(const Variable& x, const QuantizedValue
   if (others_read) {
     requantize(acc, to);
   } else {
-    product_->requantized(codes, weight.codes, weight_quant.code_range(), acc, to);
+    product_->requantized(codes, weight, acc, to);
   }
   const Variable result = finish(make_variable(to.output), to.mask);
   return output->learn_output(result, {[to, acc] { return dequantize(to, acc); }, {acc}}, context);

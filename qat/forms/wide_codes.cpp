@@ -48,15 +48,14 @@ QuantizedValue round_reals(const Tensor& real, kernels::Activation activation,
   return output.value_of(quantize_reals(real, activation, output, qparams, mask), qparams);
 }
 
-Tensor multiply_wide(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
-                     kernels::CodeRange weight_range) {
+Tensor multiply_wide(const Product& product, const QuantizedValue& x, const WeightCodes& weight) {
   const Device device = x.codes.device();
   const Shape shape = product.output_shape(x.codes.shape(), weight.codes.shape());
   const Tensor high = Tensor::empty(shape, DType::kI32, device);
   const Tensor low = Tensor::empty(shape, DType::kI32, device);
   const Bytes bytes = bytes_of(x);
-  multiply_codes(product, bytes.high, weight, weight_range, high);
-  multiply_codes(product, bytes.low, weight, weight_range, low);
+  multiply_codes(product, bytes.high, weight, high);
+  multiply_codes(product, bytes.low, weight, low);
   Tensor real = Tensor::empty(shape, DType::kF32, device);
   const std::int64_t channels = weight.codes.dim(0);
   run(device, kernels::DequantizeWideSums{

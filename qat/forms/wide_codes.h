@@ -16,8 +16,7 @@ QuantizedValue round_reals(const Tensor& real, kernels::Activation activation,
 
 // f32 values float(sum of (x - z_x) * (w - z_w) + bias) * product_scale of wide codes x; the sums
 // are exact. `weight` has its product_scale and, if there is one, its bias.
-Tensor multiply_wide(const Product& product, const QuantizedValue& x, const WeightCodes& weight,
-                     kernels::CodeRange weight_range);
+Tensor multiply_wide(const Product& product, const QuantizedValue& x, const WeightCodes& weight);
 
 // The codes whose products share int32 with a bias: those of x, but of wide ones, whose sums do
 // not, only themselves.

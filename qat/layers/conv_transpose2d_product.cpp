@@ -101,19 +101,18 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
   }
 
  private:
-  void multiply(const QuantizedValue& x, const Tensor& weight_codes,
-                kernels::CodeRange weight_range, const Tensor& acc,
+  void multiply(const QuantizedValue& x, const WeightCodes& weight, const Tensor& acc,
                 const Requantization* to) const override {
-    const auto conv = transposed_conv(x.codes.shape(), weight_codes.shape(), geometry_);
+    const auto conv = transposed_conv(x.codes.shape(), weight.codes.shape(), geometry_);
     const kernels::Conv2dShape shape = conv.convolution();
-    const Tensor weight = Tensor::empty({shape.weight_size()}, DType::kI8, acc.device());
-    run(acc.device(), kernels::PhaseWeights<std::int8_t>{.n = weight.size(),
+    const Tensor weights = Tensor::empty({shape.weight_size()}, DType::kI8, acc.device());
+    run(acc.device(), kernels::PhaseWeights<std::int8_t>{.n = weights.size(),
                                                          .channels = shape.in_channels_per_group(),
                                                          .height = conv.height,
                                                          .width = conv.width,
-                                                         .w = weight_codes.data<std::int8_t>(),
+                                                         .w = weight.codes.data<std::int8_t>(),
                                                          .zero_points = nullptr,
-                                                         .phases = weight.data<std::int8_t>()});
+                                                         .phases = weights.data<std::int8_t>()});
     const Tensor phases = Tensor::empty({shape.output_size()}, DType::kI32, acc.device());
     visit_codes(x.codes.dtype(), [&](auto* tag) {
       using Code = CodeOf<decltype(tag)>;
@@ -121,9 +120,9 @@ class ConvTranspose2dProduct : public Product, public Describes<ConvTranspose2dG
           kernels::IntegerConv2d<Code>{.shape = shape,
                                        .x = x.codes.data<Code>(),
                                        .zero_point = x.qparams.zero_point.data<std::int32_t>(),
-                                       .w = weight.data<std::int8_t>(),
+                                       .w = weights.data<std::int8_t>(),
                                        .acc = phases.data<std::int32_t>(),
-                                       .largest = kernels::largest_product(x.range, weight_range)});
+                                       .largest = kernels::largest_product(x.range, weight.range)});
     });
     run(acc.device(), kernels::PixelsOfPhases<std::int32_t>{.n = acc.size(),
                                                             .channels = conv.out_channels,

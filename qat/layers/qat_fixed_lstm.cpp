@@ -39,13 +39,13 @@ Tensor unclamped_steps(const QuantizedValue& x, const WeightCodes& weight,
                                         .factors = static_cast<Factors*>(factors.raw())});
   const auto product = linear_product();
   const Tensor sums = Tensor::empty({samples, length, 4 * units}, DType::kI32, device);
-  product->integer(x, weight.codes, weight.range, sums);
+  product->integer(x, weight, sums);
   QuantizedValue state = y;
   state.codes = Tensor::empty({samples, units}, DType::kI8, device);
   const Tensor of_state = Tensor::zeros({samples, 4 * units}, DType::kI32, device);
   const Tensor cell = Tensor::zeros({samples, units}, DType::kI32, device);
   for (std::int64_t t = 0; t < length; ++t) {
-    if (t > 0) product->integer(state, recurrent.codes, recurrent.range, of_state);
+    if (t > 0) product->integer(state, recurrent, of_state);
     run(device, kernels::FixedLstmStep{.rows = samples,
                                        .columns = units,
                                        .rounding = y.rounding,

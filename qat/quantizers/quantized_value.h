@@ -48,6 +48,8 @@ struct WeightCodes {
   // What an integer product with these weights takes, [outputs] each; else undefined.
   Tensor product_scale;  // f32: float(s_x * s_w)
   Tensor bias;           // i32 codes of that scale; undefined without a bias
+  // What a GPU's product reads instead of the codes (kernels/integer_product); else undefined.
+  Tensor ordered, sums;
 };
 
 // The companion of a variable that carries codes.

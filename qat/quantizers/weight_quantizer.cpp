@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "steelyard/framework/tensor/on_device.h"
+#include "steelyard/kernels/integer_product/integer_product.h"
 #include "steelyard/qat/quantizers/straight_through.h"
 
 namespace steelyard::qat {
@@ -80,15 +81,17 @@ WeightCodes WeightQuantizer::quantize_weights(const Tensor& weight, const Weight
     bias_arrays = {bias->input.scale.data<float>(), bias->input.zero_point.data<std::int32_t>(),
                    data_or_null<float>(bias->values), data_or_null<float>(bias->deployed)};
   }
-  run(device(), kernels::QuantizeWeights{
-                    .op = op,
-                    .weight = weight.data<float>(),
-                    .quantizer = state(weight.dim(0), to.bias.defined()),
-                    .bias = bias_arrays,
-                    .to = {to.codes.data<std::int8_t>(), data_or_null<std::uint8_t>(to.mask),
-                           to.qparams.scale.data<float>(), data_or_null<float>(to.product_scale),
-                           data_or_null<std::int32_t>(to.bias),
-                           data_or_null<std::int32_t>(to.qparams.zero_point)}});
+  run(device(),
+      kernels::QuantizeWeights{
+          .op = op,
+          .weight = weight.data<float>(),
+          .quantizer = state(weight.dim(0), to.bias.defined()),
+          .bias = bias_arrays,
+          .to = {to.codes.data<std::int8_t>(), data_or_null<std::uint8_t>(to.mask),
+                 to.qparams.scale.data<float>(), data_or_null<float>(to.product_scale),
+                 data_or_null<std::int32_t>(to.bias),
+                 data_or_null<std::int32_t>(to.qparams.zero_point),
+                 data_or_null<std::int8_t>(to.ordered), data_or_null<std::int32_t>(to.sums)}});
   begin_learning(context);
   return to;
 }
@@ -112,6 +115,7 @@ kernels::WeightQuantization WeightQuantizer::operation_on(const Tensor& weight,
   op.scales = channels();
   op.rows = by_output ? weight.dim(0) : channels();
   op.row_size = op.rows == 0 ? 0 : weight.size() / op.rows;
+  if (by_output && weight.dim(1) > 0) op.taps = op.row_size / weight.dim(1);
   op.source = follows_latents() ? kernels::ScaleSource::kLatent : kernels::ScaleSource::kGiven;
   op.rule = range_rule();
   op.counted = observer_counts(context);
@@ -138,6 +142,13 @@ WeightCodes WeightQuantizer::empty_codes(const Tensor& weight, const WeightBias*
   if (bias != nullptr) {
     to.product_scale = Tensor::empty({weight.dim(0)}, DType::kF32, device());
     if (bias->values.defined()) to.bias = Tensor::empty({weight.dim(0)}, DType::kI32, device());
+    const std::int64_t channels = weight.dim(1);
+    if (device().kind != Device::Kind::kCpu && channels > 0 &&
+        channels % kernels::kOrderedChannels == 0) {
+      to.sums = Tensor::empty({weight.dim(0)}, DType::kI32, device());
+      const bool has_taps = weight.size() > weight.dim(0) * channels;
+      if (has_taps) to.ordered = Tensor::empty(weight.shape(), DType::kI8, device());
+    }
   }
   return to;
 }

@@ -41,35 +41,60 @@ const Conv2dShape kConvolutions[] = {
     {2, 9, 17, 3, 8, 3, 3, 1, 2, 1, 2, 1, 2, 1},    {1, 5, 26, 4, 24, 3, 5, 2, 3, 1, 1, 1, 1, 1},
     {1, 6, 19, 12, 16, 3, 3, 1, 4, 0, 1, 1, 1, 1}};
 
+// What a product reads instead of weights [O, channels, taps].
+struct Ordered {
+  std::vector<std::int8_t> codes;
+  std::vector<std::int32_t> sums;
+};
+Ordered ordered(const Conv2dShape& s, const std::vector<std::int8_t>& weights) {
+  const auto channels = static_cast<std::size_t>(s.in_channels),
+             taps = static_cast<std::size_t>(s.kernel_h * s.kernel_w), row = channels * taps;
+  Ordered of{weights, std::vector<std::int32_t>(static_cast<std::size_t>(s.out_channels), 0)};
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const std::size_t output = i / row, tap = i % row % taps, channel = i % row / taps;
+    of.codes[output * row + tap * channels + channel] = weights[i];
+    of.sums[output] += weights[i];
+  }
+  return of;
+}
+
 template <typename Code, typename Out>
 void check_requantized(const Conv2dShape& s, std::int32_t z, Activation activation) {
   Twin<Code> x(random_codes<Code>(s.input_size(), std::numeric_limits<Code>::min(),
                                   std::numeric_limits<Code>::max(), 1));
   Twin<std::int8_t> w(random_codes<std::int8_t>(s.weight_size(), -127, 127, 2));
+  const Ordered of_weights = ordered(s, w.values());
+  Twin<std::int8_t> ordered_codes(of_weights.codes);
+  Twin<std::int32_t> sums(of_weights.sums);
   Twin<std::int32_t> zero(std::vector<std::int32_t>{z});
   Twin<std::int32_t> acc(s.output_size());
   Twin<std::int32_t> bias(random_codes<std::int32_t>(s.out_channels, -9000, 9000, 3));
   Twin<float> product_scale(normals(s.out_channels, 1e-4F, 4));
   Twin<float> scale(std::vector<float>{0.02F});
   Twin<std::int32_t> out_zero(std::vector<std::int32_t>{std::is_signed_v<Out> ? -3 : 11});
-  Twin<Out> codes(s.output_size());
-  Twin<std::uint8_t> mask(mask_bytes(s.output_size()));
   const CodeRange range = whole_range(std::is_signed_v<Out> ? CodeType::kS8 : CodeType::kU8);
-  on_both([&](auto at, auto&... queue) {
-    run(queue..., RequantizedProduct<IntegerConv2d<Code>, Out>{
-                      {s, at(x), at(zero), at(w), at(acc)},
-                      {{s.output_size() / s.out_channels, s.out_channels, activation},
-                       at(acc),
-                       at(bias),
-                       at(product_scale),
-                       at(scale),
-                       at(out_zero),
-                       range,
-                       at(codes),
-                       at(mask)}});
-  });
-  EXPECT_EQ(codes.differences(), 0);
-  EXPECT_EQ(mask.differences(), 0);
+  for (const bool in_order : {false, true}) {
+    SCOPED_TRACE(in_order ? "weights in the order of reading" : "weights as they are");
+    Twin<Out> codes(s.output_size());
+    Twin<std::uint8_t> mask(mask_bytes(s.output_size()));
+    on_both([&](auto at, auto&... queue) {
+      IntegerConv2d<Code> product{s, at(x), at(zero), at(w), at(acc)};
+      if (in_order) product.ordered = {at(ordered_codes), at(sums)};
+      run(queue..., RequantizedProduct<IntegerConv2d<Code>, Out>{
+                        product,
+                        {{s.output_size() / s.out_channels, s.out_channels, activation},
+                         at(acc),
+                         at(bias),
+                         at(product_scale),
+                         at(scale),
+                         at(out_zero),
+                         range,
+                         at(codes),
+                         at(mask)}});
+    });
+    EXPECT_EQ(codes.differences(), 0);
+    EXPECT_EQ(mask.differences(), 0);
+  }
 }
 
 TEST(TensorCoreProducts, OfCodesAreRequantizedAsOnTheCpu) {

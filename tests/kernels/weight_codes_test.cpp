@@ -49,6 +49,8 @@ struct Layer {
         zero_range(random_codes<std::uint8_t>(scales, 0, 1, 3)),
         mask(mask_bytes(rows * row_size)),
         codes(rows * row_size),
+        ordered(rows * row_size),
+        sums(rows),
         x_scale(std::vector<float>{0.02F}),
         x_zero_point(std::vector<std::int32_t>{117}),
         bias(random_reals<float>(rows, 1, 4, any)),
@@ -82,13 +84,14 @@ struct Layer {
   template <typename At>
   WeightCodeArrays results(const At& at) {
     return {at(codes),         at(mask),       at(pass_scale),
-            at(product_scale), at(bias_codes), affine ? at(pass_zero_point) : nullptr};
+            at(product_scale), at(bias_codes), affine ? at(pass_zero_point) : nullptr,
+            at(ordered),       at(sums)};
   }
   void expect_equal() const {
     EXPECT_EQ(lo.differences() + hi.differences() + zero_range.differences(), 0);
     EXPECT_EQ(scale.differences() + pass_scale.differences() + floor.differences(), 0);
     EXPECT_EQ(zero_point.differences() + (affine ? pass_zero_point.differences() : 0), 0);
-    EXPECT_EQ(codes.differences(), 0);
+    EXPECT_EQ(codes.differences() + ordered.differences() + sums.differences(), 0);
     EXPECT_EQ(mask.differences(), 0);
     EXPECT_EQ(product_scale.differences() + bias_codes.differences(), 0);
     EXPECT_EQ(steps.differences() + non_finite.differences(), 0);
@@ -102,7 +105,8 @@ struct Layer {
   bool affine = false;
   bool learns_offset = false;
   Twin<std::uint8_t> zero_range, mask;
-  Twin<std::int8_t> codes;
+  Twin<std::int8_t> codes, ordered;
+  Twin<std::int32_t> sums;
   Twin<float> x_scale;
   Twin<std::int32_t> x_zero_point;
   Twin<float> bias, deployed, product_scale;
@@ -135,6 +139,12 @@ void check(const RowsOfWeights& size, const WeightQuantization& op, bool any) {
   });
 }
 
+void quantize(Layer& layer, const WeightQuantization& op) {
+  const auto at = [](auto& twin) { return twin.cpu(); };
+  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.biases(at),
+                      layer.results(at)});
+}
+
 TEST(WeightCodesOnGpu, AreTheCpus) {
   for (const RowsOfWeights& size : kRows) {
     for (const ScaleSource source :
@@ -162,6 +172,32 @@ TEST(WeightCodesOnGpu, AreTheCpus) {
         check(size, op, true);
         check(size, affine, true);
       }
+    }
+  }
+}
+
+// Rows of three channels and five taps, and of one tap, whose order is that of their codes.
+TEST(WeightCodesOnGpu, AreOrderedByTapsAndAddedUp) {
+  for (const std::int64_t taps : {5, 1}) {
+    constexpr std::int64_t kRowCount = 21, kChannels = 3;
+    const std::int64_t size = kChannels * taps;
+    WeightQuantization op{kRowCount, size, kRowCount, ScaleSource::kGiven,
+                          rule_of({-128, 127}, 0, true)};
+    op.taps = taps;
+    check({kRowCount, size}, op, false);
+    Layer layer(kRowCount, size, kRowCount, false);
+    quantize(layer, op);
+    for (std::int64_t row = 0; row < kRowCount; ++row) {
+      const std::int8_t* codes = layer.codes.cpu() + row * size;
+      std::int32_t sum = 0;
+      for (std::int64_t c = 0; c < kChannels; ++c) {
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          const std::int8_t code = codes[c * taps + tap];
+          EXPECT_EQ(layer.ordered.cpu()[row * size + tap * kChannels + c], code);
+          sum += code;
+        }
+      }
+      EXPECT_EQ(layer.sums.cpu()[row], sum);
     }
   }
 }
@@ -239,12 +275,6 @@ Layer with_biases(const std::vector<float>& bias, std::int64_t scales, float x_s
   std::fill_n(layer.scale.cpu(), scales, 0.03125F);
   layer.x_scale.cpu()[0] = x_scale;
   return layer;
-}
-
-void quantize(Layer& layer, const WeightQuantization& op) {
-  const auto at = [](auto& twin) { return twin.cpu(); };
-  run(QuantizeWeights{op, layer.weight.cpu(), layer.quantizer(at), layer.biases(at),
-                      layer.results(at)});
 }
 
 // s_w = 2^ceil(log2(|b| / (s_x 2^20))) of dead weights, while ranges follow; every s_w >= |b| /
