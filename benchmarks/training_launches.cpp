@@ -17,7 +17,7 @@
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/qat/prepare/prepare.h"
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 #include "tests/support/cuda_emulation/device_memory.h"
 #include "tests/support/cuda_emulation/emulation.h"
 #include "tests/support/cuda_emulation/queued_work.h"

@@ -1,5 +1,5 @@
 // GGUF files for callers of the C face.
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 
 #include <algorithm>
 #include <limits>
@@ -12,7 +12,7 @@
 #include "steelyard/c/context.h"
 #include "steelyard/c/steelyard_c.h"
 #include "steelyard/c/views.h"
-#include "steelyard/framework/files/gguf_rewrite.h"
+#include "steelyard/framework/files/gguf/gguf_rewrite.h"
 
 struct steelyard_gguf {
   steelyard::GgufReader reader;

@@ -6,7 +6,7 @@
 #include "cli/progress.h"
 #include "steelyard/framework/comm/launch.h"
 #include "steelyard/framework/train/divergence.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 
 namespace steelyard::cli {
 namespace {

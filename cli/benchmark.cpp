@@ -13,7 +13,7 @@
 #include "cli/python.h"
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/export/onnx_runtime.h"
+#include "steelyard/export/onnx/onnx_runtime.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/rng.h"

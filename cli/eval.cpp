@@ -14,11 +14,11 @@
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/train/divergence.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
-#include "steelyard/recipes/runs/metrics_log.h"
+#include "steelyard/recipes/runs/records/metrics_log.h"
 
 namespace steelyard::cli {
 namespace {

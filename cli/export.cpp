@@ -5,7 +5,7 @@
 
 #include "cli/run_output.h"
 #include "cli/verbs.h"
-#include "steelyard/export/c_program.h"
+#include "steelyard/export/c/c_program.h"
 #include "steelyard/framework/files/folders.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/qat/quantizers/words.h"

@@ -11,7 +11,7 @@
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/import/cut.h"
+#include "steelyard/import/graph/cut.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/language/overrides.h"

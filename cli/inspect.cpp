@@ -8,7 +8,7 @@
 #include "steelyard/export/graph_text.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
-#include "steelyard/framework/files/gguf_values.h"
+#include "steelyard/framework/files/gguf/gguf_values.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/framework/files/torch_file.h"
 #include "steelyard/recipes/runs/deployment.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "steelyard/export/onnx_runtime.h"
+#include "steelyard/export/onnx/onnx_runtime.h"
 
 namespace steelyard::cli {
 

@@ -9,7 +9,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/reports/run_report.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/records/run_folder.h"
 
 namespace steelyard::cli {
 namespace {

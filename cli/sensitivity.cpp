@@ -13,7 +13,7 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 #include "steelyard/observers/registry.h"
 #include "steelyard/recipes/language/scalar.h"
 #include "steelyard/recipes/language/yaml_document.h"

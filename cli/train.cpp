@@ -18,7 +18,7 @@
 #include "cli/verbs.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/files/folders.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 #include "steelyard/recipes/runs/memory_estimate.h"
 #include "steelyard/recipes/runs/run.h"
 

@@ -6,7 +6,7 @@
 #include "cli/run_output.h"
 #include "cli/verbs.h"
 #include "steelyard/recipes/runs/deployment.h"
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 #include "steelyard/recipes/schema/recipe_options.h"
 
 namespace steelyard::cli {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "made_up_images.h"
-#include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx/onnx.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/export/verify.h"
 #include "steelyard/framework/ops/losses/losses.h"

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "steelyard/export/c_header.h"
-#include "steelyard/export/c_program.h"
+#include "steelyard/export/c/c_header.h"
+#include "steelyard/export/c/c_program.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/ops/real_sum.h"
-#include "steelyard/export/tflite.h"
-#include "steelyard/export/tflite_model.h"
+#include "steelyard/export/tflite/tflite.h"
+#include "steelyard/export/tflite/tflite_model.h"
 #include "steelyard/framework/tensor/error.h"
 
 namespace steelyard::deploy {

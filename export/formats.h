@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx/onnx.h"
 #include "steelyard/export/stream_options.h"
 #include "steelyard/runtime/graph.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "steelyard/framework/files/safetensors.h"
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 
 namespace steelyard::imports {
 

@@ -1,7 +1,7 @@
 // Einsum as the operations that it stands for.
 #pragma once
 
-#include "steelyard/import/editable_graph.h"
+#include "steelyard/import/graph/editable_graph.h"
 
 namespace steelyard::imports {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
-#include "steelyard/import/fold.h"
 #include "steelyard/import/folds/folds.h"
+#include "steelyard/import/graph/fold.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {

@@ -1,7 +1,7 @@
 // Layers, and the arithmetic after them that their weights and biases can take.
 #pragma once
 
-#include "steelyard/import/editable_graph.h"
+#include "steelyard/import/graph/editable_graph.h"
 
 namespace steelyard::imports {
 

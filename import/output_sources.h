@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 
 namespace steelyard::imports {
 

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "steelyard/import/editable_graph.h"
+#include "steelyard/import/graph/editable_graph.h"
 
 namespace steelyard::imports {
 

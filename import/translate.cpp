@@ -6,8 +6,8 @@
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/affine_maps.h"
 #include "steelyard/import/free_sizes.h"
+#include "steelyard/import/graph/tidy.h"
 #include "steelyard/import/inputs.h"
-#include "steelyard/import/tidy.h"
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {

@@ -9,7 +9,7 @@
 
 #include "steelyard/framework/data/dataset_names.h"
 #include "steelyard/framework/files/safetensors.h"
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 #include "steelyard/import/onnx/onnx_model.h"
 #include "steelyard/import/unsupported.h"
 

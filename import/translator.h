@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "steelyard/import/constants.h"
-#include "steelyard/import/editable_graph.h"
 #include "steelyard/import/extents.h"
-#include "steelyard/import/simplify.h"
+#include "steelyard/import/graph/editable_graph.h"
+#include "steelyard/import/graph/simplify.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/import/unsupported.h"
 

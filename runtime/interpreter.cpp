@@ -9,7 +9,7 @@
 #include "steelyard/framework/data/normalizers.h"
 #include "steelyard/kernels/wide_codes/wide_codes.h"
 #include "steelyard/runtime/op_info.h"
-#include "steelyard/runtime/ops/linear_map.h"
+#include "steelyard/runtime/ops/products/linear_map.h"
 #include "steelyard/runtime/ops/support.h"
 #include "steelyard/runtime/workspace.h"
 

@@ -1,4 +1,4 @@
-#include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx/onnx.h"
 
 #include <stdexcept>
 

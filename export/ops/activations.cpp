@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/fixed_activations.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/tensor/describes.h"

@@ -1,10 +1,10 @@
 // The sum of two values, or of one and a constant.
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/c/c_product.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/arithmetic.h"
-#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
 #include "steelyard/runtime/ops/support.h"
 

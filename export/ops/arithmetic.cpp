@@ -1,7 +1,7 @@
 // Differences and quotients of floats.
 #include "steelyard/export/ops/arithmetic.h"
 
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 
 namespace steelyard::deploy {

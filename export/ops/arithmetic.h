@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 
 namespace steelyard::deploy {
 

@@ -1,12 +1,12 @@
 // The mean of windows (padding counts as zero and in the divisor) and of whole images.
 #include <fmt/core.h>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/tensor/describes.h"
 #include "steelyard/runtime/ops/pools.h"

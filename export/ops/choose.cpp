@@ -1,5 +1,5 @@
 // Choices between two values by a comparison of two others, in float.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 
 namespace steelyard::deploy {

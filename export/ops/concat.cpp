@@ -1,11 +1,11 @@
 // Joins values along a dimension, the last one for codes; their other dimensions are equal.
 #include "steelyard/runtime/ops/concat.h"
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/ops/c_move.h"
+#include "steelyard/export/c/c_move.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/fixed_activations.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
 
 namespace steelyard::deploy {

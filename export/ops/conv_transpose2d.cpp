@@ -5,14 +5,14 @@
 #include <tuple>
 #include <utility>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/ops/c_product.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/c/c_product.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/linear_map.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/real_sum.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/qat/layers/conv_transpose2d_product.h"
 #include "steelyard/runtime/ops/support.h"
 

@@ -1,5 +1,5 @@
 // Running sums along the last dimension, in float.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/tensor/describes.h"
 

@@ -1,5 +1,5 @@
 // Rows of a table of floats at the whole numbers that the input holds, as floats.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 
 namespace steelyard::deploy {

@@ -1,5 +1,5 @@
 // Elements that are repeated along dimensions of size 1.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/tensor/describes.h"
 

@@ -1,5 +1,5 @@
 // The larger or smaller of two values, of floats.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/arithmetic.h"
 #include "steelyard/export/ops/rows.h"
 

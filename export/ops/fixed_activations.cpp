@@ -2,8 +2,8 @@
 
 #include <bit>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/runtime/ops/fixed_activations.h"
 
 namespace steelyard::deploy {

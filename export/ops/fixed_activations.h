@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "steelyard/export/c_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
 #include "steelyard/export/op_form.h"
 #include "steelyard/runtime/ops/fixed_activations.h"
 

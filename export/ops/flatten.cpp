@@ -1,9 +1,9 @@
 // An image [H, W, C] as a row of features [C*H*W], channel by channel.
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/ops/c_move.h"
+#include "steelyard/export/c/c_move.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 
 namespace steelyard::deploy {
 namespace {

@@ -1,7 +1,7 @@
 // Some values of the model's input, which are one of the inputs of an ONNX file.
 #include <algorithm>
 
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/ops/moves/input_part.h"
 #include "steelyard/framework/tensor/describes.h"

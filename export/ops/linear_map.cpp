@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 
 namespace steelyard::deploy {
 namespace {

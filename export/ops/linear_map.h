@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
 #include "steelyard/qat/forms/integer_product.h"
 

@@ -1,6 +1,6 @@
 // a [..., m, k] times b [..., k, n] with equal leading dimensions, of codes in integers or of
 // floats; or times a matrix of floats that is the same for all of a.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/runtime/ops/support.h"
 

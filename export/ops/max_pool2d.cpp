@@ -1,9 +1,9 @@
 // The largest value of each window: a code of its input.
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/pool_fields.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
 
 namespace steelyard::deploy {

@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/c/c_product.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/arithmetic.h"
-#include "steelyard/export/ops/c_product.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/kernels/fixed_point.h"
 #include "steelyard/runtime/ops/support.h"
 

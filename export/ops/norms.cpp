@@ -1,5 +1,5 @@
 // Norms of floats: layer norms, and batch norms that are part of no layer before them.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/tensor/describes.h"
 #include "steelyard/runtime/ops/support.h"

@@ -1,6 +1,6 @@
 // Several outputs of the model: their values one after another, which are the outputs of an ONNX
 // file.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 
 namespace steelyard::deploy {

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 
 namespace steelyard::deploy {
 

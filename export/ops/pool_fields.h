@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 
 namespace steelyard::deploy {
 

@@ -1,6 +1,6 @@
 #include "steelyard/export/ops/real_sum.h"
 
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 
 namespace steelyard::deploy {
 namespace {

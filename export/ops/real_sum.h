@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 
 namespace steelyard::deploy {
 

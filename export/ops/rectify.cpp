@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <limits>
 
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
-#include "steelyard/export/ops/c_product.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/c/c_product.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/tensor/describes.h"
 
 namespace steelyard::deploy {

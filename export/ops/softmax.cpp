@@ -1,8 +1,8 @@
 // Softmax and its logarithm along the last dimension: channels of images, features of rows.
-#include "steelyard/export/c_nodes.h"
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/c/c_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/kernels/fixed_functions.h"
 
 namespace steelyard::deploy {

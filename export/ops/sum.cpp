@@ -1,5 +1,5 @@
 // Sums and extremes over some dimensions of a sample, of floats.
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/export/ops/rows.h"
 #include "steelyard/framework/tensor/describes.h"
 

@@ -1,6 +1,6 @@
 #include <stdexcept>
 
-#include "steelyard/export/tflite_model.h"
+#include "steelyard/export/tflite/tflite_model.h"
 
 namespace steelyard::deploy {
 

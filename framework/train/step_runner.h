@@ -12,7 +12,7 @@
 #include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/tensor/captured_work.h"
 #include "steelyard/framework/train/optimizer.h"
-#include "steelyard/framework/train/sharded_step.h"
+#include "steelyard/framework/train/shards/sharded_step.h"
 #include "steelyard/framework/train/trainer_callback.h"
 #include "steelyard/framework/train/training_loss.h"
 
@@ -20,8 +20,8 @@ namespace steelyard {
 
 struct StepOptions {
   std::uint64_t seed = 0;
-  // A power of two: batches are cut into so many shards (framework/train/sharded_step.h), which the
-  // ranks share. More than one rank needs as many shards.
+  // A power of two: batches are cut into so many shards (framework/train/shards/sharded_step.h),
+  // which the ranks share. More than one rank needs as many shards.
   std::int64_t shards = 1;
   comm::Communicator* ranks = nullptr;  // null: this process alone
   // Whether a step's ranges begin to count with the next one, as several shards need it.

@@ -11,7 +11,7 @@
 #include "steelyard/framework/files/metadata_numbers.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/train/gradient_clipping.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 
 namespace steelyard {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "steelyard/framework/files/gguf_values.h"
+#include "steelyard/framework/files/gguf/gguf_values.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/import/language/decoder_network.h"

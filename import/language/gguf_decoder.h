@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 #include "steelyard/import/translate.h"
 
 namespace steelyard::imports {

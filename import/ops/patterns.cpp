@@ -1,6 +1,6 @@
 // What exporters spell out in operations on values whose shapes have to be known: Softmax and
-// LayerNorm. (Patterns that need no shapes are recognised in import/simplify.cpp.) Nodes before the
-// last one are translated too; nobody reads them then.
+// LayerNorm. (Patterns that need no shapes are recognised in import/graph/simplify.cpp.) Nodes
+// before the last one are translated too; nobody reads them then.
 #include <cmath>
 
 #include "steelyard/import/translator.h"

@@ -9,15 +9,15 @@
 #include "steelyard/qat/layers/qat_conv1d.h"
 #include "steelyard/qat/layers/qat_conv2d.h"
 #include "steelyard/qat/layers/qat_conv_transpose2d.h"
-#include "steelyard/qat/layers/qat_fixed_lstm.h"
 #include "steelyard/qat/layers/qat_linear.h"
-#include "steelyard/qat/layers/qat_lstm.h"
 #include "steelyard/qat/layers/qat_moves.h"
 #include "steelyard/qat/layers/qat_mul.h"
 #include "steelyard/qat/layers/qat_pool.h"
 #include "steelyard/qat/layers/qat_reduce_mean.h"
 #include "steelyard/qat/layers/qat_softmax.h"
 #include "steelyard/qat/layers/qat_table_activation.h"
+#include "steelyard/qat/layers/recurrent/qat_fixed_lstm.h"
+#include "steelyard/qat/layers/recurrent/qat_lstm.h"
 
 namespace steelyard::qat {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "steelyard/framework/autograd/autograd.h"
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 
 namespace steelyard {
 

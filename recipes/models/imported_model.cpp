@@ -7,7 +7,7 @@
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/files/file_kind.h"
 #include "steelyard/framework/files/files.h"
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/import/language/gguf_decoder.h"

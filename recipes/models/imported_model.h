@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "steelyard/framework/data/tokens/token_options.h"
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 #include "steelyard/framework/files/safetensors.h"
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 #include "steelyard/import/translate.h"
 #include "steelyard/recipes/models/model_registry.h"
 

@@ -12,9 +12,9 @@
 #include "steelyard/qat/model/measure.h"
 #include "steelyard/qat/model/range_check.h"
 #include "steelyard/recipes/reports/class_report.h"
-#include "steelyard/recipes/runs/metrics_history.h"
-#include "steelyard/recipes/runs/run_folder.h"
-#include "steelyard/recipes/runs/step_timing.h"
+#include "steelyard/recipes/runs/records/metrics_history.h"
+#include "steelyard/recipes/runs/records/run_folder.h"
+#include "steelyard/recipes/runs/records/step_timing.h"
 
 namespace steelyard {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "steelyard/recipes/runs/step_timing.h"
+#include "steelyard/recipes/runs/records/step_timing.h"
 
 namespace steelyard {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 #include "steelyard/qat/model/named_quantizers.h"
 #include "steelyard/runtime/graph.h"
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "steelyard/export/formats.h"
-#include "steelyard/export/onnx_runtime.h"
+#include "steelyard/export/onnx/onnx_runtime.h"
 #include "steelyard/recipes/models/exported_data.h"
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/runtime/graph.h"
 

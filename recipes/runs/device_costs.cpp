@@ -4,9 +4,9 @@
 
 #include <array>
 
-#include "steelyard/export/c_kernels.h"
-#include "steelyard/export/c_program.h"
-#include "steelyard/export/ops/c_product.h"
+#include "steelyard/export/c/c_kernels.h"
+#include "steelyard/export/c/c_product.h"
+#include "steelyard/export/c/c_program.h"
 #include "steelyard/export/stream.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/recipes/runs/graph_costs.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "steelyard/framework/files/gguf_rewrite.h"
-#include "steelyard/framework/files/gguf_values.h"
+#include "steelyard/framework/files/gguf/gguf_rewrite.h"
+#include "steelyard/framework/files/gguf/gguf_values.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"

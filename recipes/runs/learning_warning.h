@@ -4,7 +4,7 @@
 #include <string>
 
 #include "steelyard/framework/train/metrics.h"
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 
 namespace steelyard {
 

@@ -6,7 +6,7 @@
 #include "steelyard/qat/model/old_checkpoint.h"
 #include "steelyard/qat/model/saved_state.h"
 #include "steelyard/recipes/language/recipe_differences.h"
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/records/run_folder.h"
 
 namespace steelyard {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 
 namespace steelyard {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 
 namespace steelyard {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "steelyard/framework/data/dataset_registry.h"
-#include "steelyard/recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/records/run_record.h"
 #include "steelyard/recipes/schema/recipe.h"
 
 namespace steelyard {

@@ -15,7 +15,7 @@
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/learning_warning.h"
 #include "steelyard/recipes/runs/loaded_run.h"
-#include "steelyard/recipes/runs/metrics_log.h"
+#include "steelyard/recipes/runs/records/metrics_log.h"
 
 namespace steelyard {
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "steelyard/framework/comm/communicator.h"
-#include "steelyard/framework/train/replicas.h"
-#include "steelyard/recipes/runs/experiment.h"
-#include "steelyard/recipes/runs/run_folder.h"
-#include "steelyard/recipes/runs/step_timing.h"
+#include "steelyard/framework/train/shards/replicas.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
+#include "steelyard/recipes/runs/records/run_folder.h"
+#include "steelyard/recipes/runs/records/step_timing.h"
 
 namespace steelyard {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "steelyard/framework/tensor/tensor.h"
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 #include "steelyard/recipes/searches/boxes.h"
 
 namespace steelyard {

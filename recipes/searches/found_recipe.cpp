@@ -7,7 +7,7 @@
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
-#include "steelyard/import/cut.h"
+#include "steelyard/import/graph/cut.h"
 #include "steelyard/import/onnx/onnx_file.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 
 namespace steelyard {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/recipes/runs/run_folder.h"
+#include "steelyard/recipes/runs/records/run_folder.h"
 #include "steelyard/recipes/searches/quantization_search.h"
 
 namespace steelyard {

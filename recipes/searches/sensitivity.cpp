@@ -11,7 +11,7 @@
 #include "steelyard/framework/data/dataset_digest.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/model/measure.h"
 #include "steelyard/qat/model/named_quantizers.h"

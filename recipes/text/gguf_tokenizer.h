@@ -1,7 +1,7 @@
 // The tokenizer that a GGUF file carries.
 #pragma once
 
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 #include "steelyard/recipes/text/language_tokenizer.h"
 
 namespace steelyard {

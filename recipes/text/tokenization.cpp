@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "steelyard/framework/files/file_kind.h"
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/framework/tensor/printable.h"
 #include "steelyard/recipes/text/gguf_tokenizer.h"

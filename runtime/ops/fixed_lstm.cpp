@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "steelyard/kernels/fixed_functions.h"
-#include "steelyard/runtime/ops/linear_map.h"
+#include "steelyard/runtime/ops/products/linear_map.h"
 #include "steelyard/runtime/ops/recurrent.h"
 #include "steelyard/runtime/ops/rows.h"
 

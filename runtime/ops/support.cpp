@@ -6,7 +6,7 @@
 
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/activation/activation.h"
-#include "steelyard/runtime/ops/products.h"
+#include "steelyard/runtime/ops/products/products.h"
 
 namespace steelyard::deploy {
 

@@ -1,5 +1,5 @@
 // The C header, compiled by a C compiler and run by a program that shares nothing with the library.
-#include "steelyard/export/c_header.h"
+#include "steelyard/export/c/c_header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

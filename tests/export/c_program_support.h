@@ -8,7 +8,7 @@
 #include <fstream>
 #include <string>
 
-#include "steelyard/export/c_program.h"
+#include "steelyard/export/c/c_program.h"
 #include "steelyard/framework/files/files.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 // C programs, compiled by a C compiler without a register for floats, and run by programs that
 // share nothing with the library.
-#include "steelyard/export/c_program.h"
+#include "steelyard/export/c/c_program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@
 #include <random>
 #include <set>
 
-#include "steelyard/export/arena.h"
-#include "steelyard/export/c_kernels.h"
+#include "steelyard/export/c/arena.h"
+#include "steelyard/export/c/c_kernels.h"
 #include "steelyard/export/fixed_point_graph.h"
 #include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"

@@ -1,6 +1,6 @@
 // The ONNX writer without ONNX Runtime: bytes, options and what is refused. check_onnx.py judges
 // what the files compute.
-#include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx/onnx.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/onnx.h"
+#include "steelyard/export/onnx/onnx.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/runtime/graph_file.h"

@@ -1,6 +1,6 @@
 // TFLite files: what is refused, what is written, and graphs in fixed point in other files. That
 // TFLite Micro gives the interpreter's codes: check_tflite.py.
-#include "steelyard/export/tflite.h"
+#include "steelyard/export/tflite/tflite.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/export/c_header.h"
+#include "steelyard/export/c/c_header.h"
 #include "steelyard/export/formats.h"
 #include "steelyard/export/graph_file.h"
 #include "steelyard/export/verify.h"

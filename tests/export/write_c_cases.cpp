@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "steelyard/export/c_program.h"
+#include "steelyard/export/c/c_program.h"
 #include "tests/export/export_support.h"
 #include "tests/export/keyword_net.h"
 #include "tests/export/operation_graph.h"

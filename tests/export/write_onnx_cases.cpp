@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "steelyard/export/graph_file.h"
-#include "steelyard/export/onnx.h"
-#include "steelyard/export/onnx_nodes.h"
+#include "steelyard/export/onnx/onnx.h"
+#include "steelyard/export/onnx/onnx_nodes.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "tests/export/export_support.h"
 #include "tests/export/float_nets.h"

@@ -12,8 +12,8 @@
 
 #include "steelyard/export/fixed_point_graph.h"
 #include "steelyard/export/stream_windows.h"
-#include "steelyard/export/tflite.h"
-#include "steelyard/export/tflite_nodes.h"
+#include "steelyard/export/tflite/tflite.h"
+#include "steelyard/export/tflite/tflite_nodes.h"
 #include "steelyard/framework/data/normalization.h"
 #include "steelyard/framework/files/safetensors.h"
 #include "steelyard/runtime/graph_file.h"

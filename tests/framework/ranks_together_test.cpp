@@ -13,7 +13,7 @@
 #include "steelyard/framework/comm/threads.h"
 #include "steelyard/framework/files/safetensors_header.h"
 #include "steelyard/framework/train/evaluate.h"
-#include "steelyard/framework/train/replicas.h"
+#include "steelyard/framework/train/shards/replicas.h"
 #include "steelyard/layers/containers/builders.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 // A GGUF file: what is read has the same metadata, tensors and bytes when it is written again, and
 // equal contents give equal bytes.
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 
 #include "tests/fuzz/fuzz.h"
 

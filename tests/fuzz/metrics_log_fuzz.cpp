@@ -1,8 +1,8 @@
 // A byte each for the steps and epochs done, the lines of a metrics log, NUL, TensorBoard events: a
 // run that goes on keeps some of both. Opened again, they are as they were, and every line is read.
-#include "steelyard/recipes/runs/metrics_log.h"
+#include "steelyard/recipes/runs/records/metrics_log.h"
 
-#include "steelyard/recipes/runs/metrics_history.h"
+#include "steelyard/recipes/runs/records/metrics_history.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

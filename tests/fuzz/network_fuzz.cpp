@@ -1,6 +1,6 @@
 // The text of an imported network, as checkpoints hold it: what is read is written back equal, and
 // built where it is small.
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,6 +1,6 @@
 // What a checkpoint records of its run: the metadata "data" (JSON), NUL, "recipe" (YAML). What is
 // accepted fits together, and written again it reads the same.
-#include "steelyard/recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/records/run_record.h"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "steelyard/framework/files/gguf_values.h"
+#include "steelyard/framework/files/gguf/gguf_values.h"
 #include "steelyard/framework/ops/losses/losses.h"
 #include "steelyard/framework/ops/moves/permute.h"
 #include "steelyard/framework/tensor/error.h"

@@ -1,5 +1,5 @@
 // What is computed of constants at import.
-#include "steelyard/import/fold.h"
+#include "steelyard/import/graph/fold.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Networks as text: what checkpoints hold.
-#include "steelyard/import/graph_spec.h"
+#include "steelyard/import/graph/graph_spec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "steelyard/framework/train/sharded_step.h"
+#include "steelyard/framework/train/shards/sharded_step.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

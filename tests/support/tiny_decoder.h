@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 #include "steelyard/framework/tensor/named_tensor.h"
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/framework/tensor/visit_blocks.h"

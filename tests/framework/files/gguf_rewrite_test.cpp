@@ -1,10 +1,10 @@
-#include "steelyard/framework/files/gguf_rewrite.h"
+#include "steelyard/framework/files/gguf/gguf_rewrite.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "steelyard/framework/files/gguf_values.h"
+#include "steelyard/framework/files/gguf/gguf_values.h"
 #include "steelyard/framework/tensor/error.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_decoder.h"

@@ -1,4 +1,4 @@
-#include "steelyard/framework/files/gguf.h"
+#include "steelyard/framework/files/gguf/gguf.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
 // The quantized LSTM: codes as computed by hand in double, gradients near those in float, weights
 // alone, and what stays in float.
-#include "steelyard/qat/layers/qat_lstm.h"
+#include "steelyard/qat/layers/recurrent/qat_lstm.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

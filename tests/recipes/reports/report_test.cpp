@@ -13,7 +13,7 @@
 #include "steelyard/recipes/reports/run_report.h"
 #include "steelyard/recipes/reports/step_report.h"
 #include "steelyard/recipes/reports/svg_chart.h"
-#include "steelyard/recipes/runs/metrics_history.h"
+#include "steelyard/recipes/runs/records/metrics_history.h"
 #include "steelyard/recipes/runs/run.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/temporary_folder.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "steelyard/export/c_program.h"
+#include "steelyard/export/c/c_program.h"
 #include "steelyard/export/trace.h"
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/layers/containers/builders.h"

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 #include "tests/support/devices.h"
 #include "tests/support/tensors.h"
 

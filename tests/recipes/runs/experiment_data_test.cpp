@@ -9,7 +9,7 @@
 
 #include "steelyard/framework/data/targets.h"
 #include "steelyard/framework/files/checkpoint.h"
-#include "steelyard/recipes/runs/experiment.h"
+#include "steelyard/recipes/runs/experiment/experiment.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/temporary_folder.h"
 

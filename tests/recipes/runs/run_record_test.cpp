@@ -1,4 +1,4 @@
-#include "steelyard/recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/records/run_record.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include "steelyard/framework/ops/elementwise/arithmetic.h"
 #include "steelyard/observers/min_max.h"
 #include "steelyard/recipes/runs/recipe_data.h"
-#include "steelyard/recipes/runs/run_record.h"
+#include "steelyard/recipes/runs/records/run_record.h"
 #include "steelyard/recipes/schema/recipe_options.h"
 #include "tests/recipes/recipe_support.h"
 #include "tests/support/temporary_folder.h"
