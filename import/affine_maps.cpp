@@ -36,7 +36,7 @@ bool rounds(const Line& first, const Line& second, const Line& both) {
 
 }  // namespace
 
-void make_affine(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights) {
+void make_code_grid(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights) {
   struct Map {
     std::string of;
     Line line;

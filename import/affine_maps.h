@@ -12,6 +12,6 @@ namespace steelyard::imports {
 
 // Makes nodes that add, subtract, multiply or divide by a number (x / number, not number / x)
 // Affine nodes, and several in a row one. Nodes that are read no more stay.
-void make_affine(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
+void make_code_grid(GraphSpec& graph, std::map<std::string, std::vector<NamedTensor>>& weights);
 
 }  // namespace steelyard::imports

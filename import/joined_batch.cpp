@@ -39,7 +39,7 @@ ApartNode transposed_apart(OnnxNode node, std::size_t rank, std::size_t joined) 
 
 }  // namespace
 
-ExtentShape onnx_shape(const Value& value) {
+ExtentShape onnx_shape(const ImportedValue& value) {
   ExtentShape shape = value.shape;
   if (!value.joined) return shape;
   const auto first = shape.begin() + static_cast<std::ptrdiff_t>(*value.joined);
@@ -70,11 +70,11 @@ std::optional<std::size_t> take_batch_apart(const ExtentShape& from, ExtentShape
 
 std::optional<ApartNode> Translator::with_batch_apart() {
   const OnnxNode& node = *node_;
-  std::vector<const Value*> values;
+  std::vector<const ImportedValue*> values;
   std::size_t behind_ones = 0, constant_rank = 0;  // of constants, the largest
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     if (!has_input(i)) continue;
-    if (const Value& value = input(i); value.known) {
+    if (const ImportedValue& value = input(i); value.known) {
       behind_ones = std::max(behind_ones, rank_behind_ones(value.known->shape));
       constant_rank = std::max(constant_rank, value.known->shape.size());
     } else {
@@ -82,11 +82,11 @@ std::optional<ApartNode> Translator::with_batch_apart() {
     }
   }
   if (values.empty() || !values[0]->joined) return std::nullopt;
-  const Value* first = values[0];
+  const ImportedValue* first = values[0];
   const std::size_t joined = *first->joined, behind = first->rank() - joined - 2;
   const std::size_t rank = first->rank() - 1;  // ONNX's
   const auto alike = [&](std::size_t dimensions) {
-    return std::all_of(values.begin(), values.end(), [&](const Value* value) {
+    return std::all_of(values.begin(), values.end(), [&](const ImportedValue* value) {
       return value->joined == joined && value->rank() == first->rank() &&
              std::equal(value->shape.begin(),
                         value->shape.begin() + static_cast<std::ptrdiff_t>(dimensions),

@@ -11,7 +11,7 @@ namespace steelyard::imports {
 namespace {
 
 // The shape that a repeated constant has in ONNX.
-ExtentShape repeated_shape(const Value& value) {
+ExtentShape repeated_shape(const ImportedValue& value) {
   ExtentShape shape;
   for (const std::int64_t size : value.known->shape) shape.push_back({size});
   shape[*value.repeated] = {1, true};
@@ -103,7 +103,7 @@ std::optional<std::size_t> Translator::read_repeated(const OnnxNode& node) {
     rank = std::max(rank, input(i).known->shape.size());
   }
   if (!axis) return axis;
-  const auto is_of_batch = [&](const Value& value) {
+  const auto is_of_batch = [&](const ImportedValue& value) {
     if (!value.known) return value.rank() == rank && value.shape[*axis] == Extent{1, true};
     const Shape& shape = value.known->shape;
     if (value.repeated) return value.repeated == axis && shape.size() == rank;

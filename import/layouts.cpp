@@ -5,11 +5,11 @@
 #include "steelyard/import/translator.h"
 
 namespace steelyard::imports {
-Order held_order(const Value& value) {
+Order held_order(const ImportedValue& value) {
   return value.order.empty() ? held_order(value.rank(), value.channels_last) : value.order;
 }
 
-std::size_t held_axis(const Value& value, std::size_t axis) {
+std::size_t held_axis(const ImportedValue& value, std::size_t axis) {
   const auto order = held_order(value);
   return static_cast<std::size_t>(std::find(order.begin(), order.end(), axis) - order.begin());
 }
@@ -20,7 +20,7 @@ std::string Translator::held(std::size_t i, bool channels_last) {
 }
 
 std::string Translator::node_of(const std::string& name, bool channels_last) {
-  const Value& value = values_.at(name);
+  const ImportedValue& value = values_.at(name);
   if (channels_last && value.rank() < 3 && !value.known) {
     refuse("expected images, got " + to_string(value.shape));
   }
@@ -35,10 +35,10 @@ std::string Translator::held_in(std::size_t i, const Order& order) {
 std::string Translator::as_held(std::size_t i) { return held_in(i, held_order(input(i))); }
 
 const std::string& Translator::converted(const std::string& name, const Order& wanted) {
-  Value& value = values_.at(name);
+  ImportedValue& value = values_.at(name);
   if (value.known) refuse("'" + printable(name) + "' is a constant, expected a computed value");
   if (value.compared && value.node.empty()) {
-    const Value numbers = as_numbers(*this, value);
+    const ImportedValue numbers = as_numbers(*this, value);
     value.node = numbers.node;
     value.channels_last = numbers.channels_last;
   }
@@ -47,7 +47,7 @@ const std::string& Translator::converted(const std::string& name, const Order& w
     value.node = add_called(legal(value.label) + "_image", "Reshape", {averaged_row_of(name)},
                             {{"shape", Shape{-1, 1, 1, fixed(value.shape[1])}}});
   } else if (value.node.empty()) {  // a pool with one window
-    const Value& source = values_.at(value.averaged);
+    const ImportedValue& source = values_.at(value.averaged);
     const std::vector<std::int64_t> window{fixed(source.shape[2]), fixed(source.shape[3])};
     value.node = add_called(legal(value.label), "AvgPool2d", {node_of(value.averaged, true)},
                             {{"kernel", window},

@@ -174,10 +174,10 @@ void Translator::declare_inputs(const SampleSpec& sample) {
   const OnnxPort& first = model_.model.inputs[0];
   fixed_batch_ = first.dims[batch_axis(model_.model, first)].size;
   for (const PlacedInput& input : placed_inputs(model_.model, sample)) {
-    Value value{.shape = {},
-                .node = "input",
-                .channels_last = input.form.channels_last,
-                .whole = input.port.whole()};
+    ImportedValue value{.shape = {},
+                        .node = "input",
+                        .channels_last = input.form.channels_last,
+                        .whole = input.port.whole()};
     for (const std::int64_t dim : input.form.shape) value.shape.push_back({dim});
     const auto batch = static_cast<std::size_t>(input.port.batch_axis);
     value.shape.insert(value.shape.begin() + input.port.batch_axis, Extent{1, true});
@@ -219,7 +219,7 @@ Imported Translator::run() {
   finish_outputs();
   prune(graph_);
   tidy(graph_, weights_);
-  make_affine(graph_, weights_);
+  make_code_grid(graph_, weights_);
   prune(graph_);
   split_head(graph_);
   share_weights(graph_, weights_);
@@ -280,7 +280,7 @@ void Translator::require_rank(const OnnxNode& node) {
   const std::int64_t least = node.integer(kLeastRank, 0);
   if (least == 0) return;
   const bool fits = std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& name) {
-    const Value* value = this->value(name);
+    const ImportedValue* value = this->value(name);
     return value != nullptr && std::ssize(value->shape) >= least;
   });
   if (fits) return;
@@ -290,7 +290,7 @@ void Translator::require_rank(const OnnxNode& node) {
 
 bool Translator::reads_whole_numbers(const OnnxNode& node) const {
   return std::any_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& name) {
-    const Value* value = this->value(name);
+    const ImportedValue* value = this->value(name);
     return value != nullptr && value->whole;
   });
 }
@@ -337,7 +337,7 @@ std::string Translator::finish_output(const OnnxPort& port, const std::string& n
   if (found == values_.end() || found->second.known) {
     fail(model_.model, what + " is a constant" + hint);
   }
-  Value& value = found->second;
+  ImportedValue& value = found->second;
   if (value.whole) fail(model_.model, what + " holds whole numbers" + hint);
   try {
     join_batch(name);

@@ -27,7 +27,7 @@ std::string stem_of(std::string name) {
 }
 
 // Whether a value that is held in an order of its own has the last dimension last there too.
-bool keeps_rows(const Value& value) {
+bool keeps_rows(const ImportedValue& value) {
   return !value.order.empty() && value.order.back() + 1 == value.rank();
 }
 
@@ -53,7 +53,7 @@ const OnnxNode* Translator::maker(const std::string& value) const {
   return found == makers_.end() ? nullptr : &model_.model.nodes[found->second];
 }
 
-const Value* Translator::value(const std::string& name) const {
+const ImportedValue* Translator::value(const std::string& name) const {
   const auto found = values_.find(name);
   return found == values_.end() || found->second.known ? nullptr : &found->second;
 }
@@ -65,7 +65,7 @@ const Constant* Translator::constant_called(const std::string& name) {
   return initializer == model_.model.initializers.end() ? nullptr : &initializer->second;
 }
 
-const Value& Translator::input(std::size_t i) {
+const ImportedValue& Translator::input(std::size_t i) {
   const std::string name = node_->input(i);
   if (name.empty()) refuse("input " + std::to_string(i + 1) + " is missing");
   const auto found = values_.find(name);
@@ -79,11 +79,12 @@ const Value& Translator::input(std::size_t i) {
   if (initializer == model_.model.initializers.end()) {
     refuse("it reads '" + printable(name) + "', an output that is not supported");
   }
-  return values_.emplace(name, Value{.shape = {}, .known = initializer->second}).first->second;
+  return values_.emplace(name, ImportedValue{.shape = {}, .known = initializer->second})
+      .first->second;
 }
 
 const Constant& Translator::constant(std::size_t i, const char* what) {
-  const Value& value = input(i);
+  const ImportedValue& value = input(i);
   if (!value.known) refuse(std::string("its ") + what + " is computed, expected a constant");
   return *value.known;
 }
@@ -104,13 +105,13 @@ std::string Translator::classes(std::size_t i) {
 }
 
 std::string Translator::averaged_row(std::size_t i) {
-  const Value& value = values_.at(node_->input(i));
+  const ImportedValue& value = values_.at(node_->input(i));
   const bool is_image = !value.node.empty() && !any_size_;
   return value.averaged.empty() || is_image ? "" : averaged_row_of(node_->input(i));
 }
 
 const std::string& Translator::averaged_row_of(const std::string& name) {
-  const Value& value = values_.at(name);
+  const ImportedValue& value = values_.at(name);
   auto [found, added] = converted_.try_emplace({name + " row", {}});
   if (added) {
     found->second =
@@ -185,7 +186,7 @@ Tensor Translator::tensor_of(const Constant& value, Shape shape) {
 }
 
 void Translator::give_as(std::size_t i, const std::string& module, ExtentShape shape) {
-  const Value& in = input(i);
+  const ImportedValue& in = input(i);
   give({.shape = std::move(shape),
         .node = module,
         .channels_last = in.channels_last,
@@ -195,8 +196,8 @@ void Translator::give_as(std::size_t i, const std::string& module, ExtentShape s
 std::string Translator::rows(std::size_t i) { return keeps_rows(input(i)) ? as_held(i) : plain(i); }
 
 void Translator::give_rows_of(std::size_t i, const std::string& module, ExtentShape shape) {
-  const Value& in = input(i);
-  Value value{.shape = std::move(shape), .node = module};
+  const ImportedValue& in = input(i);
+  ImportedValue value{.shape = std::move(shape), .node = module};
   if (keeps_rows(in)) value.order = in.order;
   give(std::move(value));
 }
@@ -211,13 +212,13 @@ bool Translator::is_read(std::size_t output) const {
                                             [&](const OnnxNode& node) { return has(node.inputs); });
 }
 
-void Translator::give(Value value, std::size_t output) {
+void Translator::give(ImportedValue value, std::size_t output) {
   if (output >= node_->outputs.size() || node_->outputs[output].empty()) return;
   if (!value.known) elements(value.shape);
   values_[node_->outputs[output]] = std::move(value);
 }
 
-std::string Translator::keep(Value value) {
+std::string Translator::keep(ImportedValue value) {
   // No value of a file has a line break in its name, or it comes first.
   std::string name;
   do {

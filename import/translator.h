@@ -33,7 +33,7 @@ struct Compared {
   bool holds = true;
 };
 
-struct Value {
+struct ImportedValue {
   ExtentShape shape;                // ONNX's
   std::optional<Constant> known{};  // a constant; the rest belongs to any other
   std::string node = {};            // the node that makes it
@@ -89,7 +89,7 @@ class Translator {
   const OnnxNode& node() const { return *node_; }
   std::int64_t opset() const { return model_.model.opset; }
   bool has_input(std::size_t i) const { return !node_->input(i).empty(); }
-  const Value& input(std::size_t i);
+  const ImportedValue& input(std::size_t i);
   // The input's value; refuses one that is computed. `what` names it: "weight".
   const Constant& constant(std::size_t i, const char* what);
   const Constant* optional_constant(std::size_t i, const char* what);
@@ -138,7 +138,7 @@ class Translator {
   // For patterns: the ONNX node that makes a value, the value, and the node that gives it. Null for
   // constants of the file and for values that are not there.
   const OnnxNode* maker(const std::string& value) const;
-  const Value* value(const std::string& name) const;
+  const ImportedValue* value(const std::string& name) const;
   const Constant* constant_called(const std::string& name);
   std::string node_of(const std::string& value, bool channels_last);
 
@@ -150,9 +150,9 @@ class Translator {
   // Notes which dimension of the node's output, which was declared, ONNX has joined with the next.
   void set_joined(std::optional<std::size_t> dimension);
   // Declares a value that no node of the file gives; returns its name.
-  std::string keep(Value value);
+  std::string keep(ImportedValue value);
   // Declares the node's output.
-  void give(Value value, std::size_t output = 0);
+  void give(ImportedValue value, std::size_t output = 0);
   void give(const std::string& module, ExtentShape shape, bool channels_last) {
     give({.shape = std::move(shape), .node = module, .channels_last = channels_last});
   }
@@ -184,7 +184,7 @@ class Translator {
   GraphSpec graph_;
   std::map<std::string, std::vector<NamedTensor>> weights_;
   std::map<std::string, std::vector<Tensor>> tensors_;  // of weights_, by Constant::origin
-  std::map<std::string, Value> values_;
+  std::map<std::string, ImportedValue> values_;
   std::map<std::pair<std::string, Order>, std::string> converted_;
   std::set<std::string> names_;
   std::map<std::string, std::size_t> makers_;  // indices of nodes
@@ -199,14 +199,14 @@ class Translator {
 std::string legal(const std::string& text);
 
 // The shape that a value has in ONNX.
-ExtentShape onnx_shape(const Value& value);
+ExtentShape onnx_shape(const ImportedValue& value);
 // Takes the batch apart from what is joined with it in `to`, a shape that a value of the shape
 // `from` gets; returns the first of the two dimensions. Nothing where that cannot be.
 std::optional<std::size_t> take_batch_apart(const ExtentShape& from, ExtentShape& to);
 
 // ONNX's dimension at each held position of a value, and where a dimension of ONNX is held.
-Order held_order(const Value& value);
-std::size_t held_axis(const Value& value, std::size_t axis);
+Order held_order(const ImportedValue& value);
+std::size_t held_axis(const ImportedValue& value, std::size_t axis);
 
 // --- operations, in import/ops/
 
@@ -259,7 +259,7 @@ void give_along(Translator& t, std::size_t axis, const std::string& type, Option
 // Declares the node's output to be what comparing inputs 0 and 1 tells. `module`: of Where.
 void give_comparison(Translator& t, const std::string& module);
 // The value that is 1 where a comparison holds, else 0.
-Value as_numbers(Translator& t, const Value& condition);
+ImportedValue as_numbers(Translator& t, const ImportedValue& condition);
 // Declares the node's output to be whether the value of that name is other than 0.
 void give_other_than_zero(Translator& t, const std::string& name);
 // Declares it to be the sum of inputs 0 and 1 where one is a constant of zeros and -infinities, as

@@ -30,7 +30,7 @@ struct CodeRange {
 
 // Scale, zero point and code range as values of T. The integers are exact: codes are small.
 template <typename T>
-struct Affine {
+struct CodeGrid {
   T scale;
   T zero_point;
   T qmin;
@@ -38,8 +38,8 @@ struct Affine {
 };
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline Affine<T> make_affine(CodeRange range, T scale,
-                                                   std::int32_t zero_point) {
+STEELYARD_HOST_DEVICE inline CodeGrid<T> make_code_grid(CodeRange range, T scale,
+                                                        std::int32_t zero_point) {
   return {scale, static_cast<T>(zero_point), static_cast<T>(range.qmin),
           static_cast<T>(range.qmax)};
 }
@@ -59,18 +59,18 @@ STEELYARD_HOST_DEVICE inline T clamp_keeping_nan(T value, T lo, T hi) {
 
 // rint(x / s) + z, in floating point and not clamped.
 template <typename T>
-STEELYARD_HOST_DEVICE inline T unclamped_code(T x, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline T unclamped_code(T x, const CodeGrid<T>& p) {
   return round_half_even(x / p.scale) + p.zero_point;
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T clamp_code(T unclamped, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline T clamp_code(T unclamped, const CodeGrid<T>& p) {
   return clamp_keeping_nan(unclamped, p.qmin, p.qmax);
 }
 
 // True where the straight-through gradient passes: an unclamped code within the range, or NaN.
 template <typename T>
-STEELYARD_HOST_DEVICE inline bool code_is_inside(T unclamped, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline bool code_is_inside(T unclamped, const CodeGrid<T>& p) {
   return !(unclamped < p.qmin) & !(unclamped > p.qmax);
 }
 
@@ -82,7 +82,7 @@ STEELYARD_HOST_DEVICE inline bool is_unchanged(T unclamped, T clamped) {
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline bool is_inside(T x, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline bool is_inside(T x, const CodeGrid<T>& p) {
   return code_is_inside(unclamped_code(x, p), p);
 }
 
@@ -95,26 +95,26 @@ STEELYARD_HOST_DEVICE inline T dequantize_code(T code, T zero_point, T scale) {
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline T fake_quantize_value(T x, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline T fake_quantize_value(T x, const CodeGrid<T>& p) {
   return dequantize_code(clamp_code(unclamped_code(x, p), p), p.zero_point, p.scale);
 }
 
 // The integer of an unclamped code. NaN has the code z.
 template <typename T>
-STEELYARD_HOST_DEVICE inline std::int32_t to_integer_code(T unclamped, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline std::int32_t to_integer_code(T unclamped, const CodeGrid<T>& p) {
   const T code = clamp_code(unclamped, p);
   return static_cast<std::int32_t>(code == code ? code : p.zero_point);
 }
 
 template <typename T>
-STEELYARD_HOST_DEVICE inline std::int32_t quantize_value(T x, const Affine<T>& p) {
+STEELYARD_HOST_DEVICE inline std::int32_t quantize_value(T x, const CodeGrid<T>& p) {
   return to_integer_code(unclamped_code(x, p), p);
 }
 
 // The codes that an activation leaves of a range: relu from the code of 0, relu6 up to that of 6.
 STEELYARD_HOST_DEVICE inline CodeRange activation_code_range(Activation activation, CodeRange range,
                                                              float scale, std::int32_t zero_point) {
-  const Affine<float> grid = make_affine(range, scale, zero_point);
+  const CodeGrid<float> grid = make_code_grid(range, scale, zero_point);
   CodeRange left = range;
   if (activation != Activation::kNone) left.qmin = quantize_value(0.0F, grid);
   if (activation == Activation::kRelu6) left.qmax = quantize_value(6.0F, grid);
@@ -163,7 +163,7 @@ struct LearnedGradients {
 // Always inlined: a loop that calls it would not be vectorized.
 template <typename T>
 [[gnu::always_inline]] STEELYARD_HOST_DEVICE inline LearnedGradients<T> learned_gradients(
-    T x, T grad_y, const Affine<T>& p) {
+    T x, T grad_y, const CodeGrid<T>& p) {
   const T t = x / p.scale;
   const T rounded = round_half_even(t);
   const T unclamped = rounded + p.zero_point;
@@ -233,9 +233,9 @@ struct AddRequantizer {
 };
 
 // The grids have every code of their type: codes are counted from the lowest (s8: -128).
-STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(const Affine<float>& a,
-                                                                 const Affine<float>& b,
-                                                                 const Affine<float>& y) {
+STEELYARD_HOST_DEVICE inline AddRequantizer make_add_requantizer(const CodeGrid<float>& a,
+                                                                 const CodeGrid<float>& b,
+                                                                 const CodeGrid<float>& y) {
   const float ratio_a = a.scale / y.scale;
   const float ratio_b = b.scale / y.scale;
   const float offset = std::fma(ratio_a, a.zero_point - a.qmin, ratio_b * (b.zero_point - b.qmin));

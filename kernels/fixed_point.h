@@ -123,8 +123,9 @@ STEELYARD_HOST_DEVICE inline double fixed_sum_factor(float scale_a, float scale_
   return twice / (static_cast<double>(1 << kFixedAddBits) * static_cast<double>(scale));
 }
 
-STEELYARD_HOST_DEVICE inline FixedAdd make_fixed_add(const Affine<float>& a, const Affine<float>& b,
-                                                     const Affine<float>& y, Rounding rounding) {
+STEELYARD_HOST_DEVICE inline FixedAdd make_fixed_add(const CodeGrid<float>& a,
+                                                     const CodeGrid<float>& b,
+                                                     const CodeGrid<float>& y, Rounding rounding) {
   const double twice = 2.0 * static_cast<double>(a.scale > b.scale ? a.scale : b.scale);
   return {make_fixed_multiplier(static_cast<double>(a.scale) / twice, rounding),
           make_fixed_multiplier(static_cast<double>(b.scale) / twice, rounding),

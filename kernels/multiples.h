@@ -34,7 +34,7 @@ struct Multiples {
   T sure;        // for is_sure(): distances below it tell what a division would give
 
   Multiples() = default;
-  STEELYARD_HOST_DEVICE explicit Multiples(const Affine<T>& p)
+  STEELYARD_HOST_DEVICE explicit Multiples(const CodeGrid<T>& p)
       : scale(p.scale),
         zero_point(p.zero_point),
         least(p.qmin - p.zero_point),

@@ -1,6 +1,7 @@
 #include "steelyard/observers/qscheme.h"
 
 #include <cfloat>
+#include <charconv>
 #include <cmath>
 #include <sstream>
 #include <stdexcept>
@@ -83,7 +84,53 @@ std::string to_string(const QScheme& scheme) {
   }
   if (scheme.dynamic) strategy += ", dynamic";
   return std::string(scheme.is_signed ? "int" : "uint") + std::to_string(scheme.bits) +
-         (scheme.symmetric ? " symmetric" : " affine") + strategy;
+         (scheme.symmetric ? " symmetric" : " affine") +
+         (scheme.symmetric && !scheme.narrow_range ? ", full range" : "") + strategy;
+}
+
+QScheme parse_qscheme(std::string_view text) {
+  std::string_view rest = text;
+  const auto takes = [&rest](std::string_view words) {
+    if (!rest.starts_with(words)) return false;
+    rest.remove_prefix(words.size());
+    return true;
+  };
+  const auto take_number = [&rest](auto& number) {
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    return error == std::errc();
+  };
+  QScheme scheme;
+  const auto takes_strategy = [&] {
+    if (takes(", per tensor")) return true;
+    const auto is = [&](Granularity granularity) {
+      scheme.granularity = granularity;
+      return true;
+    };
+    if (takes(", per channel")) return is(Granularity::kChannel);
+    if (takes(", per token")) return is(Granularity::kToken);
+    if (takes(", groups of ")) return is(Granularity::kGroup) && take_number(scheme.group_size);
+    return takes(", blocks of ") && is(Granularity::kBlock) && take_number(scheme.block[0]) &&
+           takes(" rows and ") && take_number(scheme.block[1]) && takes(" columns");
+  };
+  const auto takes_all = [&] {
+    scheme.is_signed = !takes("u");
+    if (!takes("int") || !take_number(scheme.bits)) return false;
+    scheme.symmetric = takes(" symmetric");
+    if (!scheme.symmetric && !takes(" affine")) return false;
+    scheme.narrow_range = scheme.symmetric && !takes(", full range");
+    if (!takes_strategy()) return false;
+    scheme.dynamic = takes(", dynamic");
+    return rest.empty();
+  };
+  // Numbers have one text each: no zeros before them.
+  if (takes_all() && to_string(scheme) == text) {
+    validate(scheme);
+    return scheme;
+  }
+  throw std::invalid_argument(
+      "[qscheme] expected a text as \"int8 symmetric, per channel\", got \"" + std::string(text) +
+      "\"");
 }
 
 QParams choose_qparams(const Range& range, const QScheme& scheme) {

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 
 #include "steelyard/framework/tensor/dtype.h"
 #include "steelyard/kernels/granularity.h"
@@ -39,7 +42,7 @@ struct QScheme {
     if (wide()) return DType::kI32;
     return is_signed ? DType::kI8 : DType::kU8;
   }
-  bool operator==(const QScheme&) const = default;
+  auto operator<=>(const QScheme&) const = default;
 };
 
 // Throws std::invalid_argument unless 2 <= bits <= 16 (8 where dynamic), symmetric implies signed,
@@ -52,8 +55,11 @@ void validate(const QScheme& scheme);
 // Throws std::invalid_argument where groups do not divide rows.
 std::int64_t scale_count(const QScheme& scheme, std::int64_t rows, std::int64_t row_size);
 
-// "int8 symmetric, per channel".
+// "int8 symmetric, per channel", "uint4 affine, groups of 32, dynamic": equal for equal schemes
+// alone.
 std::string to_string(const QScheme& scheme);
+// The scheme of such a text. Throws std::invalid_argument for every other.
+QScheme parse_qscheme(std::string_view text);
 
 // Extremes of the values a quantizer must represent; lo > hi means that nothing was seen.
 struct Range {
@@ -73,3 +79,10 @@ QParams choose_qparams(const Range& range, const QScheme& scheme);
 void validate(const QParams& params, const QScheme& scheme, const std::string& quantizer);
 
 }  // namespace steelyard::observers
+
+template <>
+struct std::hash<steelyard::observers::QScheme> {
+  std::size_t operator()(const steelyard::observers::QScheme& scheme) const {
+    return std::hash<std::string>()(steelyard::observers::to_string(scheme));
+  }
+};

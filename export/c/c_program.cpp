@@ -70,7 +70,7 @@ std::vector<std::int8_t> code_tables(const Graph& graph) {
   const std::int64_t channels = normal.mean.empty() ? 1 : std::ssize(normal.mean);
   if (channels > kMostTables) return {};
   const Quantization& q = quantization_of(graph, input_codes(graph));
-  const auto grid = kernels::make_affine(q.range, q.scale, q.zero_point);
+  const auto grid = kernels::make_code_grid(q.range, q.scale, q.zero_point);
   const ByteNormalizer normalizer(normal, channels);
   std::vector<std::int8_t> codes;
   for (std::int64_t i = 0; i < channels * 256; ++i) {

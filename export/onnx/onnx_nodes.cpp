@@ -256,7 +256,7 @@ void OnnxNodes::clip(const Node& node, CodeRange range, const std::string& real,
   const auto end = [&](std::int32_t code) {
     const float value = kernels::dequantize_code(static_cast<float>(code),
                                                  static_cast<float>(q.zero_point), q.scale);
-    const auto grid = kernels::make_affine(q.range, q.scale, q.zero_point);
+    const auto grid = kernels::make_code_grid(q.range, q.scale, q.zero_point);
     if (kernels::quantize_value(value, grid) != code || !std::isfinite(value)) {
       refuse_onnx(node, "the value of code " + std::to_string(code) + " is not exact");
     }

@@ -48,7 +48,7 @@ void add_lookup(OnnxNodes& nodes, const Node& node, const ActivationTable& table
                 const std::string& output) {
   const Value& in = nodes.graph().values[node.inputs[0]];
   const Quantization& q = *nodes.graph().values[node.output].quantization;
-  const kernels::Affine<float> grid = grid_of(q);
+  const kernels::CodeGrid<float> grid = grid_of(q);
   const std::int8_t shift =
       static_cast<std::int8_t>(nodes.stored_zero_point(*in.quantization) -
                                static_cast<std::int8_t>(in.quantization->zero_point));

@@ -11,7 +11,7 @@
 namespace steelyard::imports {
 namespace {
 
-ExtentShape shape_of(const Value& value) {
+ExtentShape shape_of(const ImportedValue& value) {
   if (!value.known) return value.shape;
   ExtentShape shape;
   for (const std::int64_t dim : value.known->shape) shape.push_back({dim});
@@ -45,13 +45,14 @@ Operand choice(Translator& t, const std::string& name) {
 }
 
 // a where x compares so to y, else b.
-Value chosen(Translator& t, const std::string& module, const std::array<Operand, 4>& operands) {
+ImportedValue chosen(Translator& t, const std::string& module,
+                     const std::array<Operand, 4>& operands) {
   ExtentShape shape;
   std::size_t rank = 0;
   bool last = false, alike = true;
   for (const Operand& one : operands) {
     if (one.constant) continue;
-    const Value& value = *t.value(one.name);
+    const ImportedValue& value = *t.value(one.name);
     alike = alike && (rank == 0 || value.rank() == rank);
     rank = std::max(rank, value.rank());
     last = last || value.channels_last;
@@ -65,7 +66,7 @@ Value chosen(Translator& t, const std::string& module, const std::array<Operand,
   std::vector<std::pair<std::string, Constant>> constants;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     if (!operands[i].constant) {
-      const Value& value = *t.value(operands[i].name);
+      const ImportedValue& value = *t.value(operands[i].name);
       shape = broadcast(shape, value.shape);
       nodes.push_back(t.node_of(operands[i].name, last));
       continue;
@@ -87,10 +88,10 @@ Value chosen(Translator& t, const std::string& module, const std::array<Operand,
 }
 
 // What a comparison tells, held as chosen() will give its numbers.
-Value told_by(Translator& t, ExtentShape shape, Compared compared) {
+ImportedValue told_by(Translator& t, ExtentShape shape, Compared compared) {
   bool last = false;
   for (const std::string& name : {compared.x, compared.y}) {
-    const Value* value = t.value(name);
+    const ImportedValue* value = t.value(name);
     last = last || (value != nullptr && value->channels_last);
   }
   last = last && shape.size() > 2;
@@ -107,7 +108,7 @@ Compared other_than_zero(Translator& t, const std::string& name) {
 
 // What input i says: a comparison, or such a one that was moved and is 0 or 1.
 Compared truth(Translator& t, std::size_t i) {
-  const Value& value = t.input(i);
+  const ImportedValue& value = t.input(i);
   if (value.compared) return *value.compared;
   if (!value.whole || value.one_hot != 0) {
     refuse("its condition is neither a constant nor a comparison");
@@ -117,15 +118,15 @@ Compared truth(Translator& t, std::size_t i) {
 
 void where(Translator& t) {
   const auto is_whole = [&](std::size_t i) {
-    const Value& value = t.input(i);
+    const ImportedValue& value = t.input(i);
     return value.known ? !value.known->floating : value.whole;
   };
   const bool whole = is_whole(1);
   if (whole != is_whole(2)) refuse("between floats and whole numbers");
-  const Value condition = t.input(0);
+  const ImportedValue condition = t.input(0);
   Operand a = choice(t, t.node().input(1)), b = choice(t, t.node().input(2));
   const auto give_chosen = [&](const std::string& module, const Operand& x, const Operand& y) {
-    Value value = chosen(t, module, {x, y, a, b});
+    ImportedValue value = chosen(t, module, {x, y, a, b});
     value.whole = whole;
     t.give(std::move(value));
   };
@@ -160,7 +161,7 @@ void opposite(Translator& t) {
 // Softmax of the row is no number.
 Compared masked_rows(Translator& t, const OnnxNode& softmax) {
   const ExtentShape shape = t.input(0).shape;
-  const Value* scores = t.value(softmax.input(0));
+  const ImportedValue* scores = t.value(softmax.input(0));
   const std::int64_t last = std::ssize(shape) - 1;
   const std::int64_t axis = softmax.integer("axis", t.opset() < 13 ? 1 : -1);
   if (scores->shape != shape || scores->joined || (axis != -1 && axis != last)) {
@@ -189,7 +190,7 @@ void is_nan(Translator& t) {
 void logic(Translator& t, bool both) {
   const std::size_t first = t.input(0).known ? 1 : 0;
   const Compared compared = truth(t, first);
-  const Value second = t.input(1 - first);
+  const ImportedValue second = t.input(1 - first);
   Operand a = operand(t, t.node().input(1 - first));
   if (second.compared) {
     a.name = t.keep(as_numbers(t, second));
@@ -198,7 +199,8 @@ void logic(Translator& t, bool both) {
   }
   Operand b = number(both ? 0 : 1);
   if (both != compared.holds) std::swap(a, b);
-  Value value = chosen(t, compared.module, {operand(t, compared.x), operand(t, compared.y), a, b});
+  ImportedValue value =
+      chosen(t, compared.module, {operand(t, compared.x), operand(t, compared.y), a, b});
   value.whole = true;
   t.give(std::move(value));
 }
@@ -209,11 +211,11 @@ void disjunction(Translator& t) { logic(t, false); }
 
 void give_comparison(Translator& t, const std::string& module) { give_compared(t, module, 0, 1); }
 
-Value as_numbers(Translator& t, const Value& condition) {
+ImportedValue as_numbers(Translator& t, const ImportedValue& condition) {
   const Compared& compared = *condition.compared;
-  Value numbers = chosen(t, compared.module,
-                         {operand(t, compared.x), operand(t, compared.y),
-                          number(compared.holds ? 1 : 0), number(compared.holds ? 0 : 1)});
+  ImportedValue numbers = chosen(t, compared.module,
+                                 {operand(t, compared.x), operand(t, compared.y),
+                                  number(compared.holds ? 1 : 0), number(compared.holds ? 0 : 1)});
   if (numbers.shape == condition.shape) return numbers;
   ExtentShape held;  // of what compares one number for several
   for (const std::size_t axis : held_order(condition.shape.size(), numbers.channels_last)) {
@@ -231,7 +233,7 @@ void give_other_than_zero(Translator& t, const std::string& name) {
 bool give_masked(Translator& t) {
   if (t.node().inputs.size() != 2) return false;
   const std::size_t at = t.input(0).known ? 0 : 1;
-  const Value &mask = t.input(at), &x = t.input(1 - at);
+  const ImportedValue &mask = t.input(at), &x = t.input(1 - at);
   if (!mask.known || x.known || !mask.known->floating || mask.repeated) return false;
   const std::vector<float>& reals = mask.known->reals;
   const bool masks =

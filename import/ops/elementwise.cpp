@@ -86,7 +86,7 @@ void clip(Translator& t) {
 
 // Towards zero, as a Cast to whole numbers rounds.
 void truncated(Translator& t) {
-  const Value in = t.input(0);
+  const ImportedValue in = t.input(0);
   const std::string x = t.as_held(0);
   const std::string size = t.add("Floor", {t.add("Abs", {x})});
   t.give({.shape = in.shape,
@@ -101,7 +101,7 @@ void cast(Translator& t) {
   using namespace element_type;
   const std::int64_t to = t.node().integer("to", 0);
   const bool to_float = is_floating(to);
-  Value value = t.input(0);
+  ImportedValue value = t.input(0);
   if (value.compared && to_float) return t.give(as_numbers(t, value));
   const bool is_truth = value.compared || value.one_hot != 0;
   if (to == kBool && !is_truth) return give_other_than_zero(t, t.node().input(0));
@@ -219,7 +219,7 @@ Order common_order(Translator& t) {
   std::size_t rank = 0;
   bool last = false, same_rank = true;
   for (std::size_t i = 0; i < t.node().inputs.size(); ++i) {
-    const Value& value = t.input(i);
+    const ImportedValue& value = t.input(i);
     if (value.known) continue;
     same_rank = same_rank && (rank == 0 || value.rank() == rank);
     rank = std::max(rank, value.rank());
@@ -246,7 +246,7 @@ Partial combined(Translator& t, const std::string& type) {
   Partial sum = partial(first);
   for (std::size_t i = 0; i < count; ++i) {
     if (i == first) continue;
-    const Value& next = t.input(i);
+    const ImportedValue& next = t.input(i);
     sum = next.known ? with_constant(t, type, sum, *next.known, i < first)
                      : joined(t, type, sum, partial(i));
   }
@@ -294,9 +294,9 @@ void extreme(Translator& t, bool largest) {
     return combine_all(t, largest ? "Max" : "Min");
   }
   const std::size_t at = t.input(0).known ? 0 : 1;
-  const Value& number = t.input(at);
+  const ImportedValue& number = t.input(at);
   const auto bound = scalar_of(*number.known);
-  const Value& in = t.input(1 - at);
+  const ImportedValue& in = t.input(1 - at);
   if (!bound || std::isnan(*bound) || number.known->floating == in.whole ||
       number.known->shape.size() > in.rank()) {
     return combine_all(t, largest ? "Max" : "Min");

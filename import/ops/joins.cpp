@@ -11,7 +11,7 @@ namespace {
 
 // A constant among the computed operands of a Concat: the same one for each sample.
 Constant of_one_sample(Translator& t, std::size_t i) {
-  const Value& value = t.input(i);
+  const ImportedValue& value = t.input(i);
   const bool repeated = value.repeated == std::size_t{0} || t.fixed_batch() == std::int64_t{1};
   if (!repeated || value.known->shape.empty() || value.known->shape[0] != 1) {
     refuse("one of its inputs is a constant that is not repeated for each sample");

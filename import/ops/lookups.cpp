@@ -51,7 +51,7 @@ void gather_positions(Translator& t, const Constant& list) {
 
 // Positions among the rows of all samples, of which each sample reads its own.
 void gather_own_rows(Translator& t) {
-  const Value &in = t.input(0), &list = t.input(1);
+  const ImportedValue &in = t.input(0), &list = t.input(1);
   const auto of_samples = [&] {
     return in.joined == 0U && t.node().integer("axis", 0) == 0 && list.repeated == 0U &&
            in.shape[0] == Extent{1, true} && in.shape[1] == Extent{list.sample_step};
@@ -70,8 +70,8 @@ void gather_own_rows(Translator& t) {
 
 // The node's output is whole numbers, as its input is.
 void give_whole(Translator& t) {
-  if (const Value* made = t.value(t.node().outputs[0])) {
-    Value whole = *made;
+  if (const ImportedValue* made = t.value(t.node().outputs[0])) {
+    ImportedValue whole = *made;
     whole.whole = true;
     t.give(std::move(whole));
   }
@@ -109,7 +109,7 @@ void gather_elements(Translator& t) {
   if (table.floating ? !alike(table.reals) : !alike(table.integers)) {
     refuse("of a table with different numbers, at indices that are computed");
   }
-  Value made{.shape = {}, .known = Constant{.shape = {}, .floating = table.floating}};
+  ImportedValue made{.shape = {}, .known = Constant{.shape = {}, .floating = table.floating}};
   const ExtentShape shape = onnx_shape(t.input(1));
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == Extent{1, true}) made.repeated = i;
@@ -127,7 +127,7 @@ void gather_elements(Translator& t) {
 // Values [..., 1] compared with 0, 1, ..., classes - 1 in the last dimension are one-hot.
 void equal(Translator& t) {
   const std::size_t at = t.input(0).known ? 1 : 0;
-  const Value& in = t.input(at);
+  const ImportedValue& in = t.input(at);
   if (!t.input(1 - at).known) return give_comparison(t, "WhereEqual");
   const Constant& numbers = *t.input(1 - at).known;
   bool counts = !numbers.floating && !numbers.shape.empty() && numbers.size() > 1 &&
@@ -157,7 +157,7 @@ void one_hot(Translator& t) {
   constexpr double kMostClasses = 1 << 24;  // that floats count
   if (!depth || !(*depth >= 1 && *depth <= kMostClasses))
     refuse("a depth that is no number of classes");
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   if (!in.whole || in.one_hot != 0) refuse("of other than whole numbers");
   ExtentShape to = in.shape;
   to.push_back({static_cast<std::int64_t>(*depth)});

@@ -35,7 +35,7 @@ class Pattern {
     if (node == nullptr || node->inputs.size() != 2) return std::nullopt;
     for (std::size_t i = 0; i < 2; ++i) {
       const auto factor = number(node->input(i));
-      const Value* other = t_.value(node->input(1 - i));
+      const ImportedValue* other = t_.value(node->input(1 - i));
       if (!factor || other == nullptr) continue;
       if (t_.constant_called(node->input(i))->shape.size() > other->rank()) return std::nullopt;
       return Scaled{node->input(1 - i), *factor};
@@ -48,17 +48,17 @@ class Pattern {
   std::string unspread(std::string name, const ExtentShape& kept) const {
     bool fits = false;
     for (const OnnxNode* node = t_.maker(name); node != nullptr; node = t_.maker(name)) {
-      const Value* value = t_.value(name);
+      const ImportedValue* value = t_.value(name);
       if (value == nullptr || !node->domain.empty()) return "";
       fits = fits || value->shape == kept;
       const bool repeats = node->op == "Expand";
       const bool moves = node->op == "Reshape" || node->op == "Unsqueeze" || node->op == "Squeeze";
       if (!repeats && !moves) break;
-      const Value* before = t_.value(node->input(0));
+      const ImportedValue* before = t_.value(node->input(0));
       if (before == nullptr || (repeats ? before->shape != kept : !fits)) return "";
       name = node->input(0);
     }
-    const Value* value = t_.value(name);
+    const ImportedValue* value = t_.value(name);
     return fits || (value != nullptr && value->shape == kept) ? name : "";
   }
 
@@ -70,7 +70,7 @@ class Pattern {
       if (given == nullptr) return std::nullopt;
       axes = integers_of(*given, "axes");
     }
-    const Value* of = t_.value(node.input(0));
+    const ImportedValue* of = t_.value(node.input(0));
     if (of == nullptr || axes.size() != 1) return std::nullopt;
     return axis_of(axes[0], of->rank());
   }

@@ -286,7 +286,7 @@ Constant resized_constant(const Constant& x, std::size_t axis, const ResizedAxis
 }
 
 void give_resized_constant(Translator& t, const ResizeOptions& options) {
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   const Shape shape = in.known->shape;
   if (!in.known->floating) refuse("of integers");
   Constant image = *in.known;
@@ -298,7 +298,7 @@ void give_resized_constant(Translator& t, const ResizeOptions& options) {
 
 void resized(Translator& t, const ResizeRule& rule, std::vector<float> scales,
              std::vector<std::int64_t> sizes) {
-  const Value& value = t.input(0);
+  const ImportedValue& value = t.input(0);
   ExtentShape held = value.shape;
   if (value.known) {
     for (const std::int64_t dim : value.known->shape) held.push_back({dim});

@@ -56,7 +56,7 @@ std::optional<Reduced> reduced_by(Translator& t, bool of_itself) {
 // Adds the reduction `type`, after the step `before` and before the step `after` where they are not
 // null.
 void reduce(Translator& t, const char* type, Step before = nullptr, Step after = nullptr) {
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   const ExtentShape from = in.shape;
   const auto found = reduced_by(t, before == nullptr && after == nullptr);
   if (!found) return t.give(in);

@@ -21,7 +21,7 @@ void reshaped_in_order(Translator& t, const ExtentShape& to, const Order& from,
 
 // An order for a value that has another dimension than the batch first: the batch, and the others
 // in ONNX's order.
-Order batch_first(const Value& value) {
+Order batch_first(const ImportedValue& value) {
   Order order = value.order;
   if (!order.empty()) std::sort(order.begin() + 1, order.end());
   return order;
@@ -68,7 +68,7 @@ void keep_samples_apart(const ExtentShape& from, ExtentShape& to) {
 
 // Input 0 under another shape of as many elements.
 void reshaped(Translator& t, ExtentShape to) {
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   const ExtentShape from = in.shape;
   if (const Extent before = elements(from), after = elements(to); before != after) {
     const bool drops_batch = t.fixed_batch() && before.of_batch && !after.of_batch;
@@ -136,7 +136,7 @@ void flatten(Translator& t) {
 // The order in which input 0 is held once some of its dimensions are gone and others of size 1 were
 // added: `from` is the dimension that each of the new ones was.
 constexpr std::size_t kAdded = SIZE_MAX;
-Order order_with_ones(const Value& in, const Order& from) {
+Order order_with_ones(const ImportedValue& in, const Order& from) {
   Order order;
   for (const std::size_t axis : in.order) {
     const auto at = std::find(from.begin(), from.end(), axis);
@@ -153,7 +153,7 @@ Order order_with_ones(const Value& in, const Order& from) {
 
 // Where every axis keeps its place among the others, a held value keeps its order.
 void with_ones(Translator& t, const ExtentShape& to, const Order& from, bool keeps_channels) {
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   if (!in.order.empty()) return reshaped_in_order(t, to, in.order, order_with_ones(in, from));
   const bool stays = in.channels_last && keeps_channels && to.size() > 2;
   if (!stays) return reshaped(t, to);
@@ -203,7 +203,7 @@ void unsqueeze(Translator& t) {
 }
 
 void transpose(Translator& t) {
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   const ExtentShape from = in.shape;
   const std::vector<std::int64_t> perm = perm_of(t.node(), from.size());
   std::vector<std::int64_t> sorted = perm, all(from.size());
@@ -232,7 +232,7 @@ void transpose(Translator& t) {
 }
 
 void expand(Translator& t) {
-  const Value& in = t.input(0);
+  const ImportedValue& in = t.input(0);
   const ExtentShape from = in.shape;
   const Constant& wanted = t.constant(1, "shape");
   if (wanted.floating) refuse("its shape holds floats");
@@ -302,7 +302,7 @@ void split(Translator& t) {
                     std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == extent;
   if (!fits) refuse("parts " + shape_string(sizes) + " of " + std::to_string(extent));
   if (sizes.size() == 1) return t.give(t.input(0));
-  const Value in = t.input(0);
+  const ImportedValue in = t.input(0);
   const std::string node = t.as_held(0);
   std::int64_t first = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

@@ -275,7 +275,7 @@ struct ActivationTable {
     const float y = exact_activation(activation, x, ramp);
     values[i] = y;
     if (codes == nullptr) return;
-    const Affine<float> grid = make_affine(range, *scale, *zero_point);
+    const CodeGrid<float> grid = make_code_grid(range, *scale, *zero_point);
     codes[i] = static_cast<std::uint8_t>(quantize_value(y, grid));
     slopes[i] = is_inside(y, grid) ? exact_slope(activation, x, ramp) : 0.0F;
   }

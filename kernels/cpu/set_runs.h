@@ -105,10 +105,10 @@ KeptVector<To> tile_values(const RunPlan& plan, const From* values) {
 // learned scales this wait was 10.
 template <typename T>
 struct UniformParams {
-  Affine<T> value;
+  CodeGrid<T> value;
   UniformParams from(std::int64_t) const { return {(*this)[0]}; }
   // Member by member: GCC 12 does not vectorize around the copy of a whole struct.
-  Affine<T> operator[](std::int64_t) const {
+  CodeGrid<T> operator[](std::int64_t) const {
     return {value.scale, value.zero_point, value.qmin, value.qmax};
   }
 };
@@ -119,7 +119,7 @@ struct ElementParams {
   T qmin;
   T qmax;
   ElementParams from(std::int64_t i) const { return {scale + i, zero_point + i, qmin, qmax}; }
-  Affine<T> operator[](std::int64_t i) const { return {scale[i], zero_point[i], qmin, qmax}; }
+  CodeGrid<T> operator[](std::int64_t i) const { return {scale[i], zero_point[i], qmin, qmax}; }
 };
 
 // The quantization parameters of a map, arranged for its runs. A null zero_point means 0.
@@ -154,7 +154,7 @@ class SetParams {
   // The parameters of one set.
   UniformParams<T> of_set(std::int64_t set) const {
     const std::int32_t zero_point = zero_point_ == nullptr ? 0 : zero_point_[set];
-    return {make_affine(range_, scale_[set], zero_point)};
+    return {make_code_grid(range_, scale_[set], zero_point)};
   }
 
   ElementParams<T> of_elements(const T* scale, const T* zero_point) const {
@@ -175,7 +175,7 @@ class SetParams {
       const std::int64_t stop = std::min(end, begin + kPiece);
       for (std::int64_t at = 0; at < stop - begin;) {
         const std::int64_t count = std::min(stop - begin - at, walker.length());
-        const Affine<T> p = of_set(walker.set()).value;
+        const CodeGrid<T> p = of_set(walker.set()).value;
         for (std::int64_t done = 0; done < count; done += kWhole) {
           for (std::int64_t i = 0; i < kWhole; ++i) scale[at + done + i] = p.scale;
           for (std::int64_t i = 0; i < kWhole; ++i) zero_point[at + done + i] = p.zero_point;

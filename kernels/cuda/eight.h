@@ -238,8 +238,8 @@ struct SetParameters {
   const std::int32_t* zero_point;  // null means 0
   CodeRange range;
 
-  __device__ Affine<T> at(std::int64_t set) const {
-    return make_affine(range, scale[set], zero_point == nullptr ? 0 : zero_point[set]);
+  __device__ CodeGrid<T> at(std::int64_t set) const {
+    return make_code_grid(range, scale[set], zero_point == nullptr ? 0 : zero_point[set]);
   }
 };
 

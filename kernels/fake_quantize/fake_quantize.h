@@ -73,7 +73,8 @@ struct ClippedGradient {
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i, std::int64_t channel) const {
     const std::int32_t zero = zero_point == nullptr ? 0 : zero_point[channel];
-    grad_x[i] = pass_inside(!is_inside(x[i], make_affine(range, scale[channel], zero)), grad_y[i]);
+    grad_x[i] =
+        pass_inside(!is_inside(x[i], make_code_grid(range, scale[channel], zero)), grad_y[i]);
   }
 };
 

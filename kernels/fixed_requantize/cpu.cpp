@@ -40,7 +40,7 @@ void fixed_run(std::int64_t n, const std::int32_t* acc, OfFixedChannels of, Fixe
 
 struct FixedAddition {
   FixedAdd add;
-  Affine<float> of_a, of_b;
+  CodeGrid<float> of_a, of_b;
   FixedCodes out;
 };
 

@@ -33,8 +33,8 @@ __device__ void compute_span(const Span& span, const FixedRequantize& k) {
 }
 
 __device__ void compute_span(const Span& span, const FixedRequantizeAdd& k) {
-  const Affine<float> left = k.a.grid();
-  const Affine<float> right = k.b.grid();
+  const CodeGrid<float> left = k.a.grid();
+  const CodeGrid<float> right = k.b.grid();
   const FixedCodes out = fixed_codes(k.activation, k.range, *k.scale, *k.zero_point);
   const FixedAdd add =
       make_fixed_add(left, right, whole_grid<std::int8_t>(*k.scale, *k.zero_point), k.rounding);

@@ -88,7 +88,7 @@ STEELYARD_HOST_DEVICE inline float inverse_of(float scale) {
 
 // The code of the grid's nearest number, for a scale that is given.
 STEELYARD_HOST_DEVICE inline int nearest_code(float x, float scale, CodeRange range) {
-  const auto grid = make_affine(range, scale, 0);
+  const auto grid = make_code_grid(range, scale, 0);
   return static_cast<int>(to_integer_code(unclamped_code(x, grid), grid));
 }
 

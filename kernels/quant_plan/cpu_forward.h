@@ -28,7 +28,7 @@ template <typename T>
 RunExtremes<T> fake_quantize_and_measure(std::int64_t n, const UniformParams<T>& given, const T* x,
                                          T* y) {
   if (n == 0) return {};
-  const Affine<T> p = given[0];
+  const CodeGrid<T> p = given[0];
   const BitExtremes<T> seen = visit_with_extremes(
       n, x, [=](std::int64_t i, T value) { y[i] = fake_quantize_value(value, p); });
   return seen.all_finite() ? seen.values() : finite_extremes(n, x);
@@ -40,7 +40,7 @@ void fake_quantize_lanes(std::int64_t n, const Params& given, const T* x, T* y, 
   const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
-    const Affine<T> p = params[i];
+    const CodeGrid<T> p = params[i];
     const T code = unclamped_code(x[i], p);
     const T clamped = clamp_code(code, p);
     y[i] = dequantize_code(clamped, p.zero_point, p.scale);
@@ -64,7 +64,7 @@ std::int32_t quantize_lanes(std::int64_t n, const Params& given, const T* x, Byt
   std::int32_t nan = 0;
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
-    const Affine<T> p = params[i];
+    const CodeGrid<T> p = params[i];
     const T unclamped = unclamped_code(x[i], p);
     const bool is_number = unclamped == unclamped;
     const T code = is_number ? unclamped : p.zero_point;
@@ -97,7 +97,7 @@ void dequantize_run(std::int64_t n, const Params& given, const Code* codes, T* y
   const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
-    const Affine<T> p = params[i];
+    const CodeGrid<T> p = params[i];
     y[i] = dequantize_code(static_cast<T>(codes[i]), p.zero_point, p.scale);
   }
 }

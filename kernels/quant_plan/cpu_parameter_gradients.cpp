@@ -37,7 +37,7 @@ void gradients_run(std::int64_t n, const Params& given, const T* x, const T* gra
   const Params params = given.from(0);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
-    const Affine<T> p = params[i];
+    const CodeGrid<T> p = params[i];
     const T grad = grad_y[i];
     const LearnedGradients<T> of = learned_gradients(x[i], grad, p);
     grad_x[i] = of.x;
@@ -306,7 +306,7 @@ class ParameterGradients {
     alignas(kCacheLine) T scale[kSumLanes * kWidth];
     alignas(kCacheLine) T zero_point[kSumLanes * kWidth];
     for (std::int64_t i = 0; i < kSumLanes * part.width; ++i) {
-      const Affine<T> p = params_.of_set(part.first + i % part.width).value;
+      const CodeGrid<T> p = params_.of_set(part.first + i % part.width).value;
       scale[i] = p.scale;
       zero_point[i] = p.zero_point;
     }

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(BackwardCall<V> call
 #pragma unroll 1
         for (int i = 0; i < span.count; ++i) {
           const std::int64_t index = span.first + i;
-          Affine<T> p{};
+          CodeGrid<T> p{};
           if (needs_parameters) p = call.parameters.at(sets.of(index));
           const bool inside = needs_x ? is_inside(call.x.get(index), p) : (mask >> i & 1U) != 0;
           call.grad_x.set(index, result(inside, call.grad_y.get(index), p.scale));

@@ -188,7 +188,7 @@ __device__ void quantize_one_by_one(const ForwardCall<V>& call, const S& sets,
 #pragma unroll 1
   for (int i = 0; i < span.count; ++i) {
     const std::int64_t index = span.first + i;
-    const Affine<T> p = call.parameters.at(sets.of(index));
+    const CodeGrid<T> p = call.parameters.at(sets.of(index));
     const T x = call.x.get(index), code = unclamped_code(x, p);
     mask |= (code_is_inside(code, p) ? 1U : 0U) << i;
     if (call.operation == QuantOperation::kFakeQuantize) {

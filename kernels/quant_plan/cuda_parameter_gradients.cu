@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t end = begin + kSumChunk < size ? begin + kSumChunk : size;
   const SetParameters<T> parameters{static_cast<const T*>(args.scale), args.zero_point,
                                     problem.range};
-  const Affine<T> p = parameters.at(set);
+  const CodeGrid<T> p = parameters.at(set);
   const bool on = is_on(args.quantizing);
   T scale_sum = 0;
   T zero_point_sum = 0;

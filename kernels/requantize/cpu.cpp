@@ -16,7 +16,7 @@ namespace steelyard::kernels {
 namespace {
 
 struct Addition {
-  Affine<float> of_a, of_b;
+  CodeGrid<float> of_a, of_b;
   AddRequantizer requantizer;
   OutputCodes out;
 };
@@ -37,7 +37,7 @@ void add_run(std::int64_t n, const CodeA* a, const CodeB* b, Addition add, ByteL
   }
 }
 
-void average_run(std::int64_t n, const std::int32_t* sums, float multiplier, Affine<float> grid,
+void average_run(std::int64_t n, const std::int32_t* sums, float multiplier, CodeGrid<float> grid,
                  ByteLane* codes, ByteLane* inside) {
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) {
@@ -105,7 +105,7 @@ void compute(const RequantizeAccumulators<Code>& k) {
 
 template <typename Code>
 void compute(const RequantizeAverage<Code>& k) {
-  const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
+  const CodeGrid<float> grid = make_code_grid(k.range, *k.scale, *k.zero_point);
   const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {
     alignas(64) std::uint8_t inside[kBlockElements];
@@ -120,9 +120,9 @@ void compute(const RequantizeAverage<Code>& k) {
 
 template <typename CodeA, typename CodeB, typename CodeY>
 void compute(const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
-  const Affine<float> left = k.a.grid();
-  const Affine<float> right = k.b.grid();
-  const Affine<float> result = whole_grid<CodeY>(*k.scale, *k.zero_point);
+  const CodeGrid<float> left = k.a.grid();
+  const CodeGrid<float> right = k.b.grid();
+  const CodeGrid<float> result = whole_grid<CodeY>(*k.scale, *k.zero_point);
   const Addition add{left, right, make_add_requantizer(left, right, result),
                      output_codes(k.activation, *k.scale, *k.zero_point, k.range)};
   parallel_blocks(k.n, [&](std::int64_t begin, std::int64_t end) {

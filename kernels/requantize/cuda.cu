@@ -30,7 +30,7 @@ __device__ void compute_span(const Span& span, const RequantizeAccumulators<Code
 
 template <typename Code>
 __device__ void compute_span(const Span& span, const RequantizeAverage<Code>& k) {
-  const Affine<float> grid = make_affine(k.range, *k.scale, *k.zero_point);
+  const CodeGrid<float> grid = make_code_grid(k.range, *k.scale, *k.zero_point);
   const float multiplier = average_multiplier(k.average, *k.in_scale, *k.scale);
   alignas(16) std::int32_t sums[kEight];
   load_span(k.sums + span.first, span.count, sums);
@@ -43,8 +43,8 @@ __device__ void compute_span(const Span& span, const RequantizeAverage<Code>& k)
 
 template <typename CodeA, typename CodeB, typename CodeY>
 __device__ void compute_span(const Span& span, const RequantizeAdd<CodeA, CodeB, CodeY>& k) {
-  const Affine<float> left = k.a.grid();
-  const Affine<float> right = k.b.grid();
+  const CodeGrid<float> left = k.a.grid();
+  const CodeGrid<float> right = k.b.grid();
   const OutputCodes out = output_codes(k.activation, *k.scale, *k.zero_point, k.range);
   const AddRequantizer add =
       make_add_requantizer(left, right, whole_grid<CodeY>(*k.scale, *k.zero_point));

@@ -37,8 +37,8 @@ STEELYARD_HOST_DEVICE inline std::int32_t with_bias(std::int32_t acc, const std:
 // The output's quantization: its own range decides the mask, the narrower range of the activation's
 // values (relu: from the code of 0) clamps the codes.
 struct OutputCodes {
-  Affine<float> full;
-  Affine<float> clamped;
+  CodeGrid<float> full;
+  CodeGrid<float> clamped;
   LinearPart linear;
 
   STEELYARD_HOST_DEVICE std::int32_t code(float unclamped) const {
@@ -54,7 +54,7 @@ struct OutputCodes {
 STEELYARD_HOST_DEVICE inline OutputCodes output_codes(Activation activation, float scale,
                                                       std::int32_t zero_point, CodeRange range) {
   const CodeRange narrowed = activation_code_range(activation, range, scale, zero_point);
-  return {make_affine(range, scale, zero_point), make_affine(narrowed, scale, zero_point),
+  return {make_code_grid(range, scale, zero_point), make_code_grid(narrowed, scale, zero_point),
           linear_part(activation)};
 }
 
@@ -79,9 +79,9 @@ struct RealExtremes {
 
 // A tensor's grid with every code of its type.
 template <typename Code>
-STEELYARD_HOST_DEVICE inline Affine<float> whole_grid(float scale, std::int32_t zero_point) {
+STEELYARD_HOST_DEVICE inline CodeGrid<float> whole_grid(float scale, std::int32_t zero_point) {
   constexpr CodeType kType = std::is_signed_v<Code> ? CodeType::kS8 : CodeType::kU8;
-  return make_affine(whole_range(kType), scale, zero_point);
+  return make_code_grid(whole_range(kType), scale, zero_point);
 }
 
 // Codes with the one scale and zero point of their tensor, where the codes are.
@@ -91,11 +91,13 @@ struct CodesOf {
   const float* scale;
   const std::int32_t* zero_point;
 
-  STEELYARD_HOST_DEVICE Affine<float> grid() const { return whole_grid<Code>(*scale, *zero_point); }
+  STEELYARD_HOST_DEVICE CodeGrid<float> grid() const {
+    return whole_grid<Code>(*scale, *zero_point);
+  }
 };
 
-STEELYARD_HOST_DEVICE inline float real_sum(float a, const Affine<float>& of_a, float b,
-                                            const Affine<float>& of_b) {
+STEELYARD_HOST_DEVICE inline float real_sum(float a, const CodeGrid<float>& of_a, float b,
+                                            const CodeGrid<float>& of_b) {
   return dequantize_code(a, of_a.zero_point, of_a.scale) +
          dequantize_code(b, of_b.zero_point, of_b.scale);
 }
@@ -105,7 +107,7 @@ STEELYARD_HOST_DEVICE inline float real_sum(float a, const Affine<float>& of_a, 
 struct MulRequantizer {
   float ratio;       // s_a * s_b / s_y
   float zero_point;  // of the unsigned byte
-  Affine<float> bytes;
+  CodeGrid<float> bytes;
 };
 
 STEELYARD_HOST_DEVICE inline MulRequantizer make_mul_requantizer(float scale_a, float scale_b,
@@ -114,7 +116,7 @@ STEELYARD_HOST_DEVICE inline MulRequantizer make_mul_requantizer(float scale_a, 
                                                                  CodeRange range, bool is_signed) {
   const std::int32_t shift = is_signed ? 128 : 0;
   return {scale_a * scale_b / scale, static_cast<float>(zero_point + shift),
-          make_affine(range, 1.0F, -shift)};
+          make_code_grid(range, 1.0F, -shift)};
 }
 
 // The code of a product of two codes less their zero points.

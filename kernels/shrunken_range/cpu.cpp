@@ -15,7 +15,7 @@ namespace {
 double chunk_error(const float* x, std::int64_t n, CodeRange range, const QParams<float>& qparams) {
   float quantized[kSumChunk];
   double squares[kSumChunk];
-  const Affine<float> grid = make_affine(range, qparams.scale, qparams.zero_point);
+  const CodeGrid<float> grid = make_code_grid(range, qparams.scale, qparams.zero_point);
   STEELYARD_VECTORIZE
   for (std::int64_t i = 0; i < n; ++i) quantized[i] = fake_quantize_value(x[i], grid);
   STEELYARD_VECTORIZE

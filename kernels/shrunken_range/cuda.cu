@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int k = static_cast<int>(threadIdx.x / 32); k < kShrinkFactors; k += kWarps) {
     const std::int64_t candidate = c * kShrinkFactors + k;
     if (scale[candidate] == 0) continue;
-    const Affine<float> grid = make_affine(range, scale[candidate], zero_point[candidate]);
+    const CodeGrid<float> grid = make_code_grid(range, scale[candidate], zero_point[candidate]);
     double sum = 0;
     for (int i = lane; i < count; i += kSumLanes) {
       sum += squared_difference(fake_quantize_value(values[i], grid), values[i]);

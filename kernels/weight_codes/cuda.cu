@@ -131,7 +131,8 @@ __device__ int write_codes(const QuantizeWeights& given, std::int64_t i, int siz
     }
     --left;
     const std::int32_t zero_point = memory.zero_points[of - first];
-    const Affine<float> grid = make_affine(op.rule.codes, memory.scales[of - first], zero_point);
+    const CodeGrid<float> grid =
+        make_code_grid(op.rule.codes, memory.scales[of - first], zero_point);
     const float code = unclamped_code(x[k], grid);
     const std::int32_t integer = to_integer_code(code, grid);
     codes[k] = static_cast<std::int8_t>(integer);

@@ -105,18 +105,18 @@ struct PassInside {
   float* grad_x;
 
   STEELYARD_HOST_DEVICE void operator()(std::int64_t i) const {
-    grad_x[i] = pass_inside(is_inside(x[i], make_affine(range, *scale, *zero_point)), grad_y[i]);
+    grad_x[i] = pass_inside(is_inside(x[i], make_code_grid(range, *scale, *zero_point)), grad_y[i]);
   }
 };
 
 // The parts of affine.h's LearnedGradients.
 struct ScaleTerm {
-  STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const Affine<float>& grid) {
+  STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const CodeGrid<float>& grid) {
     return learned_gradients(x, grad_y, grid).scale;
   }
 };
 struct ZeroPointTerm {
-  STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const Affine<float>& grid) {
+  STEELYARD_HOST_DEVICE static float of(float x, float grad_y, const CodeGrid<float>& grid) {
     return learned_gradients(x, grad_y, grid).zero_point;
   }
 };
@@ -133,7 +133,7 @@ struct GradientSum {
   float* gradient;
 
   STEELYARD_HOST_DEVICE float term(std::int64_t i) const {
-    return Term::of(x[i], grad_y[i], make_affine(range, *scale, *zero_point));
+    return Term::of(x[i], grad_y[i], make_code_grid(range, *scale, *zero_point));
   }
   STEELYARD_HOST_DEVICE void finish(double sum) const {
     *gradient = static_cast<float>(factor * sum);

@@ -163,7 +163,7 @@ void add_error(QuantizationError& error, const FakeQuantize& quantizer,
   const kernels::ChannelLayout layout = quantizer.layout(static_cast<std::int64_t>(values.size()));
   const auto inner = static_cast<std::size_t>(layout.inner);
   for (std::size_t c = 0; c < scales.size(); ++c) {
-    const auto grid = kernels::make_affine(quantizer.code_range(), scales[c], zero_points[c]);
+    const auto grid = kernels::make_code_grid(quantizer.code_range(), scales[c], zero_points[c]);
     for (const float x : values.subspan(c * inner, inner)) {
       if (!std::isfinite(x)) continue;
       const double difference = static_cast<double>(x) - kernels::fake_quantize_value(x, grid);

@@ -133,7 +133,7 @@ std::vector<observers::Range> FakeQuantize::float_range() const {
   std::vector<observers::Range> ranges;
   ranges.reserve(scales.size());
   for (std::size_t c = 0; c < scales.size(); ++c) {
-    const auto grid = kernels::make_affine(code_range(), scales[c], zero_points[c]);
+    const auto grid = kernels::make_code_grid(code_range(), scales[c], zero_points[c]);
     ranges.push_back({kernels::dequantize_code(grid.qmin, grid.zero_point, grid.scale),
                       kernels::dequantize_code(grid.qmax, grid.zero_point, grid.scale)});
   }

@@ -97,7 +97,7 @@ void activate(const Operands& op) {
   }
   if (op.output_value().quantization->fixed_point()) return fixed_activate(op);
   const ActivationTable table = table_of(*op.input_value(0).quantization, formula);
-  const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  const kernels::CodeGrid<float> grid = grid_of(*op.output_value().quantization);
   const auto* bytes = static_cast<const std::uint8_t*>(op.input(0).raw());
   fill_codes(op.output(),
              [&](std::int64_t i) { return kernels::quantize_value(table[bytes[i]], grid); });

@@ -10,7 +10,7 @@
 namespace steelyard::deploy {
 namespace {
 
-using kernels::Affine;
+using kernels::CodeGrid;
 
 void check(const Graph& graph, const Node& node) {
   if (!graph.values[node.output].quantization) return;
@@ -63,10 +63,10 @@ bool has_wide(const Operands& op) {
 }
 
 // With every code of the type.
-Affine<float> whole_grid(const Value& value) {
+CodeGrid<float> whole_grid(const Value& value) {
   const Quantization& q = *value.quantization;
   const auto type = q.dtype == DType::kI8 ? kernels::CodeType::kS8 : kernels::CodeType::kU8;
-  return kernels::make_affine(kernels::whole_range(type), q.scale, q.zero_point);
+  return kernels::make_code_grid(kernels::whole_range(type), q.scale, q.zero_point);
 }
 
 void reference(const Operands& op) {
@@ -82,7 +82,7 @@ void reference(const Operands& op) {
       return kernels::quantize_value(a.data<float>()[at_a(i)] + b.data<float>()[at_b(i)], grid);
     });
   }
-  const Affine<float> grid = output_grid(op);
+  const CodeGrid<float> grid = output_grid(op);
   const auto rule = kernels::make_add_requantizer(
       whole_grid(op.input_value(0)), whole_grid(op.input_value(1)), whole_grid(op.output_value()));
   fill_codes(op.output(), [&](std::int64_t i) {

@@ -67,7 +67,7 @@ void reference(const Operands& op, const Windows& windows, const Averages& avera
     return;
   }
   const Quantization& in = *op.input_value(0).quantization;
-  const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  const kernels::CodeGrid<float> grid = grid_of(*op.output_value().quantization);
   if (rounds_reals(in, op.output_value().quantization)) {
     const float factor = average_factor(in, count);
     return each([&](std::int64_t i) { return code_at(x, i) - in.zero_point; },

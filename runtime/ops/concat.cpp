@@ -28,7 +28,7 @@ CodeTable code_table(const Quantization& in, const Quantization& out) {
     });
   }
   CodeTable table{};
-  const auto grid = kernels::make_affine(out.range, out.scale, out.zero_point);
+  const auto grid = kernels::make_code_grid(out.range, out.scale, out.zero_point);
   for (int byte = 0; byte < 256; ++byte) {
     const int code = in.dtype == DType::kI8 ? static_cast<std::int8_t>(byte) : byte;
     const float real = kernels::dequantize_code(static_cast<float>(code),

@@ -15,7 +15,7 @@ void check(const Graph& graph, const Node& node) {
 }
 
 void reference(const Operands& op) {
-  const kernels::Affine<float> grid = grid_of(*op.output_value().quantization);
+  const kernels::CodeGrid<float> grid = grid_of(*op.output_value().quantization);
   const float* x = op.input(0).data<float>();
   fill_codes(op.output(), [&](std::int64_t i) { return kernels::quantize_value(x[i], grid); });
 }

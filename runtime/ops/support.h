@@ -88,16 +88,16 @@ Tensor byte_table(const Graph& graph, const Node& node);
 // prepared and there are at most 256 elements.
 bool map_bytes(const Operands& op);
 
-inline kernels::Affine<float> grid_of(const Quantization& q) {
-  return kernels::make_affine(q.range, q.scale, q.zero_point);
+inline kernels::CodeGrid<float> grid_of(const Quantization& q) {
+  return kernels::make_code_grid(q.range, q.scale, q.zero_point);
 }
 
 // The output's grid, narrowed to the codes that the fused activation leaves.
-inline kernels::Affine<float> output_grid(const Operands& op) {
+inline kernels::CodeGrid<float> output_grid(const Operands& op) {
   const Quantization& q = *op.output_value().quantization;
-  return kernels::make_affine(kernels::activation_code_range(op.node.activation, q.range, q.scale,
-                                                             q.zero_point, q.rounding),
-                              q.scale, q.zero_point);
+  return kernels::make_code_grid(kernels::activation_code_range(op.node.activation, q.range,
+                                                                q.scale, q.zero_point, q.rounding),
+                                 q.scale, q.zero_point);
 }
 
 // The code within the output's grid, narrowed as output_grid() does.

@@ -10,7 +10,7 @@ template <typename T>
 __global__ void affine_values(const T* x, const T* scale, const std::int32_t* zero_point,
                               CodeRange range, T* y, T* passed, std::int32_t* codes) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const Affine<T> p = make_affine(range, scale[i], zero_point[i]);
+  const CodeGrid<T> p = make_code_grid(range, scale[i], zero_point[i]);
   y[i] = fake_quantize_value(x[i], p);
   passed[i] = is_inside(x[i], p) ? y[i] : T(0);
   const Multiples<T> multiples(p);
@@ -23,7 +23,7 @@ __global__ void affine_values(const T* x, const T* scale, const std::int32_t* ze
 __global__ void requantized_values(const std::int32_t* sums, const float* in_scale, float scale,
                                    std::int64_t count, CodeRange range, std::int32_t* codes) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  const Affine<float> out = make_affine(range, scale, 3);
+  const CodeGrid<float> out = make_code_grid(range, scale, 3);
   const float multiplier = requantize_multiplier(in_scale[i], scale);
   codes[3 * i] = to_integer_code(requantized_code(sums[i], multiplier, out.zero_point), out);
   const float average = global_average_multiplier(in_scale[i], count, scale) +

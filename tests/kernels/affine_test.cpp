@@ -20,12 +20,12 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-Affine<float> u8(float scale, std::int32_t zero_point) {
-  return make_affine(CodeRange{0, 255}, scale, zero_point);
+CodeGrid<float> u8(float scale, std::int32_t zero_point) {
+  return make_code_grid(CodeRange{0, 255}, scale, zero_point);
 }
 
 TEST(Affine, TiesRoundToEvenBeforeTheZeroPointIsAdded) {
-  const Affine<float> p = u8(1.0F, 7);  // with an odd z, rounding after adding would differ
+  const CodeGrid<float> p = u8(1.0F, 7);  // with an odd z, rounding after adding would differ
   EXPECT_EQ(quantize_value(0.5F, p), 7);
   EXPECT_EQ(quantize_value(1.5F, p), 9);
   EXPECT_EQ(quantize_value(2.5F, p), 9);
@@ -50,7 +50,7 @@ template <typename T>
 class MultiplesCheck {
  public:
   MultiplesCheck(CodeRange range, T scale, std::int32_t zero_point)
-      : p_(make_affine(range, scale, zero_point)), multiples_(p_) {}
+      : p_(make_code_grid(range, scale, zero_point)), multiples_(p_) {}
 
   void take(T x) {
     const T values[1] = {x};
@@ -84,7 +84,7 @@ class MultiplesCheck {
         << x << " / " << p_.scale;
   }
 
-  Affine<T> p_;
+  CodeGrid<T> p_;
   Multiples<T> multiples_;
   std::int64_t sure_ = 0, unsure_ = 0;
 };
@@ -149,7 +149,7 @@ TEST(Affine, MultiplesAreTheCodesLessTheirZeroPoint) {
 }
 
 TEST(Affine, EndpointsAreInsideAndTheirNeighboursAreNot) {
-  const Affine<float> p = u8(1.0F, 3);
+  const CodeGrid<float> p = u8(1.0F, 3);
   EXPECT_FALSE(is_inside(-3.5F, p));  // ties to -4, code -1
   EXPECT_FALSE(is_inside(-3.6F, p));
   EXPECT_TRUE(is_inside(-3.0F, p));
@@ -160,7 +160,7 @@ TEST(Affine, EndpointsAreInsideAndTheirNeighboursAreNot) {
 
 TEST(Affine, InfinityAndOverflowSaturateBySign) {
   for (const float scale : {0.1F, std::numeric_limits<float>::min()}) {
-    const Affine<float> p = u8(scale, 100);
+    const CodeGrid<float> p = u8(scale, 100);
     for (const float x : {kInf, std::numeric_limits<float>::max()}) {
       EXPECT_EQ(quantize_value(x, p), 255);
       EXPECT_EQ(quantize_value(-x, p), 0);
@@ -173,7 +173,7 @@ TEST(Affine, InfinityAndOverflowSaturateBySign) {
 }
 
 TEST(Affine, NanStaysNanPassesItsGradientAndHasTheCodeOfZero) {
-  const Affine<float> p = u8(0.1F, 100);
+  const CodeGrid<float> p = u8(0.1F, 100);
   EXPECT_TRUE(std::isnan(fake_quantize_value(kNan, p)));
   EXPECT_TRUE(is_inside(kNan, p));
   EXPECT_EQ(quantize_value(kNan, p), 100);
@@ -188,17 +188,17 @@ TEST(Affine, NeverGivesNegativeZero) {
 }
 
 TEST(Affine, DenormalsAreKept) {
-  const Affine<float> p =
-      make_affine(CodeRange{-127, 127}, std::numeric_limits<float>::min(), std::int32_t{0});
+  const CodeGrid<float> p =
+      make_code_grid(CodeRange{-127, 127}, std::numeric_limits<float>::min(), std::int32_t{0});
   const float most_of_a_step = std::numeric_limits<float>::min() * 0.75F;  // a denormal
   EXPECT_EQ(quantize_value(most_of_a_step, p), 1);
   EXPECT_EQ(quantize_value(most_of_a_step * 0.5F, p), 0);
 }
 
 TEST(Affine, DoubleIsGenuinelyDouble) {
-  const Affine<double> p = make_affine(CodeRange{0, 255}, 0.1, 0);
+  const CodeGrid<double> p = make_code_grid(CodeRange{0, 255}, 0.1, 0);
   // 1 + 1e-12 is just above the tie; in float it is the tie.
-  EXPECT_EQ(quantize_value(1.0 + 1e-12, make_affine(CodeRange{0, 255}, 2.0, 0)), 1);
+  EXPECT_EQ(quantize_value(1.0 + 1e-12, make_code_grid(CodeRange{0, 255}, 2.0, 0)), 1);
   EXPECT_EQ(quantize_value(static_cast<float>(1.0 + 1e-12), u8(2.0F, 0)), 0);
   EXPECT_EQ(fake_quantize_value(0.7, p), 7 * 0.1);
 }
@@ -223,7 +223,7 @@ T uniform(T low, T end) {
 
 // A scale between 2^-20 and 2^4 with an arbitrary mantissa, and a zero point in the range.
 struct Case {
-  Affine<float> p;
+  CodeGrid<float> p;
   CodeRange range;
 };
 
@@ -232,7 +232,7 @@ Case arbitrary_case() {
       std::vector<CodeRange>{{0, 255}, {-128, 127}, {-127, 127}, {0, 15}, {-8, 7}, {-1, 1}});
   const auto bits = uniform<std::uint32_t>(107U << 23, 131U << 23);
   const auto zero_point = uniform<std::int32_t>(range.qmin, range.qmax + 1);
-  return {make_affine(range, std::bit_cast<float>(bits), zero_point), range};
+  return {make_code_grid(range, std::bit_cast<float>(bits), zero_point), range};
 }
 
 // x within twice the representable range.

@@ -100,7 +100,7 @@ TEST(Oscillations, DampingGradientMatchesFiniteDifferences) {
   for (std::size_t i = 0; i < 120; ++i) {
     x.push_back(uniform(generator));
     codes.push_back(static_cast<std::int8_t>(
-        quantize_value(x[i], make_affine(range, scale[i / 40], zero_point[i / 40]))));
+        quantize_value(x[i], make_code_grid(range, scale[i / 40], zero_point[i / 40]))));
   }
   const double lambda = 0.3;
   run(AddDampingGradient<double>{layout, range, &lambda, x.data(), scale.data(), zero_point.data(),

@@ -174,7 +174,7 @@ TEST(QuantizationParams, ErrorBoundCountsWhatTheEndsLose) {
         const double bound = chosen.quantization_error_bound(0);
         exceeds |= bound > chosen.qparams[0].scale / 2;
         const auto grid =
-            make_affine(chosen.range, chosen.qparams[0].scale, chosen.qparams[0].zero_point);
+            make_code_grid(chosen.range, chosen.qparams[0].scale, chosen.qparams[0].zero_point);
         double largest = 0;
         for (int i = 0; i <= 1000; ++i) {
           const double x = lo[0] + (hi[0] - lo[0]) * i / 1000;

@@ -4,6 +4,10 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
 
 #include "steelyard/observers/registry.h"
 
@@ -33,6 +37,60 @@ TEST(QScheme, RejectsWhatHasNoMeaning) {
   EXPECT_THROW(validate(QScheme{.symmetric = false}), std::invalid_argument);
   EXPECT_THROW(validate(QScheme{.granularity = kernels::Granularity::kBlock}),
                std::invalid_argument);
+}
+
+std::vector<QScheme> valid_schemes() {
+  std::vector<QScheme> all;
+  for (const int bits : {2, 8, 16}) {
+    for (const int signs : {0, 1, 2, 3}) {  // unsigned, signed, symmetric, symmetric and narrow
+      QScheme scheme{
+          .bits = bits, .is_signed = signs > 0, .symmetric = signs > 1, .narrow_range = signs > 2};
+      using kernels::Granularity;
+      for (const auto granularity :
+           {Granularity::kTensor, Granularity::kChannel, Granularity::kGroup, Granularity::kToken,
+            Granularity::kBlock}) {
+        scheme.granularity = granularity;
+        scheme.group_size = granularity == Granularity::kGroup ? 32 : 0;
+        if (granularity == Granularity::kBlock) scheme.block = {128, 64};
+        for (const bool dynamic : {false, true}) {
+          scheme.dynamic = dynamic;
+          try {
+            validate(scheme);
+            all.push_back(scheme);
+          } catch (const std::invalid_argument&) {
+          }
+        }
+        scheme.block = {0, 0};
+      }
+    }
+  }
+  return all;
+}
+
+TEST(QScheme, TextsReadBackAndTellSchemesApart) {
+  const std::vector<QScheme> schemes = valid_schemes();
+  ASSERT_GT(schemes.size(), 50U);
+  std::set<std::string> texts;
+  for (const QScheme& scheme : schemes) {
+    const std::string text = to_string(scheme);
+    EXPECT_EQ(parse_qscheme(text), scheme) << text;
+    EXPECT_TRUE(texts.insert(text).second) << text;
+  }
+  EXPECT_EQ(std::set<QScheme>(schemes.begin(), schemes.end()).size(), schemes.size());
+  EXPECT_EQ(std::unordered_set<QScheme>(schemes.begin(), schemes.end()).size(), schemes.size());
+  EXPECT_EQ(to_string(QScheme{.narrow_range = false}), "int8 symmetric, full range, per tensor");
+}
+
+TEST(QScheme, OtherTextsAreRefused) {
+  for (const std::string text :
+       {"", "int8", "int8 symmetric", "int8 symmetric, per tensor ", "Int8 symmetric, per tensor",
+        "int08 symmetric, per tensor", "int17 symmetric, per tensor", "int8 symmetric, per token",
+        "uint8 symmetric, per tensor", "int8 affine, full range, per tensor",
+        "int8 symmetric, groups of , dynamic", "int8 symmetric, groups of -4",
+        "int8 symmetric, groups of 99999999999999999999",
+        "int8 symmetric, blocks of 8 rows and 0 columns, dynamic"}) {
+    EXPECT_THROW(parse_qscheme(text), std::invalid_argument) << text;
+  }
 }
 
 TEST(QParams, SymmetricUsesTheLargerSide) {

@@ -26,7 +26,7 @@ struct Expected {
 // lowest code, for values that share a scale; in double, but t = x / s in float, as quantization
 // divides.
 Expected closed_form(std::span<const float> x, std::span<const float> grad,
-                     const kernels::Affine<float>& grid, bool symmetric, double shared,
+                     const kernels::CodeGrid<float>& grid, bool symmetric, double shared,
                      bool learns_offset = false) {
   Expected sums;
   const double held = learns_offset ? grid.qmin : grid.zero_point;
@@ -132,12 +132,12 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
     const float s = quantizer.host_scale()[c];
     const Expected expected = closed_form(w.span<float>().subspan(c * each, each),
                                           grad_w.span<float>().subspan(c * each, each),
-                                          kernels::make_affine(quantizer.code_range(), s, 0),
+                                          kernels::make_code_grid(quantizer.code_range(), s, 0),
                                           /*symmetric=*/true, static_cast<double>(each));
     const double s0 = latent.value().data<float>()[c] / 0.3F;
     EXPECT_NEAR(latent.grad().data<float>()[c], expected.scale * s / s0,
                 2e-5 * (1 + std::abs(expected.scale)));
-    const auto grid = kernels::make_affine(quantizer.code_range(), s, 0);
+    const auto grid = kernels::make_code_grid(quantizer.code_range(), s, 0);
     for (const float value : w.span<float>().subspan(c * each, each)) {
       clipped |= !kernels::is_inside(value, grid);
     }
@@ -145,8 +145,8 @@ TEST_P(LearnedWeights, GradientsAreLsqs) {
   EXPECT_TRUE(clipped);
   // The weight's own gradient stops where codes are clipped.
   for (std::size_t i = 0; i < kIn * kOut; ++i) {
-    const kernels::Affine<float> grid =
-        kernels::make_affine(quantizer.code_range(), quantizer.host_scale()[i / each], 0);
+    const kernels::CodeGrid<float> grid =
+        kernels::make_code_grid(quantizer.code_range(), quantizer.host_scale()[i / each], 0);
     const float value = layer.weight().grad().data<float>()[i];
     if (kernels::is_inside(w.data<float>()[i], grid)) {
       EXPECT_NEAR(value, grad_w.data<float>()[i], 1e-5);
@@ -181,9 +181,9 @@ TEST_P(LearnedActivations, GradientsAreLsqs) {
   quantizer.forward(x, context).backward(grad);
 
   const std::int32_t z = quantizer.host_zero_point()[0];
-  const Expected expected =
-      closed_form(values.span<float>(), grad.span<float>(),
-                  kernels::make_affine(quantizer.code_range(), s, z), symmetric, 15, learns_offset);
+  const Expected expected = closed_form(values.span<float>(), grad.span<float>(),
+                                        kernels::make_code_grid(quantizer.code_range(), s, z),
+                                        symmetric, 15, learns_offset);
   EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * s / s0,
               2e-5 * (1 + std::abs(expected.scale)));
   if (learns_offset) {
@@ -194,7 +194,7 @@ TEST_P(LearnedActivations, GradientsAreLsqs) {
     EXPECT_THROW(parameter(quantizer, "learned_offset"), std::out_of_range);
   }
   for (std::int64_t i = 0; i < values.size(); ++i) {
-    const auto grid = kernels::make_affine(quantizer.code_range(), s, z);
+    const auto grid = kernels::make_code_grid(quantizer.code_range(), s, z);
     const bool inside = kernels::is_inside(values.data<float>()[i], grid);
     EXPECT_EQ(x.grad().data<float>()[i], inside ? grad.data<float>()[i] : 0.0F);
   }
@@ -309,7 +309,7 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
   for (std::int64_t n = 0; n < 9; ++n) {
     for (std::int64_t o = 0; o < 4; ++o) {
       const float sw = wq.host_scale()[static_cast<std::size_t>(o)];
-      const auto grid = kernels::make_affine(wq.code_range(), sw, 0);
+      const auto grid = kernels::make_code_grid(wq.code_range(), sw, 0);
       std::int64_t sum =
           kernels::quantize_bias(layer.bias().value().data<float>()[o], codes->host_scale() * sw);
       for (std::int64_t k = 0; k < 6; ++k) {
@@ -323,7 +323,7 @@ TEST(LearnedOutputs, OfAnIntegerLayerWithItsActivation) {
   const FakeQuantize& out = *layer.output_quantizer();
   const Expected expected = closed_form(
       real.span<float>(), grad.span<float>(),
-      kernels::make_affine(out.code_range(), out.host_scale()[0], out.host_zero_point()[0]),
+      kernels::make_code_grid(out.code_range(), out.host_scale()[0], out.host_zero_point()[0]),
       /*symmetric=*/false, 4);
   EXPECT_NEAR(latent.grad().data<float>()[0], expected.scale * out.host_scale()[0] / s0, 1e-4);
   EXPECT_NE(expected.scale, 0);

@@ -182,7 +182,7 @@ void integer_linear_map(const Operands& op, const Windows& windows) {
         });
     return;
   }
-  const kernels::Affine<float> grid = output_grid(op);
+  const kernels::CodeGrid<float> grid = output_grid(op);
   for_each_sum<std::int16_t, std::int32_t>(
       op, windows, read, [&](std::int64_t i, std::int64_t o, std::int32_t sum) {
         const float multiplier = kernels::requantize_multiplier(
@@ -199,7 +199,7 @@ void real_linear_map(const Operands& op, const Windows& windows) {
   const Quantization& x = *op.input_value(0).quantization;
   const Tensor& out = op.output();
   const auto& q = op.output_value().quantization;
-  const kernels::Affine<float> grid = q ? output_grid(op) : kernels::Affine<float>{};
+  const kernels::CodeGrid<float> grid = q ? output_grid(op) : kernels::CodeGrid<float>{};
   for_each_sum<std::int32_t, std::int64_t>(
       op, windows, [&](std::int64_t i) { return code_at(op.input(0), i) - x.zero_point; },
       [&](std::int64_t i, std::int64_t o, std::int64_t sum) {

@@ -69,7 +69,7 @@ void reference(const Operands& op) {
   const Quantization& of_a = *op.input_value(0).quantization;
   const Quantization& of_b = *op.input_value(1).quantization;
   const float ratio = of_a.scale * of_b.scale / out->scale;
-  const kernels::Affine<float> units = kernels::make_affine(out->range, 1.0F, out->zero_point);
+  const kernels::CodeGrid<float> units = kernels::make_code_grid(out->range, 1.0F, out->zero_point);
   for_each_sum<std::int32_t>(
       op,
       [&](std::int64_t i, std::int64_t j) {

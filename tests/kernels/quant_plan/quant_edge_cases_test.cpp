@@ -37,7 +37,7 @@ void check_scale(T scale) {
   arrays.scale = scales.span();
   arrays.zero_point = zero_point.span<std::int32_t>();
   QuantPlan::select(d, test::device()).run(nullptr, {}, arrays);
-  const Affine<T> p = make_affine(d.spec.range, scale, kZeroPoint);
+  const CodeGrid<T> p = make_code_grid(d.spec.range, scale, kZeroPoint);
   const std::vector<T> result = y.host<T>();
   for (std::size_t i = 0; i < x.size(); ++i) {
     ASSERT_EQ(result[i], fake_quantize_value(x[i], p)) << x[i] << " / " << scale;
@@ -80,7 +80,7 @@ TEST(QuantEdge, ArraysMayBeginAnywhere) {
     arrays.y = y.span<float>(1);
     d.spec.operation = QuantOperation::kDequantize;
     QuantPlan::select(d, test::device()).run(nullptr, {}, arrays);
-    const Affine<float> p = make_affine(d.spec.range, 0.25F, 1);
+    const CodeGrid<float> p = make_code_grid(d.spec.range, 0.25F, 1);
     const std::vector<float> result = y.host<float>();
     for (std::size_t i = 1; i < result.size(); ++i) {
       ASSERT_EQ(result[i], fake_quantize_value(values[i], p)) << "element " << i;
@@ -119,8 +119,8 @@ TEST(QuantEdge, ThreadsGoOnInLargeArrays) {
   forward.run(nullptr, workspace.span(), arrays);
   EXPECT_EQ(lo.host<float>()[0], -3.25F);
   EXPECT_EQ(hi.host<float>()[0], 4.5F);
-  const Affine<float> p =
-      make_affine(d.spec.range, scale.host<float>()[0], zero_point.host<std::int32_t>()[0]);
+  const CodeGrid<float> p =
+      make_code_grid(d.spec.range, scale.host<float>()[0], zero_point.host<std::int32_t>()[0]);
   const std::vector<float> result = y.host<float>();
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(result[i], fake_quantize_value(values[i], p)) << "element " << i;
@@ -137,7 +137,8 @@ TEST(QuantEdge, ThreadsGoOnInLargeArrays) {
   arrays.scale = narrow.span();
   arrays.zero_point = zero_point.span<std::int32_t>();
   QuantPlan::select(backward, test::device()).run(nullptr, {}, arrays);
-  const Affine<float> clips = make_affine(d.spec.range, 0.005F, zero_point.host<std::int32_t>()[0]);
+  const CodeGrid<float> clips =
+      make_code_grid(d.spec.range, 0.005F, zero_point.host<std::int32_t>()[0]);
   const std::vector<float> passed = grad_x.host<float>();
   for (std::size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(passed[i], is_inside(values[i], clips) ? gradients[i] : 0.0F) << "element " << i;
