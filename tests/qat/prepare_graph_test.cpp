@@ -161,7 +161,7 @@ TEST(PrepareGraph, TensorrtAsksEveryReader) {
         .plan;
   };
   EXPECT_EQ(note_of(graph(false), "conv", "output"), "float: a sum reads it (profile tensorrt)");
-  EXPECT_EQ(note_of(graph(true), "conv", "output"), "int8 symmetric, per tensor: ");
+  EXPECT_EQ(note_of(graph(true), "conv", "output"), "int8 symmetric, full range, per tensor: ");
   EXPECT_EQ(note_of(graph(true), "sum", "output"), "float: the model's output (profile tensorrt)");
 }
 

@@ -144,7 +144,7 @@ TEST(PrepareConcat, TensorrtJoinsFloatsAndQuantizesWhatALayerReads) {
                 .find("output: float (a concat reads it (profile tensorrt))"),
             std::string::npos);
   EXPECT_EQ(rows_of(prepared.plan, "join"),
-            "output: int8 symmetric, per tensor (of the joined branches)\n");
+            "output: int8 symmetric, full range, per tensor (of the joined branches)\n");
 }
 
 TEST(PrepareConcat, IgnoredItStaysInFloat) {
