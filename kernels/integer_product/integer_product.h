@@ -20,14 +20,17 @@
 
 namespace steelyard::kernels {
 
-// The largest |(x - zero_point) * w| of codes and zero points within these ranges.
+// The largest |(x - zero_point) * w| of codes and zero points within these ranges, and at least 1:
+// sums are cut into parts by it, also where one range has a single code.
 constexpr std::int64_t largest_product(CodeRange x, CodeRange w) {
-  return std::int64_t{x.qmax - x.qmin} * (-w.qmin > w.qmax ? -w.qmin : w.qmax);
+  const std::int64_t largest =
+      std::int64_t{x.qmax - x.qmin} * (-w.qmin > w.qmax ? -w.qmin : w.qmax);
+  return largest > 1 ? largest : 1;
 }
 // The largest product where weights may have zero points within their range, too.
 constexpr std::int64_t largest_product(CodeRange x, CodeRange w, bool symmetric_weights) {
-  return symmetric_weights ? largest_product(x, w)
-                           : std::int64_t{x.qmax - x.qmin} * (w.qmax - w.qmin);
+  const std::int32_t reach = w.qmax - w.qmin;
+  return largest_product(x, symmetric_weights ? w : CodeRange{-reach, reach});
 }
 // The largest product of any codes of 8 bits.
 inline constexpr std::int64_t kLargestProduct = largest_product({0, 255}, {-128, 127});

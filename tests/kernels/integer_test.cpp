@@ -284,6 +284,22 @@ TEST_P(IntegerProducts, SumsThatCouldOverflowAreRefused) {
   EXPECT_EQ(acc, -65794 * 105);
 }
 
+// As a damaged file may say of its values: no number is divided by their product, which is 0.
+TEST_P(IntegerProducts, OfARangeOfOneCodeAreZeros) {
+  constexpr std::int64_t kTerms = 9;
+  const std::vector<std::uint8_t> x(kTerms, 5);
+  const std::vector<std::int8_t> w(kTerms, 127);
+  const std::int32_t z = 5;
+  for (const std::int64_t largest :
+       {largest_product({5, 5}, {-127, 127}), largest_product({0, 255}, {0, 0}, false)}) {
+    EXPECT_EQ(largest, 1);
+    std::int32_t acc = 7;
+    run(IntegerMatmul<std::uint8_t>{1, 1, kTerms, x.data(), &z, w.data(), &acc, largest,
+                                    GetParam()});
+    EXPECT_EQ(acc, 0);
+  }
+}
+
 TEST_P(IntegerProducts, AnyNumberOfThreadsGivesTheSameSums) {
   const Conv2dShape& s = kShapes[0].shape;
   const auto x = any_codes<std::uint8_t>(s.input_size(), 1);
