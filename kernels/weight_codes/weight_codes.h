@@ -81,7 +81,8 @@ struct WeightCodeArrays {
   std::int32_t* bias_codes;
   std::int32_t* pass_zero_point = nullptr;  // [scales]: likewise, where there are zero points
   // Where not null, what a product reads instead of codes [rows, channels, taps]: the same codes
-  // [rows, taps, channels], and the sum of each row's. Codes are ordered only where sums are asked for.
+  // [rows, taps, channels], and the sum of each row's. Codes are ordered only where sums are asked
+  // for.
   std::int8_t* ordered = nullptr;
   std::int32_t* sums = nullptr;
 };
