@@ -59,8 +59,15 @@ QUEUE = ("cnn-.*-seed2", "cnn-.*-seed3", "cnn-", "mobilenet-float", "mobilenet-.
          "resnet-.*-lsq", "")
 
 
-def learning_rate(bits, method):
-    """Chosen on the validation split of seed 1."""
+def clips_gradients(model, bits, method):
+    """Without it two or three seeds of five lost what they knew when the rate rose beyond .03, and at .02 all learned too little."""
+    return (model, bits, method) == ("resnet", (2, 2), "lsq")
+
+
+def learning_rate(model, bits, method):
+    """Chosen on the validation split of seed 1; where gradients are clipped, of seeds 1 and 3."""
+    if clips_gradients(model, bits, method):
+        return 0.1
     return 0.001 if bits[0] == 8 else 0.05 if bits[0] == 2 and method != "ste" else 0.01
 
 
@@ -82,7 +89,7 @@ class Cell:
         return self.method.startswith("lsq")
 
     def rate(self):
-        return learning_rate(self.bits, self.method) if self.bits else float(self.method.removeprefix("lr"))
+        return learning_rate(self.model, self.bits, self.method) if self.bits else float(self.method.removeprefix("lr"))
 
     def recipe(self, preset, base):
         """The preset's data and model, this cell's quantizers."""
@@ -97,6 +104,8 @@ class Cell:
             "  on_collapse: warn",  # the page names such cells
             f"  optimizer: {{type: sgd, lr: {self.rate()}, momentum: 0.9, nesterov: true, weight_decay: 1.0e-4}}",
             f"  lr_schedule: {{type: cosine, warmup_epochs: {warmup_epochs(self.model, self.bits, self.method)}}}"]
+        if clips_gradients(self.model, self.bits, self.method):
+            text.append("  clip_grad_norm: 1")
         if self.bits:
             text += ["quantize:", "  groups:"]
             weights, activations = METHODS[self.method]
@@ -125,7 +134,7 @@ def seeds_of(model, bits, method):
 
 def float_rates(model):
     """A float baseline for every learning rate that a quantized row has."""
-    return sorted({learning_rate(*row) for row in rows_of(model)})
+    return sorted({learning_rate(model, *row) for row in rows_of(model)})
 
 
 def cells():
@@ -353,6 +362,9 @@ def model_section(model, spec, results):
     warm = [f"{row.width} {row.method}" for row in rows if warmup_epochs(model, row.bits, row.method)]
     if warm:
         text += f" Rows whose learning rate rises over the first epoch: {'; '.join(warm)}."
+    clipped = [f"{row.width} {row.method}" for row in rows if clips_gradients(model, row.bits, row.method)]
+    if clipped:
+        text += f" Rows whose gradients are clipped to a joint norm of 1: {'; '.join(clipped)}."
     lines += [*paragraph(text), "| bits | method | learning rate | seeds | top-1 | mean | standard deviation | gap | of the worst | verified |",
               "|---|---|---|---|---|---|---|---|---|---|"]
     lines += [table_row(row, floats) for row in rows if row.cells]

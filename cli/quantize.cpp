@@ -112,7 +112,7 @@ std::string score_text(const std::optional<double>& score) {
   return score ? fmt::format("{:.6g}", *score) : "-";
 }
 
-void print_steps(const SearchResult& result) {
+void print_steps(const SearchResult& result, bool cut) {
   std::size_t width = 4;
   for (const SearchStep& step : result.steps) width = std::max(width, step.name.size());
   const auto scored = [&](const std::string& text) {
@@ -131,15 +131,21 @@ void print_steps(const SearchResult& result) {
   }
   fmt::print(
       "SQNR: of the output where it is least, and decisions that are the float model's, on "
-      "the samples to choose by\n\n");
+      "the samples to choose by\n");
+  if (cut)
+    fmt::print("integers: of the multiplications before the cut; nodes behind it are in float\n");
+  fmt::print("\n");
 }
 
 void print_fidelity(const SearchResult& result) {
   for (std::size_t i = 0; i < result.test.outputs.size(); ++i) {
     const OutputFidelity& output = result.test.outputs[i];
-    fmt::print("output {} on samples that chose nothing: {}; worst: {} ({} dB)\n",
-               shown(output.name), fidelity_text(output.sqnr_db, output.agreement, output.boxes),
-               shown(result.worst[i]), decibels_text(output.worst_sqnr_db));
+    fmt::print("output {} on samples that chose nothing: {}", shown(output.name),
+               fidelity_text(output.sqnr_db, output.agreement, output.boxes));
+    if (output.sqnr_db < kMostDecibels) {
+      fmt::print("; worst: {} ({:.1f} dB)", shown(result.worst[i]), output.worst_sqnr_db);
+    }
+    fmt::print("\n");
   }
 }
 
@@ -155,6 +161,24 @@ std::filesystem::path whole_file(const QuantizeArguments& options, const FoundRe
   const std::filesystem::path folder = onnx.parent_path(), whole = folder / "whole.onnx";
   imports::join_files(options.given.model, onnx, rest_path(folder), whole);
   return whole;
+}
+
+// Lets the search compare the outputs of the user's file, where ONNX Runtime can compute them.
+void compare_whole(QuantizeArguments& options, const FoundRecipe& found) {
+  const auto runtime = runtime_in(options.python);
+  if (!runtime || !options.given.choices.freeze.empty()) {
+    print_note("the values at the cut are compared, not the file's outputs: " +
+               std::string(runtime ? "the float file wants the inputs of --freeze"
+                                   : deploy::kNoOnnxRuntime));
+    return;
+  }
+  options.search.whole = WholeFile{
+      .in_float = options.given.model,
+      .outputs = found.outputs,
+      .run = [&options, &found, runtime](const std::filesystem::path& onnx, const Tensor& inputs,
+                                         const deploy::OnnxPorts& ports) {
+        return deploy::run_onnx_alone(*runtime, whole_file(options, found, onnx), inputs, ports);
+      }};
 }
 
 // Writes the file, or finds that it is there already, of an earlier start of the same search.
@@ -244,7 +268,7 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
     throw InputError("--bits " + options.bits + ": the profile tensorrt has activations of 8 bits");
   }
   options.given.range = options.range == "255" ? ImageRange::kByte : ImageRange::kOne;
-  const std::string name = run_name(options.given.model) + "-" + options.bits;
+  const std::string name = plain_name(options.given.model) + "-" + options.bits;
   options.search.folder = options.run_dir.empty() ? "runs/" + name : options.run_dir;
   const std::filesystem::path file = options.out.empty() ? name + ".onnx" : options.out;
   require_free(options, file);
@@ -258,6 +282,7 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                             .of = score,
                             .most_loss = options.score_loss};
   }
+  if (!found.cut.empty()) compare_whole(options, found);
   options.search.overwrites = options.overwrite;
   options.search.stop = &stop_on_signals();
   options.search.note = print_note;
@@ -280,7 +305,7 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                                   .python = options.python,
                                   .seven_bits = "--portable"},
                                  registries);
-  print_steps(result);
+  print_steps(result, !found.cut.empty());
   for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
   if (!result.enough) {
     fmt::print(
@@ -294,7 +319,8 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   print_fidelity(result);
   if (const auto runtime = runtime_in(options.python)) {
     const LoadedRun run = load_run(result.run, chosen.checkpoint, registries, RunData::kTest);
-    if (!found.cut.empty()) {
+    // The search has said where ONNX Runtime cannot run the float file.
+    if (!found.cut.empty() && (result.whole || !options.search.whole)) {
       verified =
           std::max(verified, verify_joined(*runtime, *run.experiment, result.run / "export", file));
     }

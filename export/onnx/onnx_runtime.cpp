@@ -13,13 +13,15 @@ namespace {
 constexpr std::string_view kCannotLoad = "cannot load: ";  // as kScript says it
 
 // Arguments: the value of session.x64quantprecision, for each output the order of images and which
-// dimension is the batch ("NCHW@0,NHWC@1"), what is done ("run", "join", or "20@2": 20 timed rounds
-// on two threads, 0 for its own choice), the shape of the inputs, the number of models, these, and
-// for each input the first of its values in a sample, its shape with channels last and its order
+// dimension is the batch ("NCHW@0,NHWC@1"), what is done ("run", "alone", "join", or "20@2": 20
+// timed rounds on two threads, 0 for its own choice), the shape of the inputs, the number of
+// models, these, and for each input the first of its values in a sample, its shape with channels
+// last and its order
 // ("0:28,28,3:NCHW@0"). It reads inputs and writes the outputs as raw f32; or the median
-// milliseconds of each model; or as f64, of a joined file, its first and its second part, how many
-// numbers the outputs have, how many are others than those that the parts give one after the other,
-// and by how much. What a library prints goes to standard error.
+// milliseconds of each model; or as f64, for each output of each sample, whether it is of whole
+// numbers, how many they are, and these; or as f64, of a joined file, its first and its second
+// part, how many numbers the outputs have, how many are others than those that the parts give one
+// after the other, and by how much. What a library prints goes to standard error.
 constexpr const char* kScript = R"py(
 import os
 import sys
@@ -76,6 +78,15 @@ if task == "join":
             one = differing(y, values[port.name])
             totals = numpy.array([*(totals[:2] + one[:2]), max(totals[2], one[2])])
     outputs.write(totals.tobytes())
+    outputs.close()
+    sys.exit()
+if task == "alone":
+    for i in range(len(inputs)):
+        for y in sessions[0].run(None, fed(sessions[0], inputs[i:i + 1])):
+            known = isinstance(y, numpy.ndarray) and y.dtype.kind in "fiub"
+            y = y if known else numpy.zeros(0)
+            header = [float(y.dtype.kind != "f"), float(y.size)]
+            outputs.write(numpy.concatenate([header, y.astype(numpy.float64).ravel()]).tobytes())
     outputs.close()
     sys.exit()
 if task != "run":
@@ -171,6 +182,28 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
   Tensor outputs = Tensor::empty({batch, batch == 0 ? 0 : floats / batch});
   output.read(outputs.raw(), static_cast<std::uint64_t>(outputs.bytes()));
   return outputs;
+}
+
+std::vector<std::vector<OnnxValues>> run_onnx_alone(const OnnxRuntime& runtime,
+                                                    const std::filesystem::path& model,
+                                                    const Tensor& inputs, const OnnxPorts& ports) {
+  const ScratchFile output =
+      output_of_script(runtime, {model}, inputs, Session::kExact, "alone", ports);
+  std::vector<double> numbers(output.size() / sizeof(double));
+  output.read(numbers.data(), numbers.size() * sizeof(double));
+  std::vector<OnnxValues> all;
+  for (auto at = numbers.begin(); at < numbers.end();) {
+    const bool whole = at[0] != 0;
+    const auto begin = at + 2, end = begin + static_cast<std::ptrdiff_t>(at[1]);
+    all.push_back({whole, {begin, end}});
+    at = end;
+  }
+  const std::size_t samples = static_cast<std::size_t>(inputs.dim(0));
+  std::vector<std::vector<OnnxValues>> found(samples);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    found[i / (all.size() / samples)].push_back(std::move(all[i]));
+  }
+  return found;
 }
 
 JoinedComparison compare_joined(const OnnxRuntime& runtime, const std::filesystem::path& joined,

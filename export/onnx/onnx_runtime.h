@@ -53,6 +53,20 @@ Tensor run_onnx(const OnnxRuntime& runtime, const std::filesystem::path& model,
                 const Tensor& inputs, Session session = Session::kExact,
                 const OnnxPorts& ports = {});
 
+// An output of one sample, of float or whole numbers; empty: it is of another type, such as text.
+struct OnnxValues {
+  bool whole = false;
+  std::vector<double> values = {};
+
+  bool operator==(const OnnxValues&) const = default;
+};
+
+// The outputs of each sample, which runs alone, in the file's order: their sizes may differ between
+// samples. Throws as run_onnx().
+std::vector<std::vector<OnnxValues>> run_onnx_alone(const OnnxRuntime& runtime,
+                                                    const std::filesystem::path& model,
+                                                    const Tensor& inputs, const OnnxPorts& ports);
+
 // What the outputs of a joined file and those of its two parts, run one after the other, have in
 // common.
 struct JoinedComparison {

@@ -169,7 +169,9 @@ class TensorReader {
       if (entry.key() == "offset") offset = number(entry.value(), "offset");
       if (entry.key() == "length") length = number(entry.value(), "length");
     }
-    const InputFile file(external_path(location));
+    const std::filesystem::path path = external_path(location);
+    if (!path_exists(path)) fail("external data: there is no " + in_quotes(path.string()));
+    const InputFile file(path);
     if (offset > file.size() || length.value_or(0) > file.size() - offset) {
       fail("external data: " + in_quotes(location) + " has " + std::to_string(file.size()) +
            " bytes, expected " + std::to_string(length.value_or(0)) + " from byte " +

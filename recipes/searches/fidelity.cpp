@@ -5,8 +5,10 @@
 #include <span>
 #include <stdexcept>
 
+#include "steelyard/framework/tensor/printable.h"
 #include "steelyard/framework/train/metrics.h"
 #include "steelyard/import/output_sources.h"
+#include "steelyard/recipes/language/scalar.h"
 
 namespace steelyard {
 namespace {
@@ -18,6 +20,8 @@ Values values_of(const Tensor& outputs, std::int64_t sample, const OutputSpan& o
   return {outputs.data<float>() + sample * all + output.first,
           static_cast<std::size_t>(output.size)};
 }
+
+bool is_same(float x, float y) { return x == y || (std::isnan(x) && std::isnan(y)); }
 
 struct Powers {
   double signal = 0, noise = 0;
@@ -37,14 +41,19 @@ struct Powers {
   }
 };
 
-// Of the values of each source.
-std::vector<Powers> powers_of(Values in_float, Values quantized,
-                              const std::vector<std::int32_t>& sources) {
+// Of the values of each source; of decisions, each of which has the power 1.
+std::vector<Powers> powers_of(Values in_float, Values quantized, const OutputSpan& output) {
+  const std::vector<std::int32_t>& sources = output.sources;
   std::vector<Powers> powers(1);
   for (std::size_t i = 0; i < in_float.size(); ++i) {
     const std::size_t source = sources.empty() ? 0 : static_cast<std::size_t>(sources[i]);
     if (source >= powers.size()) powers.resize(source + 1);
-    const double x = static_cast<double>(in_float[i]), y = static_cast<double>(quantized[i]);
+    if (!std::isfinite(in_float[i]) && is_same(in_float[i], quantized[i])) continue;
+    double x = static_cast<double>(in_float[i]), y = static_cast<double>(quantized[i]);
+    if (output.decides_each) {
+      x = 1;
+      y = is_same(in_float[i], quantized[i]) ? 1 : 0;
+    }
     powers[source].signal += x * x;
     powers[source].noise += (x - y) * (x - y);
   }
@@ -58,14 +67,21 @@ double least_decibels(const std::vector<Powers>& powers) {
   return least;
 }
 
-std::int64_t same_decisions(Values in_float, Values quantized, std::int64_t classes) {
-  const auto largest = [classes](Values scores, std::size_t row) {
-    const auto begin = scores.begin() + static_cast<std::ptrdiff_t>(row) * classes;
-    return std::max_element(begin, begin + classes) - begin;
+std::int64_t decisions_of(const OutputSpan& output) {
+  return output.decides_each ? output.size : output.size / output.classes;
+}
+
+std::int64_t same_decisions(Values in_float, Values quantized, const OutputSpan& output) {
+  const auto decision = [&](Values values, std::int64_t row) {
+    const auto begin = values.begin() + row * output.classes;
+    return std::max_element(begin, begin + output.classes) - begin;
   };
   std::int64_t same = 0;
-  for (std::size_t row = 0; row < in_float.size() / static_cast<std::size_t>(classes); ++row) {
-    same += largest(in_float, row) == largest(quantized, row) ? 1 : 0;
+  for (std::int64_t i = 0; i < decisions_of(output); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool equal = output.decides_each ? is_same(in_float[at], quantized[at])
+                                           : decision(in_float, i) == decision(quantized, i);
+    same += equal ? 1 : 0;
   }
   return same;
 }
@@ -102,24 +118,26 @@ void count_decisions(OutputFidelity& result, const Tensor& in_float, const Tenso
     result.boxes = true;
     result.decisions = all.in_float;
     result.agreement = all.percent();
-  } else if (output.classes > 0 && (!output.may_be_numbers || chooses(in_float, output))) {
+  } else if (output.decides_each ||
+             (output.classes > 0 && (!output.may_be_numbers || chooses(in_float, output)))) {
     std::int64_t same = 0;
     for (std::int64_t i = 0; i < samples; ++i) {
-      same += same_decisions(values_of(in_float, i, output), values_of(quantized, i, output),
-                             output.classes);
+      same +=
+          same_decisions(values_of(in_float, i, output), values_of(quantized, i, output), output);
     }
-    result.decisions = samples * (output.size / output.classes);
+    result.decisions = samples * decisions_of(output);
     result.agreement = 100 * static_cast<double>(same) / static_cast<double>(result.decisions);
   }
 }
 
 OutputFidelity fidelity_of(const Tensor& in_float, const Tensor& quantized,
                            const OutputSpan& output) {
-  OutputFidelity result{.name = output.name, .worst_sqnr_db = kMostDecibels};
+  OutputFidelity result{
+      .name = output.name, .may_be_numbers = output.may_be_numbers, .worst_sqnr_db = kMostDecibels};
   std::vector<Powers> all;
   for (std::int64_t i = 0; i < in_float.dim(0); ++i) {
     const std::vector<Powers> own =
-        powers_of(values_of(in_float, i, output), values_of(quantized, i, output), output.sources);
+        powers_of(values_of(in_float, i, output), values_of(quantized, i, output), output);
     all.resize(std::max(all.size(), own.size()));
     for (std::size_t j = 0; j < own.size(); ++j) all[j].add_sample(own[j]);
     const double decibels = least_decibels(own);
@@ -192,14 +210,37 @@ bool Fidelity::of_boxes() const {
                      [](const OutputFidelity& o) { return o.boxes || !o.agreement; });
 }
 
+// Of fewer decisions one or two that differ say little.
+bool FidelityGoal::tells(const OutputFidelity& output) const {
+  const double least = output.boxes ? boxes : agreement;
+  return output.agreement &&
+         static_cast<double>(output.decisions) >= 200 / std::max(100 - least, 0.1);
+}
+
+std::string FidelityGoal::why_by_numbers(const OutputFidelity& output) const {
+  if (!output.agreement) return "";
+  const double least = output.boxes ? boxes : agreement;
+  const std::string name = "output " + printable(output.name) + ": ";
+  if (!tells(output) && *output.agreement < least) {
+    return name + std::to_string(output.decisions) + " decisions are too few to tell " +
+           format_number(least) + " %: its SQNR chooses; more samples would";
+  }
+  if (tells(output) && output.may_be_numbers && *output.agreement >= least &&
+      output.sure_db < sqnr_db) {
+    return name +
+           "may be scores or numbers, so its SQNR counts beside its decisions (--sqnr 0: these "
+           "alone)";
+  }
+  return "";
+}
+
 bool FidelityGoal::reached(const Fidelity& fidelity) const {
   return std::all_of(
       fidelity.outputs.begin(), fidelity.outputs.end(), [&](const OutputFidelity& output) {
-        // Of fewer decisions one or two that differ say little.
-        const double least = output.boxes ? boxes : agreement;
-        const double fewest = 200 / std::max(100 - least, 0.1);
-        const bool tells = output.agreement && static_cast<double>(output.decisions) >= fewest;
-        return tells ? *output.agreement >= least : output.sure_db >= sqnr_db;
+        const bool decides = tells(output);
+        const bool by_numbers = !decides || output.may_be_numbers;
+        return (!decides || *output.agreement >= (output.boxes ? boxes : agreement)) &&
+               (!by_numbers || output.sure_db >= sqnr_db);
       });
 }
 

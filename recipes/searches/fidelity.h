@@ -22,6 +22,8 @@ struct OutputSpan {
   std::int64_t classes = 0;
   // A linear layer gives them: numbers of a regression, where one of them is always the largest.
   bool may_be_numbers = false;
+  // Whole numbers, each of which is a decision.
+  bool decides_each = false;
   // Of each value, which of the modules that the output is joined of gives it; empty: there is one.
   // They differ in size: boxes in pixels beside scores below 1.
   std::vector<std::int32_t> sources = {};
@@ -38,8 +40,9 @@ struct OutputFidelity {
   double sqnr_db = 0;
   // The same if the differences had a standard error more of power: a few samples may be lucky.
   double sure_db = 0;
-  // Percent of the decisions that are the same; none of numbers (OutputSpan::may_be_numbers).
+  // Percent of the decisions that are the same.
   std::optional<double> agreement = {};
+  bool may_be_numbers = false;  // OutputSpan::may_be_numbers
   std::int64_t decisions = 0;
   bool boxes = false;             // they are the float model's boxes
   std::int64_t worst_sample = 0;  // with the least SQNR of its own
@@ -58,14 +61,18 @@ struct Fidelity {
 };
 
 // The outputs that are near enough to the float model's: of one that decides, so many percent of
-// the decisions are the same; of another, and where decisions are too few to tell, the SQNR is as
-// large with a standard error to spare.
+// the decisions are the same; of another, where decisions are too few to tell, and where they may
+// be numbers, the SQNR is as large with a standard error to spare.
 struct FidelityGoal {
   double sqnr_db = 25;
   double agreement = 99;
   double boxes = 97;  // in its place where the decisions are boxes
 
   bool reached(const Fidelity& fidelity) const;
+  // Whether there are enough decisions to tell.
+  bool tells(const OutputFidelity& output) const;
+  // A line that says why the SQNR of an output that decides counts; "" where it does not matter.
+  std::string why_by_numbers(const OutputFidelity& output) const;
 };
 
 // Compares f32 [N, ...] of as many samples and values. Values that are not finite have an SQNR of

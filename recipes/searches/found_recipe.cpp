@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <set>
 
 #include "steelyard/framework/files/files.h"
@@ -98,8 +99,19 @@ ImageInput image_input(const imports::OnnxModel& model) {
   return input;
 }
 
+// Refuses what cannot be meant: a mean beyond the values that it is subtracted from.
+void require_in_range(const FileAndData& given) {
+  const auto beyond = std::find_if(given.mean.begin(), given.mean.end(),
+                                   [](double mean) { return std::abs(mean) > 1; });
+  if (given.range == ImageRange::kByte || beyond == given.mean.end()) return;
+  throw InputError("--mean " + format_number(*beyond) +
+                   ": is beyond 1, the largest value of --range 1: add --range 255 where the model "
+                   "reads values from 0 to 255 before --mean and --std");
+}
+
 // In units of the values that the network reads: what data.normalize takes, of values from 0 to 1.
 YamlNode normalize_of(const FileAndData& given, std::int64_t channels) {
+  require_in_range(given);
   const auto of_channels = [&](std::vector<double> values, const char* option, double otherwise) {
     if (values.empty()) values = {otherwise};
     if (values.size() == 1) {
@@ -220,13 +232,21 @@ YamlNode export_of(const FileAndData& given) {
 
 }  // namespace
 
-std::string run_name(const std::filesystem::path& file) {
+std::string plain_name(const std::filesystem::path& file) {
   std::string name = file.stem().string();
+  for (char& c : name) {
+    if (std::iscntrl(static_cast<unsigned char>(c)) != 0) c = '_';
+  }
+  return name.empty() || name[0] == '-' || name[0] == '.' ? "_" + name : name;
+}
+
+std::string run_name(const std::filesystem::path& file) {
+  std::string name = plain_name(file);
   for (char& c : name) {
     const bool legal = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '.';
     if (!legal) c = '_';
   }
-  return name.empty() || name[0] == '-' || name[0] == '.' ? "_" + name : name;
+  return name;
 }
 
 FoundRecipe found_recipe(const FileAndData& given, const Registries& registries) {
@@ -234,6 +254,7 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
   choose(model, given.choices, "--batch-axis");
   if (model.inputs.empty()) throw InputError(printable(given.model.string()) + ": has no input");
   FoundRecipe found;
+  for (const imports::OnnxPort& port : model.outputs) found.outputs.push_back(port.name);
   const std::string dataset = dataset_of(given.data);
   YamlNode data = yaml_table({{"dataset", yaml_scalar(dataset)},
                               {"path", quoted(given.data.string())},
@@ -268,6 +289,9 @@ FoundRecipe found_recipe(const FileAndData& given, const Registries& registries)
   found.document = placed_at(std::move(found.document), "quantize");
   const Dataset samples = all_samples(found.document, registries);
   found.samples = samples.size() + 1;  // one was the test set
+  if (!images && samples.dtype() == DType::kU8) {
+    found.lines.push_back("bytes / 255 (an array of floats is read as it is)");
+  }
   if (found.samples < kFewestSamples) {
     throw InputError("--data: " + printable(given.data.string()) + ": expected at least " +
                      std::to_string(kFewestSamples) + " samples, got " +

@@ -43,9 +43,13 @@ struct FoundRecipe {
   // Where a graph is cut that cannot be imported as a whole: the outputs of the run, behind which
   // nodes of the file stay as they are.
   std::vector<std::string> cut = {};
+  std::vector<std::string> outputs = {};  // of the file
 };
 
-// The name of a file as that of a run.
+// The name of a file without its end, as that of another file: it neither begins with '-' or '.'
+// nor has control characters.
+std::string plain_name(const std::filesystem::path& file);
+// The same of letters, digits, '-', '.' and '_', as the name of a run.
 std::string run_name(const std::filesystem::path& file);
 
 // Reads the ports of the model and counts the samples. Throws InputError that names the option or

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <cstring>
+#include <optional>
 
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/framework/tensor/median.h"
@@ -17,9 +18,29 @@ namespace {
 constexpr double kFarMean = 1.5;
 constexpr double kFarDeviation = 3;
 
-}  // namespace
+constexpr std::int64_t kMostCompared = 64;  // samples
 
-std::optional<std::string> input_warning(Experiment& experiment) {
+// Where all samples are equal, or each of them has one value only.
+std::optional<std::string> sameness(const Experiment& experiment) {
+  const Tensor inputs = load_samples(spread_samples(experiment.train(), kMostCompared)).inputs;
+  const std::int64_t count = inputs.dim(0), bytes = inputs.bytes() / count;
+  if (count < 2 || bytes == 0) return std::nullopt;
+  const std::int64_t item = bytes / (inputs.size() / count);
+  const auto* const first = static_cast<const char*>(inputs.raw());
+  bool equal = true, constant = inputs.size() > count;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const char* const sample = first + i * bytes;
+    equal = equal && std::memcmp(sample, first, static_cast<std::size_t>(bytes)) == 0;
+    // A sample of one value is equal to itself, moved by a value.
+    constant =
+        constant && std::memcmp(sample, sample + item, static_cast<std::size_t>(bytes - item)) == 0;
+  }
+  if (!equal && !constant) return std::nullopt;
+  return equal ? "all samples are equal: ranges and errors are those of one input"
+               : "each sample has one value only: no input like this tells ranges or errors";
+}
+
+std::optional<std::string> strange_statistics(Experiment& experiment) {
   BatchNorm* norm = nullptr;
   std::string name;
   for (const NamedModule& entry : experiment.model().named_modules()) {
@@ -64,6 +85,17 @@ std::optional<std::string> input_warning(Experiment& experiment) {
          name + ") gets means " + rounded(shift) +
          " standard deviations from those that it learned, and deviations " + rounded(factor) +
          " times as large";
+}
+
+}  // namespace
+
+std::vector<std::string> input_warnings(Experiment& experiment) {
+  std::vector<std::string> found;
+  if (const auto same = sameness(experiment)) found.push_back(*same);
+  if (const auto strange = strange_statistics(experiment)) {
+    found.push_back(*strange + " (--mean, --std and --range say how images are normalized)");
+  }
+  return found;
 }
 
 }  // namespace steelyard

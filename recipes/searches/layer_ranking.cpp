@@ -17,8 +17,14 @@ constexpr std::int64_t kTimedMeasurements = 4;
 
 struct EndedMeasurement : std::exception {};
 
+// Would take so long on the fewest samples.
+struct SlowMeasurement : std::exception {
+  explicit SlowMeasurement(double expected) : seconds(expected) {}
+  double seconds;
+};
+
 // Measures on so many samples. Nothing where that would take too long, which the first layers tell,
-// with the number of samples for which it would not.
+// with the number of samples for which it would not. Throws SlowMeasurement where there is none.
 std::optional<Sensitivity> measured_on(std::int64_t& samples, const std::filesystem::path& run,
                                        const Registries& registries,
                                        const LayerRankingOptions& options) {
@@ -27,10 +33,11 @@ std::optional<Sensitivity> measured_on(std::int64_t& samples, const std::filesys
     if (options.stop != nullptr && *options.stop) throw EndedMeasurement();
     const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin;
     const double expected = past.count() / static_cast<double>(done) * static_cast<double>(all);
-    if (done < kTimedMeasurements || expected <= options.seconds ||
-        samples == kFewestRankedSamples) {
-      return;
-    }
+    if (done < kTimedMeasurements || expected <= options.seconds) return;
+    const double on_fewest =
+        expected * static_cast<double>(kFewestRankedSamples) / static_cast<double>(samples);
+    if (on_fewest > options.most_seconds) throw SlowMeasurement(on_fewest);
+    if (samples == kFewestRankedSamples) return;
     const double fit = static_cast<double>(samples) * options.seconds / expected;
     samples = std::max(kFewestRankedSamples, static_cast<std::int64_t>(fit));
     throw EndedMeasurement();
@@ -73,9 +80,15 @@ void keep_one_layer(LayerRanking& ranking) {
 LayerRanking rank_layers(const std::filesystem::path& run, const Registries& registries,
                          const LayerRankingOptions& options) {
   std::int64_t samples = kRankedSamples;
-  std::optional<Sensitivity> measured = measured_on(samples, run, registries, options);
-  if (!measured && samples < kRankedSamples)
+  std::optional<Sensitivity> measured;
+  try {
     measured = measured_on(samples, run, registries, options);
+    if (!measured && samples < kRankedSamples) {
+      measured = measured_on(samples, run, registries, options);
+    }
+  } catch (const SlowMeasurement& slow) {
+    return {.slow_seconds = slow.seconds};
+  }
   if (!measured) return {};
   LayerRanking ranking;
   std::vector<std::pair<double, const LayerSensitivity*>> costs;

@@ -9,7 +9,8 @@
 
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/tensor/error.h"
-#include "steelyard/framework/train/evaluate.h"
+#include "steelyard/framework/tensor/printable.h"
+#include "steelyard/framework/train/divergence.h"
 #include "steelyard/qat/ptq/reestimate.h"
 #include "steelyard/qat/quantizers/words.h"
 #include "steelyard/recipes/language/scalar.h"
@@ -17,6 +18,7 @@
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/runs/run.h"
+#include "steelyard/recipes/searches/float_reference.h"
 #include "steelyard/recipes/searches/input_check.h"
 #include "steelyard/recipes/searches/layer_ranking.h"
 #include "steelyard/recipes/searches/quantization_step.h"
@@ -39,7 +41,6 @@ constexpr double kRateFactor = 4;
 constexpr int kMostRates = 3;
 // Numbers of the state.
 constexpr const char* kNorms = "norms";
-constexpr const char* kSecondsOfSensitivity = "sensitivity.seconds";
 
 std::string seconds_text(double seconds) {
   return format_number(std::ceil(std::max(0.0, seconds))) + " s";
@@ -74,12 +75,11 @@ class Search {
       throw InputError(printable(found.document.find("model")->find("onnx")->text) +
                        ": the model has no layer with weights to quantize");
     }
-    spans_ = output_spans(*float_.network());
     if (how_.score) float_score_ = score_of_float();
     for (const std::string& note : float_.notes()) how_.note(note);
-    if (auto warning = input_warning(float_)) {
-      how_.note(*warning + " (--mean, --std and --range say how images are normalized)");
-    }
+    for (const std::string& warning : input_warnings(float_)) how_.note(warning);
+    if (how_.whole) how_.begins("running the whole float file");
+    reference_.emplace(float_, how_.whole, how_.note);
   }
 
   SearchResult run() {
@@ -111,7 +111,8 @@ class Search {
     std::string key = record.data_digest + " " + std::to_string(how_.weight_bits) + " " +
                       std::to_string(how_.activation_bits) + " " + std::to_string(how_.widens) +
                       " " + format_number(how_.most_float) + " " +
-                      (how_.score ? how_.score->name : "") + " " + to_yaml(found_.document);
+                      (how_.score ? how_.score->name : "") + (how_.whole ? " whole" : "") + " " +
+                      to_yaml(found_.document);
     for (const auto& [name, digest] : record.sources) key += " " + name + " " + digest;
     return key;
   }
@@ -141,6 +142,7 @@ class Search {
       improve(best, "rounded", "rounding of weights learned",
               [](StepForm& variant) { variant.learns_rounding = true; });
     }
+    if (tried_.empty() && !stopped()) throw TrainingDiverged(*state_.failure("min_max"));
     return best;
   }
 
@@ -149,11 +151,8 @@ class Search {
   void improve(StepForm& best, const std::string& name, const std::string& what,
                const Change& change) {
     if (stopped()) return;
-    if (!has_time_for(name, tried_.back())) {
-      reasons_.push_back("no " + name + ": the step before took " +
-                         seconds_text(tried_.back().seconds) + ", and " +
-                         seconds_text(seconds_left()) + " are left (--minutes)");
-      return;
+    if (!tried_.empty() && !has_time_for(name, tried_.back())) {
+      return no_time(name, "the step before took " + seconds_text(tried_.back().seconds));
     }
     StepForm other = best;
     change(other);
@@ -190,16 +189,13 @@ class Search {
   std::int64_t epochs_of(const std::string& step, const StepForm& variant) {
     const std::string key = step + ".epochs";
     if (const auto decided = state_.number(key)) return static_cast<std::int64_t>(*decided);
+    if (seconds_left() <= 0) return no_time(step), 0;
     const double epoch = seconds_of_epoch(variant);
     const std::int64_t steps =
         std::max<std::int64_t>(1, common_.samples / common_.training_batch());
     const std::int64_t most = std::max<std::int64_t>(1, kMostSteps / steps);
     const auto epochs = static_cast<std::int64_t>(kShareOfTraining * seconds_left() / epoch);
-    if (epochs < 1) {
-      reasons_.push_back("no " + step + ": an epoch takes about " + seconds_text(epoch) + ", and " +
-                         seconds_text(seconds_left()) + " are left (--minutes)");
-      return 0;
-    }
+    if (epochs < 1) return no_time(step, "an epoch takes about " + seconds_text(epoch)), 0;
     state_.set_number(key, static_cast<double>(std::min(epochs, most)));
     return std::min(epochs, most);
   }
@@ -208,6 +204,7 @@ class Search {
     const std::string key = "epoch.seconds";
     if (const auto known = state_.number(key)) return *known;
     how_.begins("timing a step of training");
+    const auto begin = std::chrono::steady_clock::now();
     StepForm one = variant;
     one.epochs = 1;
     Run run(recipe_of("timing", one), {.folder = step_folder("timing"), .known = known_data()},
@@ -216,6 +213,7 @@ class Search {
     const double epoch = (timing.seconds + timing.data_seconds) *
                          static_cast<double>(batches_per_epoch(run.experiment().train(),
                                                                run.experiment().loader_options()));
+    state_.add_seconds(seconds_since(begin));
     state_.set_number(key, epoch);
     return epoch;
   }
@@ -244,21 +242,37 @@ class Search {
   // Modules by what their quantization alone does to the outputs, the worst first: those that may
   // all be in float, or all where they get more bits.
   std::vector<std::string> most_sensitive() {
+    std::optional<LayerRanking> ranking = state_.ranking();
+    if (!ranking) ranking = measured_ranking();
+    common_.layers = std::move(ranking->layers);
+    if (!ranking->skipped.empty() && !skips_) {
+      skips_ = true;
+      reasons_.push_back(ranking->skipped);
+    }
+    return std::move(ranking->order);
+  }
+
+  LayerRanking measured_ranking() {
+    const std::string what = std::string(how_.widens ? "wide" : "float") + " modules";
+    const double left = seconds_left();
+    if (left <= 0) return no_time(what), LayerRanking{};
     how_.begins("measuring what each layer's quantization costs");
     const auto begin = std::chrono::steady_clock::now();
     LayerRanking ranking =
         rank_layers(step_folder(best_step().name), registries_,
                     {.bits = how_.weight_bits,
                      .most_float = how_.widens ? std::nullopt : std::optional(how_.most_float),
-                     .seconds = kShareOfSensitivity * seconds_left(),
+                     .seconds = kShareOfSensitivity * left,
+                     .most_seconds = left,
                      .stop = how_.stop});
-    state_.set_number(kSecondsOfSensitivity, seconds_since(begin));
-    common_.layers = std::move(ranking.layers);
-    if (!ranking.skipped.empty() && !skips_) {
-      skips_ = true;
-      reasons_.push_back(ranking.skipped);
+    state_.add_seconds(seconds_since(begin));
+    if (ranking.slow_seconds) {
+      no_time(what,
+              "to measure what each costs takes about " + seconds_text(*ranking.slow_seconds));
+    } else if (!stopped()) {
+      state_.set_ranking(ranking);
     }
-    return ranking.order;
+    return ranking;
   }
 
   // --- one step
@@ -269,19 +283,39 @@ class Search {
       tried_.push_back(*known);
       return how_.done(*known);
     }
+    if (const std::string* failure = state_.failure(name)) return tell_failure(name, *failure);
     how_.begins(what);
     const auto begin = std::chrono::steady_clock::now();
-    const std::filesystem::path folder = step_folder(name);
+    SearchStep step{.name = name, .what = what};
+    try {
+      if (!run_step(step, variant)) return;
+    } catch (const TrainingDiverged& error) {
+      state_.add_failure(name, error.what(), seconds_since(begin));
+      return tell_failure(name, error.what());
+    }
+    step.seconds = seconds_since(begin);
+    state_.add(step);
+    tried_.push_back(step);
+    how_.done(step);
+  }
+
+  void tell_failure(const std::string& name, const std::string& what) {
+    reasons_.push_back("no " + name + ": " + what);
+    how_.note(name + " did not work: " + what);
+  }
+
+  // False where it was interrupted.
+  bool run_step(SearchStep& step, const StepForm& variant) {
+    const std::filesystem::path folder = step_folder(step.name);
     // A folder without its line in search.json is what a stopped search left.
     const bool trains = variant.epochs > 0;
     if (!trains) std::filesystem::remove_all(folder);
-    Run run(recipe_of(name, variant), {.folder = folder, .resume = trains, .known = known_data()},
-            registries_);
-    SearchStep step{.name = name, .what = what};
+    Run run(recipe_of(step.name, variant),
+            {.folder = folder, .resume = trains, .known = known_data()}, registries_);
     if (trains) {
       static const std::atomic<bool> never = false;
       const RunResult result = run.train(how_.stop != nullptr ? *how_.stop : never, how_.watchers);
-      if (result.interrupted) return;
+      if (result.interrupted) return false;
     } else {
       run.calibrate();
     }
@@ -289,25 +323,19 @@ class Search {
     state_.set_number(kNorms,
                       static_cast<double>(qat::count_batch_norms(run.experiment().model())));
     if (trains) take_best_checkpoint(step, folder);
-    step.seconds = seconds_since(begin);
-    state_.add(step);
-    tried_.push_back(step);
-    how_.done(step);
+    return true;
   }
 
-  void measure(SearchStep& step, Experiment& experiment,
-               const std::filesystem::path& folder) const {
-    step.fidelity = fidelity_on(experiment, &Experiment::validation);
+  void measure(SearchStep& step, Experiment& experiment, const std::filesystem::path& folder) {
     const deploy::Graph graph = deployed_graph(experiment);
     step.costs = costs_of(graph);
-    if (!how_.score) return;
-    write_exports(graph, {"onnx"}, folder / "export",
-                  {.onnx = {.profile = experiment.recipe().exports.profile}});
-    step.score = how_.score->of(export_path(folder / "export", "onnx"));
+    if (how_.score || reference_->compares_whole()) write_onnx(graph, experiment, folder);
+    step.fidelity = reference_->compare(experiment, &Experiment::validation, onnx_in(folder));
+    if (how_.score) step.score = how_.score->of(onnx_in(folder));
   }
 
   // The best epoch's weights, where they are better than the last epoch's.
-  void take_best_checkpoint(SearchStep& step, const std::filesystem::path& folder) const {
+  void take_best_checkpoint(SearchStep& step, const std::filesystem::path& folder) {
     if (!path_exists(folder / run_files::kBest)) return;
     const LoadedRun best = load_run(folder, "best", registries_);
     SearchStep other = step;
@@ -323,12 +351,14 @@ class Search {
     return read_recipe(steps.recipe_of(found_.document, name, form), registries_);
   }
 
-  Fidelity fidelity_on(Experiment& experiment, const Dataset& (Experiment::*split)() const) const {
-    const Dataset& in_float = (float_.*split)();
-    const Tensor outputs =
-        outputs_of(*experiment.deployed_model(), in_float, experiment.normalization(),
-                   experiment.loader_options().batch_size);
-    return fidelity(float_.deployed_outputs(in_float.targets), outputs, spans_);
+  static void write_onnx(const deploy::Graph& graph, const Experiment& experiment,
+                         const std::filesystem::path& folder) {
+    write_exports(graph, {"onnx"}, folder / "export",
+                  {.onnx = {.profile = experiment.recipe().exports.profile}});
+  }
+
+  static std::filesystem::path onnx_in(const std::filesystem::path& folder) {
+    return export_path(folder / "export", "onnx");
   }
 
   // --- what there is so far
@@ -337,13 +367,16 @@ class Search {
   std::filesystem::path step_folder(const std::string& name) const {
     return how_.folder / "steps" / name;
   }
-  bool stopped() const { return how_.stop != nullptr && *how_.stop; }
-  double seconds_left() const {
-    return 60 * how_.minutes - state_.seconds() - state_.number(kSecondsOfSensitivity).value_or(0);
+  void no_time(const std::string& what, const std::string& why = "") {
+    reasons_.push_back("no " + what + ": " + (why.empty() ? "" : why + ", and ") +
+                       seconds_text(seconds_left()) + " are left (--minutes)");
   }
+  bool stopped() const { return how_.stop != nullptr && *how_.stop; }
+  double seconds_left() const { return 60 * how_.minutes - state_.seconds(); }
   // What an earlier start has done is there anyway.
   bool has_time_for(const std::string& name, const SearchStep& like) const {
-    return state_.step(name) != nullptr || seconds_left() >= like.seconds;
+    return state_.step(name) != nullptr || state_.failure(name) != nullptr ||
+           seconds_left() >= like.seconds;
   }
   bool is_enough(const SearchStep& step) const {
     if (!how_.score) return how_.goal.reached(step.fidelity);
@@ -370,12 +403,19 @@ class Search {
     if (result.interrupted) return result;
     result.chosen = best_index();
     result.enough = reached();
+    result.whole = reference_->compares_whole();
     if (how_.score) result.float_score = float_score_;
     const SearchStep& chosen = result.steps[result.chosen];
     result.run = step_folder(chosen.name);
     const LoadedRun run = load_run(result.run, chosen.checkpoint, registries_);
-    result.test = fidelity_on(*run.experiment, &Experiment::test);
-    const auto samples = samples_of(float_.test());
+    // Another checkpoint may have left its own.
+    if (result.whole) write_onnx(deployed_graph(run), *run.experiment, result.run);
+    result.test = reference_->compare(*run.experiment, &Experiment::test, onnx_in(result.run));
+    for (const OutputFidelity& output : chosen.fidelity.outputs) {
+      const std::string why = how_.goal.why_by_numbers(output);
+      if (!how_.score && !why.empty()) result.reasons.push_back(why);
+    }
+    const auto samples = samples_of(reference_->samples(&Experiment::test));
     for (const OutputFidelity& output : result.test.outputs) {
       result.worst.push_back(samples->name(output.worst_sample));
     }
@@ -389,7 +429,7 @@ class Search {
   SearchState state_;
   std::vector<SearchStep> tried_;  // in this order whether or not an earlier start did them
   StepRecipes common_;
-  std::vector<OutputSpan> spans_;
+  std::optional<FloatReference> reference_;
   double float_score_ = 0;
   std::vector<std::string> reasons_;
   bool skips_ = false;  // whether a reason names a module that may not be in float

@@ -17,6 +17,7 @@
 #include "steelyard/recipes/runs/graph_costs.h"
 #include "steelyard/recipes/searches/fidelity.h"
 #include "steelyard/recipes/searches/found_recipe.h"
+#include "steelyard/recipes/searches/whole_file.h"
 
 namespace steelyard {
 
@@ -48,8 +49,9 @@ struct QuantizationSearch {
   // as are expected to fit; a step that has begun is finished.
   double minutes = 30;
   FidelityGoal goal = {};
-  std::optional<OwnScore> score = {};  // decides in the goal's place
-  double most_float = 0.1;             // the part of quantizable layers' multiplications in float
+  std::optional<OwnScore> score = {};   // decides in the goal's place
+  std::optional<WholeFile> whole = {};  // of a graph that was cut: the goal is for its outputs
+  double most_float = 0.1;              // the part of quantizable layers' multiplications in float
   // Called with a line about the data or the model that the user should know.
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Called when a step begins, with what it does, and when it is done.
@@ -64,6 +66,7 @@ struct SearchResult {
   std::vector<SearchStep> steps = {};
   std::size_t chosen = 0;
   bool enough = false;                     // whether it is good enough
+  bool whole = false;                      // whether outputs behind the cut were compared
   std::optional<double> float_score = {};  // of OwnScore
   std::vector<std::string> reasons = {};   // why no further step was tried, a line each
   Fidelity test = {};                      // of the chosen one, on samples that chose nothing

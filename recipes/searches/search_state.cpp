@@ -14,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFile = "search.json";
+constexpr const char* kOtherSeconds = "other.seconds";  // a number
 constexpr std::uint64_t kMostStateBytes = std::uint64_t{16} << 20;
 
 Json json_of(const OutputFidelity& output) {
@@ -26,6 +27,7 @@ Json json_of(const OutputFidelity& output) {
     json["agreement"] = *output.agreement;
     json["decisions"] = output.decisions;
     json["boxes"] = output.boxes;
+    json["may_be_numbers"] = output.may_be_numbers;
   }
   return json;
 }
@@ -40,6 +42,7 @@ OutputFidelity output_from(const Json& json) {
     output.agreement = json.at("agreement").get<double>();
     output.decisions = json.at("decisions");
     output.boxes = json.value("boxes", false);
+    output.may_be_numbers = json.value("may_be_numbers", false);
   }
   return output;
 }
@@ -75,6 +78,14 @@ SearchStep step_from(const Json& json) {
     step.fidelity.outputs.push_back(output_from(output));
   }
   return step;
+}
+
+Json json_of(const LayerRanking& ranking) {
+  return {{"order", ranking.order}, {"layers", ranking.layers}, {"skipped", ranking.skipped}};
+}
+
+LayerRanking ranking_from(const Json& json) {
+  return {.order = json.at("order"), .layers = json.at("layers"), .skipped = json.at("skipped")};
 }
 
 const std::filesystem::path& made(const std::filesystem::path& folder) {
@@ -124,6 +135,8 @@ SearchState::SearchState(std::filesystem::path folder, const std::string& key, b
     }
     for (const Json& step : json.at("steps")) steps_.push_back(step_from(step));
     json.at("numbers").get_to(numbers_);
+    if (json.contains("failures")) json.at("failures").get_to(failures_);
+    if (json.contains("ranking")) ranking_ = ranking_from(json.at("ranking"));
   } catch (const nlohmann::json::exception& error) {
     throw InputError(name + ": is damaged: " + printable(error.what()) +
                      ": --overwrite begins again");
@@ -145,7 +158,26 @@ void SearchState::add(SearchStep step) {
 double SearchState::seconds() const {
   double sum = 0;
   for (const SearchStep& step : steps_) sum += step.seconds;
-  return sum;
+  return sum + number(kOtherSeconds).value_or(0);
+}
+
+void SearchState::add_seconds(double more) {
+  set_number(kOtherSeconds, number(kOtherSeconds).value_or(0) + more);
+}
+
+const std::string* SearchState::failure(const std::string& name) const {
+  const auto found = failures_.find(name);
+  return found == failures_.end() ? nullptr : &found->second;
+}
+
+void SearchState::add_failure(const std::string& name, const std::string& what, double seconds) {
+  failures_[name] = what;
+  add_seconds(seconds);
+}
+
+void SearchState::set_ranking(LayerRanking ranking) {
+  ranking_ = std::move(ranking);
+  write();
 }
 
 std::optional<double> SearchState::number(const std::string& name) const {
@@ -159,7 +191,9 @@ void SearchState::set_number(const std::string& name, double value) {
 }
 
 void SearchState::write() const {
-  Json json{{"key", key_}, {"steps", Json::array()}, {"numbers", numbers_}};
+  Json json{
+      {"key", key_}, {"steps", Json::array()}, {"numbers", numbers_}, {"failures", failures_}};
+  if (ranking_) json["ranking"] = json_of(*ranking_);
   for (const SearchStep& step : steps_) json["steps"].push_back(json_of(step));
   write_file_atomic(folder_ / kFile, json.dump(2) + "\n");
 }

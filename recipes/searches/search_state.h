@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "steelyard/recipes/runs/records/run_folder.h"
+#include "steelyard/recipes/searches/layer_ranking.h"
 #include "steelyard/recipes/searches/quantization_search.h"
 
 namespace steelyard {
@@ -27,8 +28,14 @@ class SearchState {
   const SearchStep* step(const std::string& name) const;
   // Writes the file.
   void add(SearchStep step);
-  // The seconds of all steps.
+  // Of a step whose training diverged: what it said. Null where it has not been tried.
+  const std::string* failure(const std::string& name) const;
+  void add_failure(const std::string& name, const std::string& what, double seconds);
+  std::optional<LayerRanking> ranking() const { return ranking_; }
+  void set_ranking(LayerRanking ranking);
+  // The seconds of all steps, and of what add_seconds() was told.
   double seconds() const;
+  void add_seconds(double more);
   // Numbers that were decided by what a start measured, so that the next one goes on with them.
   std::optional<double> number(const std::string& name) const;
   void set_number(const std::string& name, double value);
@@ -41,6 +48,8 @@ class SearchState {
   std::string key_;  // its digest
   std::vector<SearchStep> steps_;
   std::map<std::string, double> numbers_;
+  std::map<std::string, std::string> failures_;
+  std::optional<LayerRanking> ranking_;
 };
 
 }  // namespace steelyard

@@ -124,8 +124,13 @@ class Cut(Case):
         for opset in (11, 12):
             with self.subTest(opset=opset):
                 self.write(opset)
-                printed = self.succeed("quantize", "net.onnx", "--data", "inputs.npy", "--threads", "1", "--overwrite")
+                result = self.run_program("quantize", "net.onnx", "--data", "inputs.npy", "--threads", "1", "--overwrite")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("note: the sizes of selected, shares follow from the samples: the values at the cut are compared",
+                              result.stderr)
+                printed = result.stdout
                 self.assertIn("cut behind boxes, scores: ", printed)
+                self.assertRegex(printed, r"output (boxes|scores) on samples that chose nothing")
                 self.assertIn("(node of selected (NonMaxSuppression): the operation is not supported)", printed)
                 self.assertRegex(printed, r"\n0 of \d+ codes differ")
                 self.assertRegex(printed, r"net-w8a8.onnx: 0 of \d+ outputs of 12 samples differ from what the rest gives")
@@ -147,6 +152,10 @@ class Cut(Case):
                     file.write(old_words(9, extreme))
                 printed = self.succeed("quantize", "net.onnx", "--data", "inputs.npy", "--threads", "1", "--overwrite")
                 self.assertIn("cut behind scores: ", printed)
+                # The file's own outputs are compared, behind the class that moves all of them.
+                self.assertRegex(printed, r"output shares on samples that chose nothing: SQNR")
+                self.assertRegex(printed, r"output hard on samples that chose nothing: SQNR")
+                self.assertNotIn("output scores on samples", printed)
                 self.assertRegex(printed, r"net-w8a8.onnx: 0 of \d+ outputs of 12 samples differ from what the rest gives")
                 opset, near = self.compared(CLOSE)
                 self.assertEqual(opset, 18 if extreme else 13)

@@ -11,7 +11,7 @@ import unittest
 
 from cli_case import LAYERS, PROGRAM, SGD, Case
 from support.data_files import f32, png, write_npy, write_safetensors
-from support.onnx_files import squeeze_excite
+from support.onnx_files import model, node, port, squeeze_excite, tensor
 
 
 class Quantize(Case):
@@ -218,6 +218,57 @@ class Quantize(Case):
         self.assertNotIn("error: ", errors)
         self.assertTrue(printed.endswith("interrupted: the same command goes on\n"), printed)
 
+    def test_a_step_that_fails_is_left_out(self):
+        """The outermost value of the samples is so large that whole ranges round others to 0, whose logarithm is infinite."""
+        nodes = [node("Conv", ["x", "weight"], "y", kernel_shape=[1, 1]), node("Log", ["y"], "z")]
+        with open(self.path("log.onnx"), "wb") as file:
+            file.write(model(nodes, [tensor("weight", [1, 1, 1, 1], [1.0])], [port("x", ["batch", 1, 16, 16])],
+                             [port("z", ["batch", 1, 16, 16])]))
+        generator = random.Random(3)
+        values = [generator.uniform(1, 2) for _ in range(100 * 256)]
+        values[40] = 3e4
+        write_npy(self.path("log.npy"), (100, 16, 16, 1), values)
+        command = ("quantize", "log.onnx", "--data", "log.npy", "--threads", "1", "--minutes", "0.2", "--sqnr", "15")
+        result = self.run_program(*command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("note: min_max did not work: step 0: test loss is inf", result.stderr)
+        self.assertRegex(result.stdout, r"\n(wide_)?percentile .*<- chosen\n")
+        self.assertIn("\nno min_max: step 0: test loss is inf", result.stdout)
+        again = self.run_program(*command)  # which fails no second time
+        self.assertIn("note: min_max did not work: step 0: test loss is inf", again.stderr)
+        self.assertNotIn("ranges from the smallest to the largest value ...", again.stdout)
+        self.assertEqual(self.table_of(again.stdout), self.table_of(result.stdout))
+        write_npy(self.path("log.npy"), (100, 16, 16, 1), [3e4 if i % 64 == 0 else v for i, v in enumerate(values)])
+        failed = self.run_program(*command, "--overwrite")
+        self.assertEqual(failed.returncode, 1, failed.stderr)
+        self.assertIn("failed: step 0: test loss is inf", failed.stderr)
+
+    def test_names_of_any_language_stay_apart(self):
+        for name in ("\u043c\u043e\u0434\u0435\u043b\u044c", "\u6a21\u578b"):
+            shutil.copy(self.path("net.onnx"), self.path(name + ".onnx"))
+            self.succeed("quantize", name + ".onnx", "--data", "inputs.npy", "--threads", "1", "--minutes", "0.1")
+            self.assertTrue(os.path.exists(self.path(name + "-w8a8.onnx")))
+            self.assertTrue(os.path.exists(self.path("runs", name + "-w8a8", "search.json")))
+
+    def test_samples_that_say_nothing_are_told(self):
+        for values, said in (([0.5] * (60 * 64), "all samples are equal"),
+                             ([float(i) for i in range(60) for _ in range(64)], "each sample has one value only")):
+            write_npy(self.path("same.npy"), (60, 8, 8, 1), values)
+            result = self.run_program("quantize", "net.onnx", "--data", "same.npy", "--minutes", "0.1", "--overwrite")
+            self.assertIn("note: " + said, result.stderr)
+
+    def test_no_time_is_spent_that_is_not_there(self):
+        printed = self.succeed(*self.quantize("--sqnr", "100", "--minutes", "0.1"))
+        begun = self.state("runs/net-w8a8")
+        self.assertGreater(begun["numbers"].get("other.seconds", 0), 0)  # what is no step counts, too
+        begun["numbers"]["other.seconds"] = 1000
+        kept = [step for step in begun["steps"] if step["name"] == "min_max"]
+        self.write_state("runs/net-w8a8", {**begun, "steps": kept, "numbers": {"other.seconds": 1000}})
+        printed = self.succeed(*self.quantize("--sqnr", "100", "--minutes", "0.1", "--out", "late.onnx"))
+        self.assertIn("\nno trained: 0 s are left (--minutes)\n", printed)
+        if "ranking" not in begun:
+            self.assertIn("\nno float modules: 0 s are left (--minutes)\n", printed)
+
     def test_wrong_input_is_one_line(self):
         for arguments, fragments in [
                 (("--data", "nothing"), ("--data: there is no nothing",)),
@@ -266,7 +317,9 @@ class QuantizeImages(Case):
         self.assertIn("the samples look otherwise than those that the model was trained on: the first batch norm (stem_bn) gets "
                       "means ", result.stderr)
         self.fail_with(2, "--mean: expected a number for each of the 1 channels, got 3",
-                       arguments=[*photos, "--mean", "1,2,3", "--overwrite"])
+                       arguments=[*photos, "--mean", "0.1,0.2,0.3", "--overwrite"])
+        self.fail_with(2, "--mean 123: is beyond 1, the largest value of --range 1: add --range 255",
+                       arguments=[*photos, "--mean", "123", "--std", "58", "--overwrite"])
 
 
 class SelfDistillation(Case):

@@ -26,6 +26,10 @@ void widen(const std::string& bytes, std::int64_t* to) {
 }
 
 void widen(ArrayKind kind, std::int64_t item_bytes, const std::string& bytes, std::int64_t* to) {
+  if (kind == ArrayKind::kBool) {
+    for (const char byte : bytes) *to++ = byte != 0 ? 1 : 0;
+    return;
+  }
   const bool is_signed = kind == ArrayKind::kSigned;
   switch (item_bytes) {
     case 1:
@@ -57,9 +61,6 @@ class ArraySamples : public SampleSource {
     const Shape& shape = array.shape();
     if (shape.empty() && !alone) {
       throw InputError(array.name() + ": expected inputs [N, ...], got " + array.text());
-    }
-    if (array.kind() == ArrayKind::kBool) {
-      throw InputError(array.name() + ": expected whole numbers or floats, got " + array.text());
     }
     const bool bytes = array.kind() == ArrayKind::kUnsigned && array.item_bytes() == 1;
     dtype_ = bytes ? DType::kU8 : DType::kF32;

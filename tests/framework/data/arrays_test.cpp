@@ -80,6 +80,14 @@ TEST_F(Arrays, WholeNumbersAreFloats) {
                 "float32"));
 }
 
+TEST_F(Arrays, BooleansAreZerosAndOnes) {
+  write_all(npy("|b1", "(1, 3)", std::string("\0\1\2", 3)),
+            npy("<i8", "(1,)", std::string(8, '\0')));
+  const Dataset train = load_samples(load().train);
+  EXPECT_TRUE(
+      testing::all_close(train.inputs.reshape({3}), Tensor::from<float>({0, 1, 1}, {3}), 0, 0));
+}
+
 TEST_F(Arrays, ASampleOfSeveralInputs) {
   const std::string floats(16, '\0'), labels = npy("<i8", "(2,)", std::string(16, '\0'));
   for (const std::string split : {"train", "test"}) {
@@ -113,7 +121,6 @@ TEST_F(Arrays, WhatIsRefused) {
       {npy("|O", "(1, 1)", four), "got type '|O'"},
       {npy("<f4", "(1, 1)", four, "True"), "got Fortran's"},
       {npy("<f4", "()", four), "expected inputs [N, ...], got float32 []"},
-      {npy("|b1", "(1, 4)", four), "expected whole numbers or floats, got bool [1, 4]"},
       {npy("<f4", "(2, 0)", ""), "expected samples of one value or more, got float32 [2, 0]"},
       {npy("<f4", "(1, -1)", four), "its header is damaged: expected a whole number"},
       {npy("<f4", "(1, 1", four), "its header is damaged"},

@@ -1,14 +1,19 @@
 #include "steelyard/recipes/searches/fidelity.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
 #include "steelyard/framework/train/metrics.h"
+#include "steelyard/recipes/searches/whole_file.h"
 
 namespace steelyard {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const std::vector<OutputSpan> kTwo{{"scores", 0, 3, 3}, {"values", 3, 2, 0}};
 
@@ -65,6 +70,43 @@ TEST(FidelityGoal, IsOfDecisionsWhereOutputsDecide) {
   EXPECT_TRUE(goal.reached({{{.sure_db = 25, .agreement = 90, .decisions = 10}}}));
   EXPECT_TRUE(goal.reached({{{.sure_db = 5, .agreement = 97, .decisions = 67, .boxes = true}}}));
   EXPECT_FALSE(goal.reached({{{.sure_db = 5, .agreement = 96.9, .decisions = 67, .boxes = true}}}));
+}
+
+TEST(FidelityGoal, NumbersMustBeNearToo) {
+  const FidelityGoal goal;
+  OutputFidelity output{
+      .name = "prices", .sure_db = 12, .agreement = 100, .may_be_numbers = true, .decisions = 200};
+  EXPECT_FALSE(goal.reached({{output}})) << "the largest of three prices may stay the largest";
+  EXPECT_THAT(goal.why_by_numbers(output), HasSubstr("output prices: may be scores or numbers"));
+  EXPECT_TRUE(FidelityGoal{.sqnr_db = 0}.reached({{output}}));
+  output.sure_db = 25;
+  EXPECT_TRUE(goal.reached({{output}}));
+  EXPECT_EQ(goal.why_by_numbers(output), "");
+  output.agreement = 98;
+  EXPECT_FALSE(goal.reached({{output}}));
+  output.decisions = 50;
+  EXPECT_TRUE(goal.reached({{output}})) << "too few to tell";
+  EXPECT_THAT(goal.why_by_numbers(output), HasSubstr("50 decisions are too few to tell 99 %"));
+}
+
+TEST(WholeFidelity, IsOfOutputsOfOneSize) {
+  using deploy::OnnxValues;
+  const auto sample = [](double value, double number, std::vector<double> found) {
+    return std::vector<OnnxValues>{
+        {false, {value, 2}}, {true, {number, 5}}, {true, std::move(found)}, {false, {}}};
+  };
+  const WholeOutputs in_float{sample(1, 3, {1}), sample(1, 4, {1, 2})};
+  const WholeOutputs quantized{sample(1, 3, {1}), sample(2, 7, {1, 2})};
+  const WholeFidelity found =
+      whole_fidelity({"sums", "classes", "selected", "text"}, in_float, quantized);
+  EXPECT_THAT(found.others, ElementsAre("selected", "text"));
+  ASSERT_EQ(found.fidelity.outputs.size(), 2U);
+  EXPECT_NEAR(found.fidelity.outputs[0].sqnr_db, 10 * std::log10(10.0), 1e-12);
+  EXPECT_EQ(found.fidelity.outputs[0].agreement, std::nullopt);
+  EXPECT_EQ(found.fidelity.outputs[1].agreement, 75.0);
+  EXPECT_EQ(found.fidelity.outputs[1].decisions, 4);
+  EXPECT_EQ(found.fidelity.outputs[1].worst_sample, 1);
+  EXPECT_NEAR(found.fidelity.outputs[1].sqnr_db, 10 * std::log10(4.0), 1e-12);
 }
 
 }  // namespace
