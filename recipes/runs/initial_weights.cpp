@@ -11,6 +11,7 @@
 #include "steelyard/framework/tensor/error.h"
 #include "steelyard/qat/model/target_match.h"
 #include "steelyard/recipes/language/scalar.h"
+#include "steelyard/recipes/runs/torch_recurrent.h"
 
 namespace steelyard {
 namespace {
@@ -121,6 +122,7 @@ WeightsFile load_initial_weights(Module& model, const std::string& file, const I
   std::vector<NamedTensor> tensors = weights.tensors;
   for (const InitSpec::Rename& rule : init.rename) rename(tensors, rule, file);
   require_unique(tensors, weights.tensors);
+  from_torch_recurrent(tensors, model);
   skip(tensors, state, init, file);
   try {
     load_into(model, tensors, file);
