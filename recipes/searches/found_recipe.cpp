@@ -99,11 +99,27 @@ ImageInput image_input(const imports::OnnxModel& model) {
   return input;
 }
 
-// Refuses what cannot be meant: a mean beyond the values that it is subtracted from.
+// Refuses what cannot be meant: numbers for values up to 1 where these go to 255, or the other way
+// round.
 void require_in_range(const FileAndData& given) {
+  for (const double stddev : given.stddev) {
+    if (stddev > 0 && std::isfinite(stddev)) continue;
+    throw InputError("--std: expected numbers above 0, got " + format_number(stddev));
+  }
+  const auto all_within_one = [](const std::vector<double>& values) {
+    return std::all_of(values.begin(), values.end(),
+                       [](double value) { return std::abs(value) < 1; });
+  };
+  if (given.range == ImageRange::kByte) {
+    const bool of_ones = !given.stddev.empty() && all_within_one(given.stddev);
+    if (!of_ones || !all_within_one(given.mean)) return;
+    throw InputError("--std " + format_number(given.stddev[0]) +
+                     ": is for values from 0 to 1, and with --range 255 the model reads values "
+                     "from 0 to 255: leave --range out");
+  }
   const auto beyond = std::find_if(given.mean.begin(), given.mean.end(),
                                    [](double mean) { return std::abs(mean) > 1; });
-  if (given.range == ImageRange::kByte || beyond == given.mean.end()) return;
+  if (beyond == given.mean.end()) return;
   throw InputError("--mean " + format_number(*beyond) +
                    ": is beyond 1, the largest value of --range 1: add --range 255 where the model "
                    "reads values from 0 to 255 before --mean and --std");

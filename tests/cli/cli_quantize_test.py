@@ -320,6 +320,9 @@ class QuantizeImages(Case):
                        arguments=[*photos, "--mean", "0.1,0.2,0.3", "--overwrite"])
         self.fail_with(2, "--mean 123: is beyond 1, the largest value of --range 1: add --range 255",
                        arguments=[*photos, "--mean", "123", "--std", "58", "--overwrite"])
+        self.fail_with(2, "--std 0.229: is for values from 0 to 1", "leave --range out",
+                       arguments=[*photos, "--range", "255", "--mean", "0.485", "--std", "0.229", "--overwrite"])
+        self.fail_with(2, "--std: expected numbers above 0, got 0", arguments=[*photos, "--std", "0", "--overwrite"])
 
 
 class SelfDistillation(Case):
