@@ -32,6 +32,11 @@ std::vector<std::int8_t> deployed_zero_points(const Tensor& zero_points, std::in
   return values;
 }
 
+bool has_weight_codes(const TracedOperation& operation) {
+  return operation.inputs.size() > 1 &&
+         operation.inputs[1].companion<qat::WeightCompanion>() != nullptr;
+}
+
 Weights weights_of(const TracedOperation& operation) {
   if (const auto* product =
           dynamic_cast<const qat::IntegerProductFunction*>(operation.function.get())) {
@@ -145,7 +150,7 @@ class GraphBuilder {
     node.options = info.options;
     node.name = unique_name(operation);
     if (known->read != nullptr) known->read(function, node);
-    if (info.has_weights) {
+    if (info.has_weights || (info.may_have_weights && has_weight_codes(operation))) {
       if (node.inputs.size() != 1 || !index_.contains(operation.inputs[0].node().get())) {
         refuse(operation, "with computed weights has no deployed form");
       }

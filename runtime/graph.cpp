@@ -225,8 +225,8 @@ void validate(const Graph& graph) {
            "its output is made by another node");
     expect(node.options.index() == info.options.index(), node,
            "has the options of another operation");
-    expect(node.weights.has_value() == info.has_weights, node,
-           "weights belong to linear, conv2d, conv_transpose2d and fixed_lstm");
+    expect(node.weights ? info.has_weights || info.may_have_weights : !info.has_weights, node,
+           "weights belong to linear, conv2d, conv_transpose2d, embedding and fixed_lstm");
     expect(node.recurrent.has_value() == info.has_recurrent, node,
            "recurrent weights belong to fixed_lstm");
     require_weights(node);

@@ -12,8 +12,8 @@ inline constexpr const char* kVersionKey = "graph_version";
 // Readers of a version know what was there before it: 2 has weights with zero points and integer
 // sums of groups, 3 codes of more than 8 bits, 5 constants, 11 weights that several nodes have (13:
 // but for the biases), 13 inputs and outputs of ONNX files that do not have the batch first, 14
-// codes in fixed point, 16 recurrent weights; the row of an operation, or a form of it, says its
-// version (op_info.h).
+// codes in fixed point, 16 recurrent weights, 17 tables of codes; the row of an operation, or a
+// form of it, says its version (op_info.h).
 inline constexpr const char* kGraphKey = "graph";
 inline constexpr const char* kBatchAxisKey =
     "batch_axis";  // of ports that do not have the batch first

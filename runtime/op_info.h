@@ -30,7 +30,7 @@ struct Operands {
   const Value& output_value() const { return graph.values[node.output]; }
 };
 
-inline constexpr int kNewestGraphVersion = 16;  // of graph files (graph_keys.h lists them)
+inline constexpr int kNewestGraphVersion = 17;  // of graph files (graph_keys.h lists them)
 
 // A row with another version than these does not compile.
 struct GraphVersion {
@@ -49,6 +49,7 @@ struct OpInfo {
   std::size_t optional = 0;        // of them, the last ones
   bool takes_constants = false;    // all inputs but one may be constants
   bool has_weights = false;        // a linear map
+  bool may_have_weights = false;   // in the place of its constant
   bool has_recurrent = false;      // and one of its own output
   bool fuses_activation = false;   // Node::activation may be another than kNone
   bool keeps_codes = false;        // its codes, if it has any, are codes of its input, whose

@@ -62,6 +62,9 @@ struct QuantizedForm {
   // kWeighted: a linear map, which also computes a batch norm and an activation after it, and whose
   // output may stay in float.
   bool is_linear = true;
+  // kWeighted: neither what it reads nor its output has codes; with a group without weights it
+  // stays in float.
+  bool weights_alone = false;
   // kWeighted: further tensors with the quantizers of its group, for the plan.
   std::vector<std::string> more_weights{}, more_activations{};
   // kPassesThrough: what it computes, where the node before it may compute that instead.

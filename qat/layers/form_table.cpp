@@ -9,6 +9,7 @@
 #include "steelyard/qat/layers/qat_conv1d.h"
 #include "steelyard/qat/layers/qat_conv2d.h"
 #include "steelyard/qat/layers/qat_conv_transpose2d.h"
+#include "steelyard/qat/layers/qat_embedding.h"
 #include "steelyard/qat/layers/qat_linear.h"
 #include "steelyard/qat/layers/qat_moves.h"
 #include "steelyard/qat/layers/qat_mul.h"
@@ -64,6 +65,7 @@ const QuantizedForms& builtin_forms() {
         in_all_profiles(wide(conv2d_form())),
         wide(conv1d_form()),
         wide(conv_transpose2d_form()),
+        embedding_form(),
         lstm_form(),
         fixed_lstm_form(),
         passing_factors(wide(max_pool1d_form())),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/layers/decoder.h"
 #include "steelyard/layers/identity.h"
 #include "steelyard/layers/norms/batch_norm.h"
 #include "steelyard/layers/output_parts.h"
@@ -166,25 +167,42 @@ class Decider {
       reason = node.form->refusal(**node.slot, target->activations.value_or(QuantizerConfig{}));
       if (!reason.empty()) target = nullptr;
     }
+    if (target != nullptr && node.form->weights_alone) {
+      reason = why_not_weights_alone(*target);
+      if (!reason.empty()) target = nullptr;
+    }
     if (target == nullptr) return keep_in_float(std::move(d), Kind::kWeightedFloat, reason);
     d.kind = Kind::kWeighted;
     d.config = *target;
+    if (node.form->weights_alone) {
+      d.config.activations.reset();
+      d.note = "codes of its rows";
+    }
     if (node.form->weights && d.config.weights) node.form->weights(*d.config.weights);
     d.place = targets_.place_of_target() + ": " + node.path;
-    if (!node.form->is_linear) require_alone(d.node);
+    if (!node.form->is_linear && !node.form->weights_alone) require_alone(d.node);
     require_widths(d);
     if (d.norm && bn_fold_ == BatchNormFold::kNone && is_fixed_point(profile_)) {
       refuse(*d.norm, std::string("quantize.bn_fold: ") + word_of(bn_fold_) +
                           " leaves it in float; expected frozen, batch_corrected or "
                           "one_convolution");
     }
-    d.note = node.form->is_linear ? only_floats_read(last_of(d)) : "";
-    if (is_dynamic(*target)) d.note = "dynamic: the next layer quantizes it";
-    decide_input(d, *target);
-    const bool quantized = target->activations && d.note.empty();
-    const Flow output = quantized ? Flow{Flow::Kind::kQuantized, node.path, target->activations}
+    if (node.form->is_linear) d.note = only_floats_read(last_of(d));
+    if (is_dynamic(d.config)) d.note = "dynamic: the next layer quantizes it";
+    if (!node.form->weights_alone) decide_input(d, *target);
+    const bool quantized = d.config.activations && d.note.empty();
+    const Flow output = quantized ? Flow{Flow::Kind::kQuantized, node.path, d.config.activations}
                                   : Flow{Flow::Kind::kFloat, node.path, {}};
     add(std::move(d), output);
+  }
+
+  // Why a layer whose weights alone would have codes stays in float; "" where it does not.
+  std::string why_not_weights_alone(const QConfig& target) const {
+    if (!target.weights) return "its group has no weights";
+    const bool tied = std::any_of(nodes_.begin(), nodes_.end(), [](const ModuleNode& node) {
+      return holds<EmbeddingHead>(*node.slot);
+    });
+    return tied ? "the head has its table, too" : "";
   }
 
   // The tensor that the layer reads: quantized at its producer, else at this reader. Dynamic layers

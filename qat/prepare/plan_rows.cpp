@@ -121,7 +121,7 @@ class LayerRows {
 
   void add_output() {
     if (!d_.config.activations) {
-      add(path_, "output", "float", "-", "no activations in its group");
+      add(path_, "output", "float", "-", d_.note.empty() ? "no activations in its group" : d_.note);
     } else if (!d_.note.empty()) {
       add(path_, "output", "float", "-", d_.note);
     } else {

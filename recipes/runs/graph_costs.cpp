@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "steelyard/runtime/op_info.h"
+
 namespace steelyard {
 namespace {
 
@@ -62,7 +64,7 @@ ProductCost of_recurrence(const Graph& graph, const Node& node) {
 }
 
 ProductCost product_of(const Graph& graph, const Node& node) {
-  if (node.weights) return of_layer(graph, node);
+  if (node.weights && deploy::op_info(node.op).has_weights) return of_layer(graph, node);
   if (node.op == Op::kMatmul) return of_values(graph, node);
   if (node.op == Op::kLstm || node.op == Op::kGru) return of_recurrence(graph, node);
   return {};

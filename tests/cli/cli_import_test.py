@@ -442,7 +442,7 @@ class Import(Case):
                        arguments=["validate", recipe, "--set", "model.onnx=run/last.safetensors", "--set", "model.output=largest", *none])
         self.fail_with(2, "these are the weights of a quantized model",  # past the output's name
                        arguments=["validate", recipe, "--set", "model.onnx=run/last.safetensors", *none])
-        self.assertRegex(trained, r"node_of_embedded +- +float +- +Embedding has no quantized form\n")
+        self.assertRegex(trained, r"node_of_embedded +- +float +- +no target matches it\n")
         judged = self.succeed("verify", "run")
         self.assertRegex(judged, r"\n0 of \d+ codes differ")
         test = os.path.join(self.data, "test.safetensors")

@@ -104,6 +104,35 @@ train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
         self.succeed("report", "run")
         self.assertIn("first.recurrent", self.read("run", "report.html"))
 
+    def test_a_table_of_codes_to_a_verified_export(self):
+        generator = random.Random(6)
+        for split, count in (("train", 60), ("test", 12)):
+            labels = [generator.randrange(3) for _ in range(count)]
+            numbers = [float(20 * label + generator.randrange(20)) for label in labels for _ in range(6)]
+            write_split(self.data, split, f32([count, 6], numbers), i64([count], labels))
+        body = """model:
+  layers:
+    - {type: Embedding, name: table, count: 60, width: 32}
+    - {type: LSTM, name: lstm, units: 6, return_sequences: false}
+    - {type: Linear, out_features: 3}
+train: {epochs: 8, optimizer: {type: adamw, lr: 0.02}}
+""" + QUANTIZE.replace("Conv2d", "Embedding, LSTM") + "export: {formats: [safetensors, onnx]}\n"
+        plain = ["--set", "data.augment=[]", "--set", "data.normalize=none"]
+        recipe = self.recipe(body)
+        for run, more, bits in (("run", (), 8), ("whole", ("quantize.groups.0.weights={num_bits: 8, strategy: tensor}",), 8),
+                                ("affine", ("quantize.groups.0.weights={num_bits: 4, symmetric: false}",), 4)):
+            with self.subTest(run):
+                trained = self.succeed("train", recipe, "--run-dir", run, *plain, *(part for one in more for part in ("--set", one)))
+                self.assertRegex(trained, rf"\ntable +weight +u?int{bits} ")
+                self.assertRegex(trained, r"\ntable +output +float +- +codes of its rows\n")
+                self.assertRegex(trained, r"\ntest loss .* top-1 100.00 %\n")
+                self.exports_the_same(run)
+                header, _ = read_checkpoint(self.path(run, "export", "model.safetensors"))
+                self.assertEqual(header["table.weight"]["dtype"], "I8" if bits == 8 else "U8", "packed")
+        self.assertRegex(self.succeed("sensitivity", "run", "--bits", "8,4", "--samples", "12"), r"\ntable +1920 +[\d.]+ ")
+        self.succeed("report", "run")
+        self.assertRegex(self.succeed("inspect", "--graph", "run"), r"\ntable .*embedding")
+
     def test_an_lstm_in_fixed_point_to_a_verified_export(self):
         generator = random.Random(4)
         self.write_data(generator, [12, 2], lambda label, at: (label - 1) * math.sin(at // 2) + generator.uniform(-.2, .2))

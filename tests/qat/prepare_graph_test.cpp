@@ -198,7 +198,7 @@ TEST(PrepareForms, ARowOfOnesOwnComesFirstAndIsNamedInMessages) {
   EXPECT_EQ(prepare(model(), graph_config({"fc"})).model->slot("fc")->type_name(), "QatLinear");
   EXPECT_EQ(message_of<InputError>([&] { prepare(model(), graph_config({"ReLU"}), forms); }),
             "quantize.groups.0.targets: 'ReLU' names relu (ReLU), which is not quantized by itself "
-            "(Linear, Conv2d, Conv1d, ConvTranspose2d, LSTM and OwnLinear are)");
+            "(Linear, Conv2d, Conv1d, ConvTranspose2d, Embedding, LSTM and OwnLinear are)");
 }
 
 TEST(PrepareForms, AWeightedFormIsAQuantizedLayer) {

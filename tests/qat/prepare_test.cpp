@@ -193,7 +193,7 @@ TEST(Prepare, EntriesThatCouldNotHaveAnEffectAreErrors) {
       "quantize.ignore: 'MaxPool2d' names pool (MaxPool2d), which is not quantized by itself");
   EXPECT_EQ(rejection(config_for({"re:"})),
             "quantize.groups.0.targets: 're:' names the model (Sequential), which is not quantized "
-            "by itself (Linear, Conv2d, Conv1d, ConvTranspose2d and LSTM are)");
+            "by itself (Linear, Conv2d, Conv1d, ConvTranspose2d, Embedding and LSTM are)");
   QuantizeConfig shadowed = config_for({"Conv2d", "Linear"});
   shadowed.groups.push_back({{"fc"}, default_w8a8()});
   EXPECT_EQ(rejection(shadowed),
