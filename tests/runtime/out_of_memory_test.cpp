@@ -4,6 +4,7 @@
 
 #include <array>
 #include <limits>
+#include <new>
 #include <optional>
 #include <string>
 
@@ -11,7 +12,6 @@
 #include "steelyard/framework/tensor/caching_allocator.h"
 #include "steelyard/kernels/cpu/line_buffer.h"
 #include "steelyard/kernels/cpu/parallel.h"
-#include "steelyard/runtime/graph_file.h"
 #include "steelyard/runtime/steelyard_runtime.h"
 #include "tests/runtime/allocations.h"
 #include "tests/runtime/runtime_models.h"

@@ -1,7 +1,6 @@
 // Networks with several inputs and outputs, and with a table of rows, from C and in C++.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
