@@ -1,6 +1,7 @@
 # Installs the libraries, headers, the CMake package and a pkg-config file. find_package(Steelyard) gives
 # steelyard::steelyard (static, everything), steelyard::shared (libsteelyard.so), steelyard::c and steelyard::c_plans (the
-# C face) and each folder's own library, such as steelyard::kernels; pkg-config gives the shared libraries.
+# C face), steelyard::runtime_shared (exported models from C) and each folder's own library, such as steelyard::kernels;
+# pkg-config gives the shared libraries.
 include(CMakePackageConfigHelpers)
 
 # Where the loader looks for what a target links: the same absolute folders in the build tree and installed. CMake
@@ -39,6 +40,13 @@ if(STEELYARD_SHARED AND NOT STEELYARD_FUZZ)
 
   configure_file(${PROJECT_SOURCE_DIR}/cmake/steelyard.pc.in ${PROJECT_BINARY_DIR}/steelyard.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/steelyard.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
+if(TARGET steelyard_runtime_shared)
+  steelyard_keep_runpath(steelyard_runtime_shared)
+  list(APPEND steelyard_exported steelyard_runtime_shared)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/steelyard_runtime.pc.in ${PROJECT_BINARY_DIR}/steelyard_runtime.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/steelyard_runtime.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
 
 if(TARGET steelyard_c)

@@ -55,11 +55,8 @@ int version_of(const Graph& graph) {
   };
   int version = 1;
   for (const Node& node : graph.nodes) {
-    const OpInfo& info = op_info(node.op);
-    int needed = info.graph_version.number;
-    if (info.later_version != nullptr) needed = std::max(needed, info.later_version(graph, node));
-    if (!node.constants.empty()) needed = std::max(needed, 5);
-    if (is_newer(node)) version = std::max(version, 2);
+    int needed = version_of_node(graph, node);
+    if (is_newer(node)) needed = std::max(needed, 2);
     if (has_home(graph, node)) needed = std::max(needed, has_home_of_all(graph, node) ? 11 : 13);
     version = std::max(version, needed);
   }

@@ -12,6 +12,7 @@
 
 #include "steelyard/framework/tensor/cpus.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/storage.h"
 #include "steelyard/kernels/backend.h"
 #include "steelyard/runtime/graph_file.h"
 #include "steelyard/runtime/interpreter.h"
@@ -58,6 +59,8 @@ Status guarded(const Message& message, const F& f) noexcept {
   } catch (const steelyard::OutOfMemory& error) {
     return message.of(STEELYARD_RUNTIME_OUT_OF_MEMORY, error.what());
   } catch (const std::invalid_argument& error) {
+    return message.of(STEELYARD_RUNTIME_INVALID_ARGUMENT, error.what());
+  } catch (const std::out_of_range& error) {  // among the inputs: an index of no row of a table
     return message.of(STEELYARD_RUNTIME_INVALID_ARGUMENT, error.what());
   } catch (const std::exception& error) {
     return message.of(STEELYARD_RUNTIME_FAILED, error.what());
@@ -106,14 +109,18 @@ auto of_argument(const F& f) {
   }
 }
 
+// Bytes between rows that no image has: products with its numbers of rows fit 64 bits.
+constexpr std::size_t kMostRowBytes = std::size_t{1} << 31;
+
 // The image of rows that may have gaps between them, without transparency.
 steelyard::Image image_of(const std::uint8_t* pixels, std::int64_t height, std::int64_t width,
                           std::int32_t channels, std::size_t row_bytes) {
   require(channels == 1 || channels == 3 || channels == 4, "1, 3 or 4 channels");
   steelyard::require_image_size(width, height);
   const auto row = static_cast<std::size_t>(width * channels);
-  if (row_bytes < row) {
-    refuse(std::to_string(row) + " bytes in a row or more, got " + std::to_string(row_bytes));
+  if (row_bytes < row || row_bytes > kMostRowBytes) {
+    refuse(std::to_string(row) + " to " + std::to_string(kMostRowBytes) + " bytes in a row, got " +
+           std::to_string(row_bytes));
   }
   const std::int64_t kept = std::min(channels, 3);
   steelyard::Image image{height, width, kept, {}};
@@ -184,7 +191,11 @@ Status steelyard_model_load_bytes(const void* bytes, size_t byte_count, steelyar
   });
 }
 
-void steelyard_model_destroy(steelyard_model* model) { delete model; }
+void steelyard_model_destroy(steelyard_model* model) {
+  if (model == nullptr) return;
+  delete model;
+  steelyard::release_cached_memory();  // which would serve other models alone
+}
 
 Status steelyard_model_input(const steelyard_model* model, steelyard_sample* input) {
   return guarded({nullptr, 0}, [&] {
@@ -212,9 +223,10 @@ Status steelyard_model_run(const steelyard_model* model, std::int64_t samples, c
                            size_t input_bytes, float* output, size_t output_bytes, char* message,
                            size_t message_bytes) {
   return guarded({message, message_bytes}, [&] {
-    require(model != nullptr && input != nullptr && output != nullptr,
-            "a model, inputs and outputs, got NULL");
-    if (samples < 1) refuse("at least one sample, got " + std::to_string(samples));
+    require(model != nullptr, "a model, got NULL");
+    if (samples < 0) refuse("0 samples or more, got " + std::to_string(samples));
+    require(samples == 0 || (input != nullptr && output != nullptr),
+            "inputs and outputs, got NULL");
     const Graph& graph = model->interpreter.graph();
     const auto& [in, out] =
         std::tie(graph.values[graph.input].shape, graph.values[graph.output].shape);

@@ -5,15 +5,18 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "steelyard/framework/files/checkpoint_file.h"
 #include "steelyard/framework/files/json_integer.h"
 #include "steelyard/framework/tensor/activation_words.h"
 #include "steelyard/framework/tensor/error.h"
+#include "steelyard/framework/tensor/memory_error.h"
 #include "steelyard/framework/tensor/rounding_words.h"
 #include "steelyard/kernels/cpu/pack_codes.h"
 #include "steelyard/runtime/graph_keys.h"
+#include "steelyard/runtime/json_document.h"
 #include "steelyard/runtime/op_info.h"
 #include "steelyard/runtime/preprocessing_json.h"
 
@@ -209,7 +212,16 @@ PartPort part_from(const Json& json) {
   return part;
 }
 
-Graph graph_from(const Json& json, const TensorsByName& tensors) {
+// The parts that a key lists; none where it is absent.
+std::vector<PartPort> parts_from(const Json& json, const char* key) {
+  std::vector<PartPort> parts;
+  if (!json.contains(key)) return parts;
+  for (const Json& part : json.at(key)) parts.push_back(part_from(part));
+  return parts;
+}
+
+// `version`: the file's.
+Graph graph_from(const Json& json, const TensorsByName& tensors, int version) {
   Graph graph;
   json.at("name").get_to(graph.name);
   graph.input = integer_of<std::size_t>(json.at("input"));
@@ -223,17 +235,19 @@ Graph graph_from(const Json& json, const TensorsByName& tensors) {
   }
   graph.preprocessing = preprocessing_from(json.at("preprocessing"));
   if (json.contains("class_names")) json.at("class_names").get_to(graph.class_names);
-  for (const Json& part : json.value("inputs", Json::array())) {
-    graph.input_ports.push_back(part_from(part));
-  }
-  for (const Json& part : json.value("outputs", Json::array())) {
-    graph.output_ports.push_back(part_from(part));
-  }
+  graph.input_ports = parts_from(json, "inputs");
+  graph.output_ports = parts_from(json, "outputs");
   for (const Json& value : json.at("values")) graph.values.push_back(value_from(value));
   for (const Json& node : json.at("nodes")) {
     graph.nodes.push_back(node_from(node, tensors, graph.nodes));
   }
   validate(graph);
+  for (const Node& node : graph.nodes) {
+    const int needed = version_of_node(graph, node);
+    if (needed <= version) continue;
+    throw std::invalid_argument(fmt::format("{}: {} is of {} {}, the file of {}", node.name,
+                                            op_name(node.op), kVersionKey, needed, version));
+  }
   require_fit(graph);
   return graph;
 }
@@ -258,20 +272,33 @@ Graph graph_in(const SafetensorsReader& reader) {
   TensorsByName tensors;
   for (const NamedTensor& tensor : file.tensors) tensors.emplace(tensor.name, tensor.tensor);
   try {
-    Graph graph = graph_from(Json::parse(entry(kGraphKey)), tensors);
+    const JsonDocument json(entry(kGraphKey));
+    Graph graph = graph_from(json.root(), tensors, version);
     graph.model_sha256 = entry(kModelKey);
     return graph;
-  } catch (const std::exception& error) {
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {  // std::length_error too: a size in the file
     throw InputError(name + ": graph: " + printable(error.what()));
   }
 }
 
+// What `reader` makes.
+Graph graph_of(const std::string& name, const auto& reader) {
+  return with_memory_for(name, [&] { return graph_in(reader()); });
+}
+
 }  // namespace
 
-Graph load_graph(const std::filesystem::path& path) { return graph_in(SafetensorsReader(path)); }
+Graph load_graph(const std::filesystem::path& path) {
+  return graph_of(printable(path.string()), [&] { return SafetensorsReader(path); });
+}
 
 Graph graph_of_bytes(std::string_view bytes, const std::string& name) {
-  return graph_in(SafetensorsReader(std::make_shared<const InputFile>(bytes, name)));
+  return graph_of(
+      name, [&] { return SafetensorsReader(std::make_shared<const InputFile>(bytes, name)); });
 }
 
 }  // namespace steelyard::deploy

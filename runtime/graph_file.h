@@ -12,7 +12,8 @@
 
 namespace steelyard::deploy {
 
-// Throws InputError, naming the file, for whatever is not such a model or does not fit together.
+// Throws InputError, naming the file, for whatever is not such a model or does not fit together,
+// and OutOfMemory or std::bad_alloc where memory runs out.
 Graph load_graph(const std::filesystem::path& path);
 
 // The model that is the bytes of such a file, for which messages have the name. Throws as

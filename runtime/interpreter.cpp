@@ -109,6 +109,10 @@ Interpreter::Interpreter(Graph graph, Engine engine)
   }
 }
 
+void Interpreter::require_own_graph() const {
+  if (!spare_) throw std::logic_error("[interpreter] it was moved from and has no graph");
+}
+
 Tensor Interpreter::run(const Tensor& inputs) const {
   require_inputs(inputs, DType::kF32);
   Borrowed workspace(*spare_, graph_, inputs.dim(0));
@@ -130,6 +134,7 @@ Tensor Interpreter::run_raw(const Tensor& inputs) const {
 }
 
 void Interpreter::run_raw(std::int64_t samples, const void* inputs, float* outputs) const {
+  require_own_graph();
   if (samples < 0) {
     throw std::invalid_argument("[interpreter] expected 0 samples or more, got " +
                                 std::to_string(samples));
@@ -137,6 +142,7 @@ void Interpreter::run_raw(std::int64_t samples, const void* inputs, float* outpu
   if (samples > 0 && (inputs == nullptr || outputs == nullptr)) {
     throw std::invalid_argument("[interpreter] expected inputs and outputs, got null");
   }
+  if (samples == 0) return;
   Borrowed workspace(*spare_, graph_, samples);
   std::vector<Tensor>& values = workspace.values();
   const Tensor& input = values[graph_.input];
@@ -146,6 +152,7 @@ void Interpreter::run_raw(std::int64_t samples, const void* inputs, float* outpu
 }
 
 std::int64_t Interpreter::workspace_bytes(std::int64_t samples) const {
+  require_own_graph();
   return plan_memory(graph_, samples).bytes;
 }
 
@@ -158,6 +165,7 @@ std::vector<Tensor> Interpreter::run_all(const Tensor& inputs) const {
 }
 
 void Interpreter::require_inputs(const Tensor& inputs, DType dtype) const {
+  require_own_graph();
   if (!inputs.defined()) {
     throw std::invalid_argument("[interpreter] expected inputs, got an undefined tensor");
   }
@@ -212,6 +220,7 @@ const PreparedNode* Interpreter::prepared(const Node& node) const {
 }
 
 Tensor Interpreter::run_node(const Node& node, const std::vector<Tensor>& values) const {
+  require_own_graph();
   require_values(graph_, node, values);
   const Value& output = graph_.values[node.output];
   Shape shape = output.shape;

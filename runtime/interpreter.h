@@ -20,7 +20,8 @@ enum class Engine {
                // and what reads their elements throws std::invalid_argument
 };
 
-// A graph ready to run. All engines give the same codes; float parts agree up to rounding.
+// A graph ready to run. All engines give the same codes; float parts agree up to rounding. Of one
+// that was moved from, what runs or plans throws std::logic_error.
 class Interpreter {
  public:
   // Throws std::invalid_argument on a graph that validate() refuses.
@@ -31,14 +32,17 @@ class Interpreter {
   // unless told otherwise.
   void set_fault_errors(bool on) { fault_errors_ = on; }
 
-  // The output in f32 for inputs [N, ...] in f32, preprocessed. Throws std::invalid_argument when
-  // the shape is another, and, naming the value, for NaN among the inputs or where floats become
-  // codes (infinities do so as the largest and smallest code). Several threads may call it.
+  // The output in f32 for inputs [N, ...] in f32, preprocessed; N may be 0. Throws
+  // std::invalid_argument when the shape is another, and, naming the value, for NaN among the
+  // inputs or where floats become codes (infinities do so as the largest and smallest code), and
+  // std::out_of_range for an index that an embedding's table does not have. Several threads may
+  // call it.
   Tensor run(const Tensor& inputs) const;
   // The output of run() for data as a dataset holds it: u8 or f32, before preprocessing.
   Tensor run_raw(const Tensor& inputs) const;
   // The same in memory of the caller's: dense inputs of graph().preprocessing.dtype, and f32
-  // outputs. The second run of a batch takes no lock, and no memory for values.
+  // outputs; null only for 0 samples. The second run of a batch takes no lock, and no memory for
+  // values.
   void run_raw(std::int64_t samples, const void* inputs, float* outputs) const;
   // Bytes in which a run of such a batch keeps all values, its input and output among them: parts
   // of them serve again once nothing reads a value any more.
@@ -51,6 +55,7 @@ class Interpreter {
   Tensor run_node(const Node& node, const std::vector<Tensor>& values) const;
 
  private:
+  void require_own_graph() const;  // throws std::logic_error
   // Throws std::invalid_argument.
   void require_inputs(const Tensor& inputs, DType dtype) const;
   void execute(const std::vector<Tensor>& values, bool fault_errors) const;

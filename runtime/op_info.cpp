@@ -1,5 +1,6 @@
 #include "steelyard/runtime/op_info.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "steelyard/runtime/ops/rows.h"  // IWYU pragma: keep: by the macro
@@ -22,6 +23,12 @@ const OpInfo& op_info(Op op) {
   if (number < table.size()) return table[number];
   throw std::invalid_argument("[graph] expected one of " + std::to_string(table.size()) +
                               " operations, got number " + std::to_string(number));
+}
+
+int version_of_node(const Graph& graph, const Node& node) {
+  const OpInfo& info = op_info(node.op);
+  const int form = info.later_version == nullptr ? 0 : info.later_version(graph, node);
+  return std::max({info.graph_version.number, form, node.constants.empty() ? 0 : 5});
 }
 
 const OpInfo* find_op(std::string_view name) {

@@ -77,6 +77,8 @@ struct OpInfo {
 const std::vector<OpInfo>& op_table();
 
 const OpInfo& op_info(Op op);
+// The version of graph files that know a node: its operation, its form of it, its constants.
+int version_of_node(const Graph& graph, const Node& node);
 // Null for an unknown name.
 const OpInfo* find_op(std::string_view name);
 

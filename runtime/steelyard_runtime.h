@@ -51,7 +51,9 @@ STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_load_bytes(const 
                                                                           steelyard_model** model,
                                                                           char* message,
                                                                           size_t message_bytes);
-STEELYARD_RUNTIME_API void steelyard_model_destroy(steelyard_model* model); /* NULL: nothing */
+/* Gives the system back what the model held, and free memory that its runs left for reuse. NULL:
+ * nothing. */
+STEELYARD_RUNTIME_API void steelyard_model_destroy(steelyard_model* model);
 
 enum { STEELYARD_RUNTIME_F32 = 0, STEELYARD_RUNTIME_U8 = 1 };
 enum { STEELYARD_RUNTIME_MAX_RANK = 8 };
@@ -77,7 +79,13 @@ STEELYARD_RUNTIME_API const char* steelyard_model_class_name(const steelyard_mod
                                                              int64_t number);
 
 /* The outputs [samples, ...] of `samples` inputs [samples, ...], which are in the caller's memory,
- * dense, and of as many bytes as given. Any number of threads may run one model at once. */
+ * dense, and of as many bytes as given; 0 samples are nothing to do, and their arrays may be NULL.
+ * Sizes of a sample are fixed, those of steelyard_model_input(), also where the network was trained
+ * with free ones. Several inputs of the network are one array here: a sample has all values of its
+ * first input, then all of its second, each row-major, images [height, width, channels]. Several
+ * outputs are one array in the same way. docs/deployment.md has an example. An error for NaN and
+ * for an index that an embedding's table does not have. Any number of threads may run one model at
+ * once. */
 STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_run(
     const steelyard_model* model, int64_t samples, const void* input, size_t input_bytes,
     float* output, size_t output_bytes, char* message, size_t message_bytes);
@@ -86,9 +94,9 @@ STEELYARD_RUNTIME_API steelyard_runtime_status steelyard_model_run(
 
 /* The sample of an image of any size, u8 [height, width, channels] of steelyard_model_input(): in
  * the model's colours, resized and cropped as the recipe's data.transforms did for evaluation.
- * `pixels` are rows from the top, row_bytes apart, of `channels` bytes for a pixel: 1 grey; 3 red,
- * green and blue; 4 with transparency, which is dropped. An error where the result has another size
- * than the model takes. Reading files is the program's matter. */
+ * `pixels` are rows from the top, row_bytes apart (at most 2^31), of `channels` bytes for a pixel:
+ * 1 grey; 3 red, green and blue; 4 with transparency, which is dropped. An error where the result
+ * has another size than the model takes. Reading files is the program's matter. */
 STEELYARD_RUNTIME_API steelyard_runtime_status
 steelyard_model_image(const steelyard_model* model, const uint8_t* pixels, int64_t height,
                       int64_t width, int32_t channels, size_t row_bytes, uint8_t* sample,

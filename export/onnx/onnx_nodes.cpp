@@ -127,7 +127,24 @@ std::int64_t OnnxNodes::axis(const Node& node, std::size_t axis) const {
                                 works_channels_first(graph_, node, channels_first_));
 }
 
+namespace {
+
+// Whether the node is a pool of floats with a border of zeros around them, which an operation of
+// its own made.
+bool pools_padded(const Graph& graph, const Node& node, std::size_t value) {
+  if (node.op != Op::kMaxPool2d && node.op != Op::kAvgPool2d) return false;
+  return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& maker) {
+    return maker.output == value && maker.op == Op::kPad && maker.as<Border>().value == 0 &&
+           !graph.values[value].quantization;
+  });
+}
+
+}  // namespace
+
 std::string OnnxNodes::read_by(const Node& node, std::size_t value) {
+  if (options_.profile == qat::Profile::kOrt && pools_padded(graph_, node, value)) {
+    return behind_max(value);
+  }
   const auto& quantization = graph_.values[value].quantization;
   const bool in_integers = node.weights && node.weights->one_scale_per_channel();
   if (!quantization || in_integers || graph_.values[node.output].quantization ||

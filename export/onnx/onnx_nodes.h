@@ -41,7 +41,9 @@ class OnnxNodes {
   // The tensor() of a value for a node that reads it. Where a float operation lies between codes,
   // ONNX Runtime computes it on codes; and it quantizes float weights itself (1.20 and later,
   // WeightBiasQuantization), also where reshapes and transposes lie between. It looks for what was
-  // dequantized, and does not look through a Max of one value, which float operations read.
+  // dequantized, and does not look through a Max of one value, which float operations read. Nor
+  // does it merge a Pad of zeros with a pool behind it then, as 1.30 does: MaxPool pads with less
+  // than any value, and a border as wide as the window is refused.
   std::string read_by(const Node& node, std::size_t value);
   // The dimension in that tensor of a sample's dimension.
   std::int64_t held_axis(std::size_t value, std::size_t axis) const;

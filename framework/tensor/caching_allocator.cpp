@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <new>
 #include <string>
 
 #include "steelyard/framework/tensor/on_device.h"
@@ -44,7 +45,12 @@ void* CachingAllocator::take(std::size_t bytes) {
                         std::to_string(stats_.in_use_bytes) + " in use");
     }
   }
-  if (in_private_) private_blocks_.insert(block);
+  try {
+    if (in_private_) private_blocks_.insert(block);
+  } catch (const std::bad_alloc&) {
+    release(block);
+    throw;
+  }
   stats_.in_use_bytes += static_cast<std::int64_t>(size);
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
   return block;
@@ -54,10 +60,15 @@ void CachingAllocator::give_back(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return;
   const std::size_t size = size_class(bytes, device_);
   const std::lock_guard lock(mutex_);
-  if (in_private_) private_blocks_.insert(block);  // the work being recorded may read it
-  (private_blocks_.contains(block) ? private_free_ : free_)[size].push_back(block);
   stats_.in_use_bytes -= static_cast<std::int64_t>(size);
-  stats_.cached_bytes += static_cast<std::int64_t>(size);
+  try {
+    if (in_private_) private_blocks_.insert(block);  // the work being recorded may read it
+    (private_blocks_.contains(block) ? private_free_ : free_)[size].push_back(block);
+    stats_.cached_bytes += static_cast<std::int64_t>(size);
+  } catch (const std::bad_alloc&) {
+    // No place to keep it. What recorded work may read stays until the process ends.
+    if (!in_private_ && !private_blocks_.contains(block)) release(block);
+  }
 }
 
 void* CachingAllocator::cached(Blocks& blocks, std::size_t size) {
@@ -120,15 +131,17 @@ void* CachingAllocator::fresh(std::size_t size) {
   return kernels::cuda_allocate(size);
 }
 
+void CachingAllocator::release(void* block) noexcept {
+  if (device_.kind == Device::Kind::kCpu) {
+    std::free(block);
+  } else {
+    kernels::cuda_release(block);
+  }
+}
+
 void CachingAllocator::release_locked() noexcept {
   for (auto& [size, blocks] : free_) {
-    for (void* block : blocks) {
-      if (device_.kind == Device::Kind::kCpu) {
-        std::free(block);
-      } else {
-        kernels::cuda_release(block);
-      }
-    }
+    for (void* block : blocks) release(block);
     stats_.cached_bytes -= static_cast<std::int64_t>(size * blocks.size());
     blocks.clear();
   }

@@ -38,6 +38,7 @@ class CachingAllocator : public kernels::ScratchMemory {
 
   void* cached(Blocks& blocks, std::size_t size);  // null where there is none
   void* fresh(std::size_t size);                   // as above
+  void release(void* block) noexcept;              // to the system or the driver
   void release_locked() noexcept;
 
   const Device device_;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <iterator>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,14 +43,17 @@ constexpr bool is_complete(std::span<const Word<E>> table, E last) {
   return true;
 }
 
+// Errors of the functions below, apart: programs include this header that have no exceptions.
+[[noreturn]] void throw_no_row(long long value);
+[[noreturn]] void throw_unknown_word(const std::string& known, std::string_view word);
+
 // The row of a value in a table of any rows. Throws std::logic_error for a value without one.
 template <typename E>
 const auto& row_in(const auto& table, E value) {
   for (const auto& row : table) {
     if (row.value == value) return row;
   }
-  throw std::logic_error("[words] no row for the value " +
-                         std::to_string(static_cast<long long>(value)));
+  throw_no_row(static_cast<long long>(value));
 }
 
 template <typename E>
@@ -80,7 +82,7 @@ E value_of(std::string_view word) {
     if (row.word == word) return row.value;
     known.append(known.empty() ? "" : ", ").append(row.word);
   }
-  throw std::invalid_argument("expected one of " + known + ", got '" + std::string(word) + "'");
+  throw_unknown_word(known, word);
 }
 
 // A row of an enumeration whose values are operations.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,12 @@ class KeptVector {
     return values;
   }
   [[gnu::noinline]] static void keep(std::vector<T>& values) noexcept {
-    if (values.capacity() > 0) spare().push_back(std::move(values));
+    if (values.capacity() == 0) return;
+    try {
+      spare().push_back(std::move(values));
+    } catch (const std::bad_alloc&) {
+      // No place to keep it: the vector frees its memory itself.
+    }
   }
 
   std::vector<T> values_;

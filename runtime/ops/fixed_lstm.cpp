@@ -1,6 +1,7 @@
 // Long short-term memory over a sequence of codes in fixed point.
 #include <algorithm>
 
+#include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/fixed_functions.h"
 #include "steelyard/runtime/ops/products/linear_map.h"
 #include "steelyard/runtime/ops/recurrent.h"
@@ -59,26 +60,27 @@ void reference(const Operands& op) {
   const kernels::FixedLstm rule =
       kernels::make_fixed_lstm(in.scale, weights.scales.front(), recurrent.scales.front(),
                                out.scale, out.zero_point, out.rounding);
-#pragma omp parallel for
-  for (std::int64_t n = 0; n < op.output().dim(0); ++n) {
-    std::vector<std::int32_t> cell(static_cast<std::size_t>(units), 0);
-    for (std::int64_t t = 0; t < length; ++t) {
-      const std::int8_t* x = op.input(0).data<std::int8_t>() + (n * length + t) * features;
-      std::int8_t* y = op.output().data<std::int8_t>() + (n * length + t) * units;
-      for (std::int64_t u = 0; u < units; ++u) {
-        std::int32_t of_input[kGates], of_state[kGates] = {};
-        for (std::int64_t gate = 0; gate < kGates; ++gate) {
-          of_input[gate] = weights.bias.data<std::int32_t>()[gate * units + u];
+  kernels::parallel_for(op.output().dim(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      std::vector<std::int32_t> cell(static_cast<std::size_t>(units), 0);
+      for (std::int64_t t = 0; t < length; ++t) {
+        const std::int8_t* x = op.input(0).data<std::int8_t>() + (n * length + t) * features;
+        std::int8_t* y = op.output().data<std::int8_t>() + (n * length + t) * units;
+        for (std::int64_t u = 0; u < units; ++u) {
+          std::int32_t of_input[kGates], of_state[kGates] = {};
+          for (std::int64_t gate = 0; gate < kGates; ++gate) {
+            of_input[gate] = weights.bias.data<std::int32_t>()[gate * units + u];
+          }
+          add_products(weights.weight, u, x, in.zero_point, of_input);
+          if (t > 0) add_products(recurrent.weight, u, y - units, out.zero_point, of_state);
+          std::int32_t& own = cell[static_cast<std::size_t>(u)];
+          const auto unit = kernels::fixed_lstm_unit(rule, of_input, of_state, own, out.rounding);
+          own = unit.cell;
+          y[u] = static_cast<std::int8_t>(clamped_code(op, unit.code));
         }
-        add_products(weights.weight, u, x, in.zero_point, of_input);
-        if (t > 0) add_products(recurrent.weight, u, y - units, out.zero_point, of_state);
-        std::int32_t& own = cell[static_cast<std::size_t>(u)];
-        const auto unit = kernels::fixed_lstm_unit(rule, of_input, of_state, own, out.rounding);
-        own = unit.cell;
-        y[u] = static_cast<std::int8_t>(clamped_code(op, unit.code));
       }
     }
-  }
+  });
 }
 
 }  // namespace

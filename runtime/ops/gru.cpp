@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/runtime/ops/recurrent.h"
 #include "steelyard/runtime/ops/rows.h"
 
@@ -39,32 +40,33 @@ void reference(const Operands& op) {
   const std::int64_t length = x.dim(1), features = x.dim(2), units = recurrent_units(node);
   const auto constant = [&](std::size_t place) { return constant_at(node, place)->data<float>(); };
   const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
-#pragma omp parallel for
-  for (std::int64_t n = 0; n < x.dim(0); ++n) {
-    std::vector<float> h(constant(kOutput), constant(kOutput) + units), next(h);
-    float* y = op.output().data<float>() + n * length * units;
-    for (std::int64_t step = 0; step < length; ++step) {
-      const std::int64_t t = node.as<GruOptions>().reverse ? length - 1 - step : step;
-      const float* in = x.data<float>() + (n * length + t) * features;
-      for (std::int64_t j = 0; j < units; ++j) {
-        double of_input[3], of_state[3];
-        for (std::int64_t gate = 0; gate < 3; ++gate) {
-          const std::int64_t row = gate * units + j;
-          of_input[gate] =
-              dot(constant(kWeight) + row * features, in, features) + double{constant(kBias)[row]};
-          of_state[gate] = dot(constant(kRecurrent) + row * units, h.data(), units);
+  kernels::parallel_for(x.dim(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      std::vector<float> h(constant(kOutput), constant(kOutput) + units), next(h);
+      float* y = op.output().data<float>() + n * length * units;
+      for (std::int64_t step = 0; step < length; ++step) {
+        const std::int64_t t = node.as<GruOptions>().reverse ? length - 1 - step : step;
+        const float* in = x.data<float>() + (n * length + t) * features;
+        for (std::int64_t j = 0; j < units; ++j) {
+          double of_input[3], of_state[3];
+          for (std::int64_t gate = 0; gate < 3; ++gate) {
+            const std::int64_t row = gate * units + j;
+            of_input[gate] = dot(constant(kWeight) + row * features, in, features) +
+                             double{constant(kBias)[row]};
+            of_state[gate] = dot(constant(kRecurrent) + row * units, h.data(), units);
+          }
+          const double update = sigmoid(of_input[0] + of_state[0]);
+          const double reset = sigmoid(of_input[1] + of_state[1]);
+          const double product = of_state[2] + double{constant(kRecurrentBias)[j]};
+          const auto at = static_cast<std::size_t>(j);
+          next[at] = static_cast<float>((1 - update) * std::tanh(of_input[2] + reset * product) +
+                                        update * double{h[at]});
         }
-        const double update = sigmoid(of_input[0] + of_state[0]);
-        const double reset = sigmoid(of_input[1] + of_state[1]);
-        const double product = of_state[2] + double{constant(kRecurrentBias)[j]};
-        const auto at = static_cast<std::size_t>(j);
-        next[at] = static_cast<float>((1 - update) * std::tanh(of_input[2] + reset * product) +
-                                      update * double{h[at]});
+        h = next;
+        std::copy(h.begin(), h.end(), y + t * units);
       }
-      h = next;
-      std::copy(h.begin(), h.end(), y + t * units);
     }
-  }
+  });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/runtime/ops/recurrent.h"
 #include "steelyard/runtime/ops/rows.h"
 
@@ -40,32 +41,33 @@ void reference(const Operands& op) {
   const auto constant = [&](std::size_t place) { return constant_at(node, place)->data<float>(); };
   const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
   const std::int64_t rows = op.output().dim(1);
-#pragma omp parallel for
-  for (std::int64_t n = 0; n < x.dim(0); ++n) {
-    std::vector<float> h(constant(kOutput), constant(kOutput) + units), next(h);
-    std::vector<float> c(constant(kCell), constant(kCell) + units);
-    float* y = op.output().data<float>() + n * rows * units;
-    for (std::int64_t step = 0; step < length; ++step) {
-      const std::int64_t t = node.as<LstmOptions>().reverse ? length - 1 - step : step;
-      const float* in = x.data<float>() + (n * length + t) * features;
-      for (std::int64_t j = 0; j < units; ++j) {
-        double sums[4];
-        for (std::int64_t gate = 0; gate < 4; ++gate) {
-          const std::int64_t row = gate * units + j;
-          sums[gate] = dot(constant(kWeight) + row * features, in, features) +
-                       dot(constant(kRecurrent) + row * units, h.data(), units) +
-                       double{constant(kBias)[row]};
+  kernels::parallel_for(x.dim(0), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      std::vector<float> h(constant(kOutput), constant(kOutput) + units), next(h);
+      std::vector<float> c(constant(kCell), constant(kCell) + units);
+      float* y = op.output().data<float>() + n * rows * units;
+      for (std::int64_t step = 0; step < length; ++step) {
+        const std::int64_t t = node.as<LstmOptions>().reverse ? length - 1 - step : step;
+        const float* in = x.data<float>() + (n * length + t) * features;
+        for (std::int64_t j = 0; j < units; ++j) {
+          double sums[4];
+          for (std::int64_t gate = 0; gate < 4; ++gate) {
+            const std::int64_t row = gate * units + j;
+            sums[gate] = dot(constant(kWeight) + row * features, in, features) +
+                         dot(constant(kRecurrent) + row * units, h.data(), units) +
+                         double{constant(kBias)[row]};
+          }
+          const auto at = static_cast<std::size_t>(j);
+          c[at] = static_cast<float>(sigmoid(sums[2]) * double{c[at]} +
+                                     sigmoid(sums[0]) * std::tanh(sums[3]));
+          next[at] = static_cast<float>(sigmoid(sums[1]) * std::tanh(double{c[at]}));
         }
-        const auto at = static_cast<std::size_t>(j);
-        c[at] = static_cast<float>(sigmoid(sums[2]) * double{c[at]} +
-                                   sigmoid(sums[0]) * std::tanh(sums[3]));
-        next[at] = static_cast<float>(sigmoid(sums[1]) * std::tanh(double{c[at]}));
+        h = next;
+        std::copy(h.begin(), h.end(), y + t * units);
       }
-      h = next;
-      std::copy(h.begin(), h.end(), y + t * units);
+      if (node.as<LstmOptions>().final_cell) std::copy(c.begin(), c.end(), y + length * units);
     }
-    if (node.as<LstmOptions>().final_cell) std::copy(c.begin(), c.end(), y + length * units);
-  }
+  });
 }
 
 }  // namespace

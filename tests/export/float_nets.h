@@ -12,6 +12,7 @@
 #include "steelyard/framework/ops/moves/choose.h"
 #include "steelyard/framework/ops/moves/concat.h"
 #include "steelyard/framework/ops/moves/expand.h"
+#include "steelyard/framework/ops/moves/flatten.h"
 #include "steelyard/framework/ops/moves/input_part.h"
 #include "steelyard/framework/ops/moves/output_parts.h"
 #include "steelyard/framework/ops/moves/permute.h"
@@ -22,6 +23,7 @@
 #include "steelyard/framework/ops/reductions/cumulative_sum.h"
 #include "steelyard/framework/ops/reductions/extremes.h"
 #include "steelyard/framework/ops/reductions/layer_norm.h"
+#include "steelyard/framework/ops/reductions/pool.h"
 #include "steelyard/framework/ops/reductions/softmax.h"
 #include "steelyard/layers/norms/instance_norm.h"
 #include "steelyard/layers/weighted/conv_transpose2d.h"
@@ -211,6 +213,21 @@ class SeveralOutputs : public Module {
   Slot& fc_;
 };
 
+// Pools of images [N, 9, 8, 3] with zeros around them, as wide as the window of one.
+class PaddedPools : public Module {
+ public:
+  Variable forward(const Variable& x, ForwardContext&) override {
+    const auto with_border = [](const Variable& y, std::int64_t width) {
+      return pad(y, {0, width, width, 0}, {0, width, width, 0}, 0);
+    };
+    const Pool2dGeometry pool{.kernel = {3, 3}, .stride = {3, 3}};
+    const Variable largest = max_pool2d(with_border(x - 3.0, 2), pool);  // 4 x 4
+    const Variable means = avg_pool2d(with_border(x, 3), pool);          // 5 x 4
+    return concat({flatten(largest), flatten(means)});
+  }
+  std::string type_name() const override { return "PaddedPools"; }
+};
+
 // The rows of images [N, 9, 8, 3] as a sequence, in both directions, and what they end with.
 class Recurrent : public Module {
  public:
@@ -271,6 +288,7 @@ class Gated : public Module {
 };
 
 inline std::shared_ptr<Module> gated(Rng& rng) { return std::make_shared<Gated>(rng); }
+inline std::shared_ptr<Module> padded_pools(Rng&) { return std::make_shared<PaddedPools>(); }
 inline std::shared_ptr<Module> recurrent(Rng& rng) { return std::make_shared<Recurrent>(rng); }
 inline std::shared_ptr<Module> several_inputs(Rng& rng) {
   return std::make_shared<SeveralInputs>(rng);

@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
         Network{"SeveralOutputs", testing::several_outputs},
         Network{"QuantizedSeveralOutputs", testing::several_outputs, {"Conv2d", "Linear"}},
         Network{"Gated", testing::gated}, Network{"QuantizedGated", testing::gated, {"Linear"}},
-        Network{"Recurrent", testing::recurrent},
+        Network{"PaddedPools", testing::padded_pools}, Network{"Recurrent", testing::recurrent},
         Network{"QuantizedRecurrent", testing::recurrent, {"Linear"}},
         Network{"QuantizedImages", testing::image_operations, {"Conv2d"}},
         Network{"QuantizedAttention", testing::attention, {"Conv2d", "Linear"}}),

@@ -87,6 +87,21 @@ TEST(Outputs, TheBatchMayHaveAnotherPlaceInTheFile) {
             "[graph] y0: expected the batch as one of 4 dimensions, got dimension 4");
 }
 
+// A reader of that version would not know the operation.
+TEST(Outputs, AreRefusedInFilesOfVersionsBeforeThem) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.path() / "model.safetensors";
+  save_graph(path, of_outputs());
+  Checkpoint file = load_checkpoint(path);
+  file.metadata["graph_version"] = "13";
+  save_checkpoint(path, file);
+  EXPECT_NO_THROW(load_graph(path));
+  file.metadata["graph_version"] = "11";
+  save_checkpoint(path, file);
+  EXPECT_THAT(message_of<InputError>([&] { load_graph(path); }),
+              ::testing::EndsWith("output_parts is of graph_version 12, the file of 11"));
+}
+
 TEST(Outputs, SaysWhichDoNotFit) {
   const auto refusal = [](const std::function<void(Graph&)>& change) {
     Graph graph = of_outputs();

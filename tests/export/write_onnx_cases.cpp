@@ -288,6 +288,8 @@ void write_cases(const Writer& writer, unsigned random_graphs) {
   }
   writer.write("float_recurrent", traced(&testing::recurrent, {}), images(40, 7),
                {.exact = false, .operators = "LSTM", .distance = 1e-5});
+  writer.write("float_padded_pools", traced(&testing::padded_pools, {}), images(40, 7),
+               {.exact = false, .operators = "MaxPool", .distance = 1e-5});
   writer.write("float_gated", traced(&testing::gated, {}), images(40, 7),
                {.exact = false, .operators = "GRU", .distance = 1e-5});
   for (unsigned seed = 1; seed <= random_graphs; ++seed) {

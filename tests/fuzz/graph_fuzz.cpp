@@ -6,6 +6,7 @@
 #include "steelyard/export/graph_text.h"
 #include "steelyard/framework/files/checkpoint.h"
 #include "steelyard/runtime/graph_file.h"
+#include "steelyard/runtime/op_info.h"
 #include "tests/fuzz/graph_engines.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -16,8 +17,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::filesystem::path copy = fuzz::scratch_folder() / "copy.safetensors";
   fuzz::accepted([&] {
     TensorFile file = read_safetensors(input.holding(fuzz::safetensors_bytes(parts[1], parts[2])));
-    file.metadata = {
-        {"kind", "integer-model"}, {"graph_version", "1"}, {"graph", std::string(parts[0])}};
+    file.metadata = {{"kind", "integer-model"},
+                     {"graph_version", std::to_string(deploy::kNewestGraphVersion)},
+                     {"graph", std::string(parts[0])}};
     try {
       save_checkpoint(path, file);
     } catch (const std::invalid_argument&) {  // the graph is not UTF-8

@@ -63,10 +63,22 @@ run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${SOURCE_DIR}/examples/13_ship_a_model -
     -DCMAKE_PREFIX_PATH=${WORK_DIR}/moved -DCMAKE_CXX_COMPILER=${CXX})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/program)
 expect_class(${WORK_DIR}/program/classify image.raw)
+expect_class(${WORK_DIR}/program/classify_shared image.raw)
 expect_lean(${WORK_DIR}/program/classify 1500000)
 if(IMAGES)
   expect_class(${WORK_DIR}/program/photo photo.png)
 endif()
+
+# What includes the headers may be compiled without exceptions, by clang too.
+set(without_exceptions ${WORK_DIR}/program/without_exceptions.cpp)
+file(WRITE ${without_exceptions} "#include <steelyard/runtime/graph_file.h>\n#include <steelyard/runtime/interpreter.h>\n"
+     "#include <steelyard/runtime/preprocessing.h>\n")
+find_program(CLANG NAMES clang++ clang++-19 clang++-14)
+foreach(compiler ${CXX} ${CLANG})
+  if(compiler)
+    run(${compiler} -std=c++20 -fno-exceptions -fsyntax-only -I${WORK_DIR}/moved/include ${without_exceptions})
+  endif()
+endforeach()
 
 # With pkg-config, in C.
 find_program(PKG_CONFIG pkg-config REQUIRED)

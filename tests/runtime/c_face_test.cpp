@@ -138,7 +138,9 @@ TEST_F(CFace, RefusesArgumentsThatDoNotFit) {
             STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_EQ(run_with(model_, 2, x.raw(), 432, nullptr, sizeof scores),
             STEELYARD_RUNTIME_INVALID_ARGUMENT);
-  EXPECT_EQ(run_with(model_, 0, x.raw(), 0, scores, 0), STEELYARD_RUNTIME_INVALID_ARGUMENT);
+  EXPECT_EQ(run_with(model_, 0, nullptr, 0, nullptr, 0), 0);
+  EXPECT_EQ(run_with(model_, 0, x.raw(), 432, scores, 0), STEELYARD_RUNTIME_INVALID_ARGUMENT);
+  EXPECT_EQ(run_with(model_, -1, x.raw(), 0, scores, 0), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_EQ(run_with(model_, 2, x.raw(), 431, scores, sizeof scores),
             STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_STREQ(message_, "[runtime] expected 432 bytes of inputs for 2 samples, got 431");
@@ -156,6 +158,32 @@ TEST_F(CFace, RefusesArgumentsThatDoNotFit) {
   EXPECT_EQ(steelyard_runtime_set_threads(-1), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   EXPECT_EQ(steelyard_runtime_set_threads(100000), STEELYARD_RUNTIME_INVALID_ARGUMENT);
   steelyard_model_destroy(nullptr);
+}
+
+TEST_F(CFace, RefusesRowsThatAreTooFarApart) {
+  const Image photo = testing::photo();
+  std::vector<std::uint8_t> sample(9 * 8 * 3);
+  for (const std::size_t row_bytes :
+       {std::size_t{89}, (std::size_t{1} << 31) + 1, std::size_t{1} << 60, SIZE_MAX}) {
+    EXPECT_EQ(
+        steelyard_model_image(model_, photo.pixels.data(), photo.height, photo.width, 3, row_bytes,
+                              sample.data(), sample.size(), message_, sizeof message_),
+        STEELYARD_RUNTIME_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(message_), "[runtime] expected 90 to 2147483648 bytes in a row, got " +
+                                         std::to_string(row_bytes));
+  }
+}
+
+TEST_F(CFace, DestroyingAModelReturnsWhatItsRunsTook) {
+  const std::int64_t before = allocator_stats().in_use_bytes;
+  steelyard_model* other = nullptr;
+  ASSERT_EQ(steelyard_model_load(path_.c_str(), &other, message_, sizeof message_), 0);
+  std::swap(model_, other);
+  run(pixels(300));
+  std::swap(model_, other);
+  steelyard_model_destroy(other);
+  EXPECT_EQ(allocator_stats().in_use_bytes, before);
+  EXPECT_EQ(allocator_stats().cached_bytes, 0);
 }
 
 TEST_F(CFace, CutsMessagesToTheirRoom) {

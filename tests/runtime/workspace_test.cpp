@@ -12,7 +12,7 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/runtime/interpreter.h"
 #include "tests/export/random_graph.h"
-#include "tests/runtime/count_allocations.h"
+#include "tests/runtime/allocations.h"
 #include "tests/runtime/runtime_models.h"
 
 namespace steelyard::deploy {

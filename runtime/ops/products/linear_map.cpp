@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "steelyard/framework/tensor/visit_codes.h"
+#include "steelyard/kernels/cpu/parallel.h"
 #include "steelyard/kernels/fixed_requantize/fixed_requantize.h"
 #include "steelyard/kernels/ordered_product/ordered_product.h"
 #include "steelyard/kernels/requantize/requantize.h"
@@ -82,25 +83,26 @@ void for_each_patch(const Operands& op, const LinearMap<Element, Sum>& map, cons
   const std::int64_t images = op.input(0).dim(0);
   const std::int64_t group_channels = windows.channels / map.groups;
   const std::int64_t group_outputs = map.outputs / map.groups;
-#pragma omp parallel for
-  for (std::int64_t row = 0; row < images * windows.out_h; ++row) {
-    const std::int64_t image = row / windows.out_h * windows.in_h * windows.in_w;
-    std::vector<Element> patch(static_cast<std::size_t>(map.terms));
-    for (std::int64_t ow = 0; ow < windows.out_w; ++ow) {
-      for (std::int64_t g = 0; g < map.groups; ++g) {
-        std::fill(patch.begin(), patch.end(), Element{0});
-        windows.for_each_tap(row % windows.out_h, ow, [&](std::int64_t tap, std::int64_t pixel) {
-          for (std::int64_t c = 0; c < group_channels; ++c) {
-            patch[static_cast<std::size_t>(tap * group_channels + c)] =
-                x((image + pixel) * windows.channels + g * group_channels + c);
+  kernels::parallel_for(images * windows.out_h, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t image = row / windows.out_h * windows.in_h * windows.in_w;
+      std::vector<Element> patch(static_cast<std::size_t>(map.terms));
+      for (std::int64_t ow = 0; ow < windows.out_w; ++ow) {
+        for (std::int64_t g = 0; g < map.groups; ++g) {
+          std::fill(patch.begin(), patch.end(), Element{0});
+          windows.for_each_tap(row % windows.out_h, ow, [&](std::int64_t tap, std::int64_t pixel) {
+            for (std::int64_t c = 0; c < group_channels; ++c) {
+              patch[static_cast<std::size_t>(tap * group_channels + c)] =
+                  x((image + pixel) * windows.channels + g * group_channels + c);
+            }
+          });
+          for (std::int64_t o = g * group_outputs; o < (g + 1) * group_outputs; ++o) {
+            take((row * windows.out_w + ow) * map.outputs + o, o, patch.data());
           }
-        });
-        for (std::int64_t o = g * group_outputs; o < (g + 1) * group_outputs; ++o) {
-          take((row * windows.out_w + ow) * map.outputs + o, o, patch.data());
         }
       }
     }
-  }
+  });
 }
 
 // Every sum of a linear map: take(flat index of the output, output channel, sum).

@@ -1,5 +1,7 @@
 #include "steelyard/runtime/ops/products/products.h"
 
+#include <utility>
+
 #include "steelyard/framework/tensor/visit_codes.h"
 #include "steelyard/kernels/integer_groups/integer_groups.h"
 #include "steelyard/kernels/integer_product/integer_product.h"
@@ -260,8 +262,10 @@ kernels::KeptWeights* PreparedNode::kept(const ProductInput& x) const {
     const Tensor inputs = Tensor::empty(std::move(none), x.codes.dtype());
     const Tensor sums =
         Tensor::empty(product->output_shape(inputs.shape(), codes.shape()), DType::kI32);
+    kernels::KeptWeights packed;  // whole or not at all: without memory the next run packs them
     product->multiply({.codes = inputs, .zero_point = x.zero_point, .range = x.range},
-                      packing->codes, range, sums, &packing->weights);
+                      packing->codes, range, sums, &packed);
+    packing->weights = std::move(packed);
     packing->codes = Tensor();
     if (lean) release_cached_memory();  // which keeps what it is given, for tensors of that size
   });
