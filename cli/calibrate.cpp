@@ -74,6 +74,7 @@ ExitCode calibrate(const CalibrateArguments& options, const Registries& registri
       options.run_dir.empty() ? "runs/" + recipe.name + "-calibrated" : options.run_dir;
   Run run(std::move(recipe),
           {.folder = folder,
+           .note = print_note,
            .tested =
                [&](const Metrics& final) {
                  show(calibration_text(run));

@@ -300,11 +300,13 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   }
   write_result(options, found, result, file, registries);
   const SearchStep& chosen = result.steps[result.chosen];
-  ExitCode verified = verify_run({.run = result.run.string(),
-                                  .checkpoint = chosen.checkpoint,
-                                  .python = options.python,
-                                  .seven_bits = "--portable"},
-                                 registries);
+  ExitCode verified = verify_run(
+      {.run = result.run.string(),
+       .checkpoint = chosen.checkpoint,
+       .python = options.python,
+       .sqnr_db = found.cut.empty() ? std::optional(result.test.sqnr_db()) : std::nullopt,
+       .seven_bits = "--portable"},
+      registries);
   print_steps(result, !found.cut.empty());
   for (const std::string& reason : result.reasons) fmt::print("{}\n", reason);
   if (!result.enough) {

@@ -110,15 +110,23 @@ std::optional<deploy::OnnxRuntime> chosen_runtime(const VerifyArguments& options
 
 constexpr double kLeastAgreement = 99.9;
 constexpr double kLargestRelativeError = 0.01;  // 40 dB
+constexpr double kShareOfQuantization = 0.1;    // of the error that quantization makes
 
-bool is_close(const deploy::OutputComparison& compared) {
-  return compared.agreement >= kLeastAgreement || compared.relative_error <= kLargestRelativeError;
+double largest_relative_error(const VerifyArguments& options) {
+  if (!options.sqnr_db) return kLargestRelativeError;
+  return std::max(kLargestRelativeError,
+                  kShareOfQuantization * std::pow(10, -std::max(*options.sqnr_db, 0.0) / 20));
+}
+
+bool is_close(const deploy::OutputComparison& compared, double largest_error) {
+  return compared.agreement >= kLeastAgreement || compared.relative_error <= largest_error;
 }
 
 // Of several outputs the agreement is that of one that is not close, or of the one that agrees
 // least: a large output says nothing of a small one.
 deploy::OutputComparison compare_rows(const Tensor& expected, const Tensor& outputs,
-                                      bool classifies, const deploy::Graph& graph) {
+                                      bool classifies, const deploy::Graph& graph,
+                                      double largest_error) {
   deploy::OutputComparison all = deploy::compare_outputs(expected, outputs, classifies);
   if (classifies || graph.output_ports.empty()) return all;
   std::vector<std::int64_t> widths;
@@ -126,9 +134,9 @@ deploy::OutputComparison compare_rows(const Tensor& expected, const Tensor& outp
   const std::vector<Tensor> own = split(expected, widths), other = split(outputs, widths);
   all.agreement = 100;
   all.relative_error = 0;
-  for (std::size_t i = 0; i < widths.size() && is_close(all); ++i) {
+  for (std::size_t i = 0; i < widths.size() && is_close(all, largest_error); ++i) {
     const deploy::OutputComparison one = deploy::compare_outputs(own[i], other[i], false);
-    if (is_close(one) && one.agreement >= all.agreement) continue;
+    if (is_close(one, largest_error) && one.agreement >= all.agreement) continue;
     all.agreement = one.agreement;
     all.relative_error = one.relative_error;
   }
@@ -138,14 +146,15 @@ deploy::OutputComparison compare_rows(const Tensor& expected, const Tensor& outp
 // Prints how ONNX Runtime's outputs compare with those that were expected of it.
 deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test,
                                       const deploy::Verification& result, const Tensor& expected,
-                                      const deploy::Graph& graph) {
+                                      const deploy::Graph& graph, double largest_error) {
   const bool text = target_kind(test.targets, test.classes) == TargetKind::kText;
   const bool frames = text && expected.rank() == 3;  // each chooses a character
   const std::int64_t rows_of_sample = frames ? expected.dim(1) : 1;
   const Shape as{result.samples * rows_of_sample,
                  outputs.size() / std::max<std::int64_t>(result.samples * rows_of_sample, 1)};
-  const deploy::OutputComparison compared = compare_rows(
-      expected.reshape(as), outputs.reshape(as), frames || result.trained_top1.has_value(), graph);
+  const deploy::OutputComparison compared =
+      compare_rows(expected.reshape(as), outputs.reshape(as),
+                   frames || result.trained_top1.has_value(), graph, largest_error);
   if (frames) {
     fmt::print("the same character in {:.2f} % of the frames; ", compared.agreement);
   } else if (result.trained_top1) {
@@ -166,24 +175,25 @@ deploy::OutputComparison compare_onnx(const Tensor& outputs, const Dataset& test
 class OnnxCheck {
  public:
   OnnxCheck(const LoadedRun& run, const Dataset& test, const deploy::Graph& graph,
-            const deploy::Verification& result)
+            const deploy::Verification& result, double largest_error)
       : test_(test),
         graph_(graph),
         exact_(onnx_is_exact(*run.experiment, graph)),
-        result_(result) {}
+        result_(result),
+        largest_error_(largest_error) {}
 
   deploy::OutputComparison compare(const Tensor& outputs) const {
     return compare_onnx(outputs, test_, result_, exact_ ? result_.outputs : result_.trained_outputs,
-                        graph_);
+                        graph_, largest_error_);
   }
   ExitCode verdict(const deploy::OutputComparison& compared) const {
     if (exact_) return compared.differing == 0 ? kDone : kMismatch;
-    const bool close = is_close(compared);
+    const bool close = is_close(compared, largest_error_);
     if (!close) {
       fmt::print(
-          "expected at least {} % as said, or a relative error of at most {} (root mean square), "
-          "got {:.3g}\n",
-          kLeastAgreement, kLargestRelativeError, compared.relative_error);
+          "expected at least {} % as said, or a relative error of at most {:.3g} (root mean "
+          "square), got {:.3g}\n",
+          kLeastAgreement, largest_error_, compared.relative_error);
     }
     return close ? kDone : kMismatch;
   }
@@ -193,6 +203,7 @@ class OnnxCheck {
   const deploy::Graph& graph_;
   bool exact_;
   const deploy::Verification& result_;
+  double largest_error_;
 };
 
 // Runs RUN/export/model.onnx, if both the file and ONNX Runtime exist.
@@ -211,7 +222,8 @@ ExitCode verify_onnx(const VerifyArguments& options,
     fmt::print("ONNX: skipped, {}\n", deploy::kNoOnnxRuntime);
     return kDone;
   }
-  const OnnxCheck check(run, run.experiment->test(), graph, result);
+  const OnnxCheck check(run, run.experiment->test(), graph, result,
+                        largest_relative_error(options));
   const auto outputs_of = [&](deploy::Session session) {
     return deploy::run_onnx(*runtime, path, result.inputs, session, onnx_ports(*run.experiment));
   };
@@ -274,7 +286,7 @@ ExitCode verify_at(const deploy::Graph& graph, const std::optional<deploy::OnnxR
     fmt::print("ONNX Runtime {} at that size: ", runtime->version);
     const Tensor outputs = deploy::run_onnx(*runtime, onnx_path(options), result.inputs,
                                             deploy::Session::kExact, onnx_ports(experiment));
-    const OnnxCheck check(run, test, interpreter.graph(), result);
+    const OnnxCheck check(run, test, interpreter.graph(), result, largest_relative_error(options));
     onnx = check.verdict(check.compare(outputs));
   }
   return result.first_mismatch() == nullptr ? onnx : kMismatch;

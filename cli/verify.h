@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/verbs.h"
@@ -14,6 +15,8 @@ struct VerifyArguments {
   std::string model = {};
   std::int64_t samples = 10'000;
   std::string python = {};
+  // The SQNR of the integers against the float model, where it is known (docs/exports.md).
+  std::optional<double> sqnr_db = {};
   // What gives weights of 7 bits.
   std::string seven_bits = "num_bits: 7 or export.reduce_range: true, best before training";
 };

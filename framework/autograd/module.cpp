@@ -10,6 +10,10 @@ namespace steelyard {
 namespace {
 
 void require_input(const Module& module, const Variable& x) {
+  if (!module.replaced_by().empty()) {
+    throw std::logic_error("[" + module.type_name() + "] " + module.replaced_by() +
+                           ": call the slot that register_child() gave, not the module");
+  }
   if (x.defined()) return;
   throw std::invalid_argument("[" + module.type_name() +
                               "] expected an input, got an undefined variable");
@@ -176,6 +180,13 @@ Tensor Module::register_host_buffer(std::string name, Tensor value) {
 
 Slot& Module::register_child(std::string name, std::shared_ptr<Module> module) {
   if (!name.empty()) require_free_name(name);
+  if (module != nullptr) {
+    for (const NamedModule& inner : module->named_modules()) {
+      if (inner.module == this) {
+        throw std::invalid_argument("[module] child '" + name + "' has its own parent inside");
+      }
+    }
+  }
   children_.push_back(std::make_unique<Slot>(std::move(name), std::move(module)));
   return *children_.back();
 }

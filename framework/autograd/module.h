@@ -82,6 +82,10 @@ class Module {
   // Of modules that are made by name, which messages about their passes say.
   const ModulePart& part() const { return part_; }
   void set_part(ModulePart part) { part_ = std::move(part); }
+  // What has put another module in this one's place, so that calling this one is an error: it would
+  // compute with parameters that nobody trains. "": nothing.
+  const std::string& replaced_by() const { return replaced_by_; }
+  void set_replaced_by(std::string what) { replaced_by_ = std::move(what); }
   // The type's name in recipes and plans: "Conv2d".
   virtual std::string type_name() const = 0;
   // One line for people: "Conv2d(1, 32, kernel 3x3, stride 1x1, padding 1x1)".
@@ -117,6 +121,7 @@ class Module {
   void require_free_name(const std::string& name) const;
 
   ModulePart part_;
+  std::string replaced_by_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<NamedBuffer> buffers_;
   std::vector<std::unique_ptr<Slot>> children_;

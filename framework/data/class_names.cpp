@@ -103,9 +103,11 @@ std::int64_t count_classes(const Tensor& targets, const std::string& source) {
   const auto labels = targets.span<std::int64_t>();
   const auto largest = std::max_element(labels.begin(), labels.end());
   if (*largest >= kMaxClasses) {
-    throw InputError(source + ": expected labels below " + std::to_string(kMaxClasses) + ", got " +
-                     std::to_string(*largest) + " in sample " +
-                     std::to_string(largest - labels.begin()));
+    throw InputError(
+        source +
+        ": integer targets are labels of classes (floats are numbers): expected labels below " +
+        std::to_string(kMaxClasses) + ", got " + std::to_string(*largest) + " in sample " +
+        std::to_string(largest - labels.begin()));
   }
   return std::max(*largest, std::int64_t{0}) + 1;
 }

@@ -309,6 +309,10 @@ Dataset select_samples(const Dataset& dataset, std::span<const std::int64_t> ind
 
 Dataset spread_samples(const Dataset& dataset, std::int64_t count) {
   const std::int64_t size = dataset.size();
+  if (count < 0) {
+    throw std::invalid_argument("[spread_samples] expected a count of 0 or more, got " +
+                                std::to_string(count));
+  }
   if (count >= size) return dataset;
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < count; ++i) indices.push_back(i * size / count);
@@ -357,10 +361,12 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
 
 Normalization compute_normalization(const Dataset& dataset) {
   const bool held = dataset.inputs.defined() && dataset.inputs.rank() >= 2;
-  if (!(held || dataset.source) || dataset.size() == 0) {
+  const bool read = dataset.source && !dataset.source->shape().empty();
+  if (!(held || read) || dataset.size() == 0) {
     throw std::invalid_argument("[compute_normalization] expected inputs with channels");
   }
   require_input_dtype(dataset, "dataset");
+  if (held) require_finite(dataset.inputs, "[compute_normalization] inputs");
   const std::shared_ptr<const SampleSource> source = samples_of(dataset);
   return source->dtype() == DType::kF32 ? normalization_of_floats(*source)
                                         : normalization_of_bytes(*source);

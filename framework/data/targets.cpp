@@ -228,7 +228,7 @@ void require_texts(const Dataset& dataset, const std::string& source) {
           "1 to " +
           std::to_string(dataset.classes - 1) + " (0 is the blank), then -1, got i64 " +
           shape_string(dataset.targets.shape()) + " with " + std::to_string(text[k]) +
-          " in sample " + std::to_string(i));
+          " in sample " + std::to_string(i) + (length == 1 ? " (labels have one dimension)" : ""));
     }
   }
 }

@@ -32,7 +32,8 @@ class Disagreements {
       const std::string near = near_name(missing[i], given);
       if (!near.empty()) missing[i] += " (the file has '" + printable(near) + "')";
     }
-    for (const char* kind : {"missing", "unexpected", "wrong shape", "wrong dtype"}) {
+    for (const char* kind :
+         {"missing", "unexpected", "undefined", "given twice", "wrong shape", "wrong dtype"}) {
       if (lists_[kind].empty()) continue;
       std::sort(lists_[kind].begin(), lists_[kind].end());
       text += (text.empty() ? "" : "; ") + std::string(kind) + ": " + joined(lists_[kind]);
@@ -87,10 +88,6 @@ void check_states(Module& module, const std::map<std::string, Tensor>& given,
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Under every name: a module in two slots has two for each tensor.
 std::vector<NamedTensor> all_state(const Module& module) {
   std::vector<NamedTensor> state;
@@ -118,11 +115,16 @@ std::vector<NamedTensor> module_state(const Module& module) {
 
 void load_into(Module& module, const std::vector<NamedTensor>& tensors,
                const std::string& source_name) {
+  Disagreements disagreements;
   std::map<std::string, Tensor> given;
   for (const NamedTensor& t : tensors) {
-    if (t.name.find('/') == std::string::npos) given.emplace(t.name, t.tensor);
+    if (t.name.find('/') != std::string::npos) continue;
+    if (!t.tensor.defined()) {
+      disagreements.add("undefined", printable(t.name));
+    } else if (!given.emplace(t.name, t.tensor).second) {
+      disagreements.add("given twice", printable(t.name));
+    }
   }
-  Disagreements disagreements;
   std::vector<std::pair<Tensor, Tensor>> copies;  // destination, source
   std::map<std::string, Tensor> fitting;
   std::map<TensorIdentity, Tensor> shared;  // what was given for a tensor, under whichever name

@@ -23,6 +23,8 @@ inline void require_defined(const char* op, const char* what, const Tensor& t) {
 inline void require_same_dtype(const char* op, const char* what, const Variable& x,
                                const Variable& v) {
   if (v.defined() && v.dtype() != x.dtype()) {
+    if (!is_floating(x.dtype()))
+      fail(op, "an input f32 or f64", std::string(dtype_name(x.dtype())));
     fail(op, std::string(what) + " of dtype " + std::string(dtype_name(x.dtype())),
          std::string(dtype_name(v.dtype())));
   }

@@ -138,7 +138,9 @@ void require_dtype(const Loss& loss, const Tensor& targets) {
   const bool mixed = kind == TargetKind::kClass && targets.rank() == 2;  // probabilities
   if (mixed || numbers == (targets.dtype() == DType::kI64)) return;
   throw InputError("the loss " + loss_name(loss) + " needs " + words_for(kind).needed +
-                   (numbers ? ", the dataset has floats" : ", the dataset has class labels"));
+                   (numbers ? ", the dataset has floats"
+                            : ", the dataset has class labels (integers are labels, numbers "
+                              "are floats)"));
 }
 
 }  // namespace

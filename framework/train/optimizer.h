@@ -40,6 +40,9 @@ bool is_bias_or_norm(const NamedParameter& parameter);
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
+  // A copy would have its own rate and the same state.
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
   // "sgd", "adamw": the name in recipes and checkpoints.
   virtual std::string type_name() const = 0;

@@ -239,6 +239,13 @@ void Trainer::finish_epoch() {
   bool improved = false;
   if (report.validation) {
     require_loss("validation loss", report.validation->loss, validation_);
+    if (const auto chosen = value_in(*report.validation, options_.best_metric);
+        chosen && !std::isfinite(*chosen)) {
+      throw TrainingDiverged(
+          fmt::format("step {}: the metric {} of the validation samples, which chooses the best "
+                      "epoch, is {}",
+                      position_.step, options_.best_metric, *chosen));
+    }
     improved = position_.epoch >= final_form_from() &&
                (!best_ || is_better(*report.validation, best_->metrics,
                                     find_metric(options_.best_metric, options_.loss)));

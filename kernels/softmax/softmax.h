@@ -105,7 +105,8 @@ struct ArgmaxRows {
   }
 };
 
-// *correct += number of rows whose largest logit, in the sense of ArgmaxRows, is that of the label.
+// *correct += number of rows whose largest logit, in the sense of ArgmaxRows, is that of the label
+// and a number.
 template <typename T>
 struct AddCorrectRows {
   std::int64_t rows, columns;
@@ -115,7 +116,9 @@ struct AddCorrectRows {
 
   template <class Team>
   STEELYARD_HOST_DEVICE double row(std::int64_t r, const Team& team) const {
-    return place_of_largest(team, columns, logits + r * columns) == labels[r] ? 1 : 0;
+    const T* x = logits + r * columns;
+    const std::int64_t best = place_of_largest(team, columns, x);
+    return best == labels[r] && !std::isnan(x[best]) ? 1 : 0;
   }
   STEELYARD_HOST_DEVICE void finish(double sum) const {
     *correct += static_cast<std::int64_t>(sum);

@@ -139,6 +139,7 @@ Tensor QuantizedLayer::deployed_weight() const {
 }
 
 ProductOperands QuantizedLayer::operands(const ForwardContext& context) const {
+  ops::require_vector("quantized_layer", "bias", outputs_, bias_);
   const Variable weight = product_->by_output_channel(weight_);
   if (norm_ != nullptr) return norm_->operands(weight, bias_, context);
   return {weight, bias_, bias_.defined() ? bias_.value() : Tensor()};

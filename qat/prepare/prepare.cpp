@@ -83,6 +83,7 @@ class Applier {
       }
     } catch (...) {
       for (; !replaced_.empty(); replaced_.pop_back()) {
+        replaced_.back().former->set_replaced_by("");
         replaced_.back().slot->replace(std::move(replaced_.back().former));
       }
       throw;
@@ -195,6 +196,7 @@ class Applier {
     codes_of = share(layer, node.path, module,
                      bn_fold_ == BatchNormFold::kNone ? nullptr : norm.get(), drops_norm);
     replace(*node.slot, layer);
+    replaced_.back().former->set_replaced_by("prepare() has put its quantized form in its place");
     if (drops_norm) {
       replace(*all_.nodes[*d.norm].slot, std::make_shared<Identity>());
     } else if (norm != nullptr) {

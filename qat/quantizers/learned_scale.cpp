@@ -1,5 +1,7 @@
 #include "steelyard/qat/quantizers/learned_scale.h"
 
+#include <stdexcept>
+
 #include "steelyard/framework/tensor/on_device.h"
 #include "steelyard/kernels/fake_quantize/fake_quantize.h"
 #include "steelyard/kernels/quantizer_state/quantizer_state.h"
@@ -162,7 +164,16 @@ class LearnedQuantizerFunction : public Function {
 
 }  // namespace
 
+void LearnedScale::require_size(std::int64_t count) const {
+  for (const Tensor& latent : {scale(), offset()}) {
+    if (!latent.defined() || latent.shape() == Shape{count}) continue;
+    throw std::invalid_argument("[learned_scale] expected " + shape_string({count}) + ", got " +
+                                shape_string(latent.shape()));
+  }
+}
+
 void LearnedScale::begin(kernels::CodeRange range, const QParamTensors& from) const {
+  require_size(from.scale.size());
   const Tensor offsets = offset();
   run(from.scale.device(), kernels::BeginLatents{.n = from.scale.size(),
                                                  .range = range,
@@ -175,6 +186,7 @@ void LearnedScale::begin(kernels::CodeRange range, const QParamTensors& from) co
 
 void LearnedScale::follow(kernels::CodeRange range, const QParamTensors& to,
                           const QParamTensors& copies, const Tensor& non_finite) const {
+  require_size(to.scale.size());
   const Tensor offsets = offset();
   const bool copied = copies.scale.defined();
   run(to.scale.device(),

@@ -59,6 +59,8 @@ class LearnedScale {
   // A latent that is not finite leaves them and is counted, so that the run stops.
   void follow(kernels::CodeRange range, const QParamTensors& to, const QParamTensors& copies,
               const Tensor& non_finite) const;
+  // Throws std::invalid_argument where somebody has given a latent another shape.
+  void require_size(std::int64_t count) const;
   // Makes the use's output hand gradients to the latents: those of
   // kernels/quantizer_state/formulas.h, latent_gradients(), from the scale's and zero point's (of
   // clipped values alone for PACT), summed over the real values.

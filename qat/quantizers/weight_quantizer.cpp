@@ -163,6 +163,7 @@ kernels::WeightQuantizerArrays WeightQuantizer::state(std::int64_t outputs, bool
   }
   const bool affine = !scheme().symmetric;
   if (const LearnedScale* learned = latents()) {
+    learned->require_size(kept().scale.size());
     state.latent = learned->scale().data<float>();
     state.initial = learned->latents().initial.data<float>();
     state.floor = learned->latents().floor.data<float>();

@@ -15,6 +15,7 @@
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/learning_warning.h"
 #include "steelyard/recipes/runs/loaded_run.h"
+#include "steelyard/recipes/runs/records/continued.h"
 #include "steelyard/recipes/runs/records/metrics_log.h"
 
 namespace steelyard {
@@ -105,51 +106,6 @@ auto with_divergence_logged(MetricsLog& log, bool writes, const F& f) {
     if (writes) log.diverged(error.what());
     throw;
   }
-}
-
-template <typename Node>
-Node* algorithm_in(Node& document) {
-  Node* quantize = document.find("quantize");
-  return quantize == nullptr ? nullptr : quantize->find("algorithm");
-}
-
-// Where the recipe is silent, what the run took from its model's file or its data when it began,
-// and the scale_lr that earlier versions had as a default.
-Recipe completed(Recipe recipe, const Recipe& of_run, const Registries& registries) {
-  YamlNode document = recipe.given;
-  bool complete = true;
-  const auto take = [&](YamlNode* table, const YamlNode* began_with, const std::string& key) {
-    if (table == nullptr || table->find(key) != nullptr) return;
-    if (began_with == nullptr || began_with->find(key) == nullptr) return;
-    copy_entry(*table, *began_with, key);
-    complete = false;
-  };
-  const auto take_in = [&](const char* section, const char* key) {
-    take(document.find(section), of_run.resolved.find(section), key);
-  };
-  if (recipe.model.file()) {
-    for (const auto& [section, key] : kExportedKeys) take_in(section, key);
-  }
-  if (recipe.calibrates) take_in("calibrate", "batches");
-  take_in("data", "normalize_targets");
-  take(algorithm_in(document), algorithm_in(of_run.resolved), "scale_lr");
-  return complete ? std::move(recipe) : read_recipe(std::move(document), registries);
-}
-
-// A run that has a checkpoint, with the network that this holds.
-Experiment continued(Recipe recipe, const Registries& registries,
-                     const std::filesystem::path& folder) {
-  const std::filesystem::path last = folder / run_files::kLast;
-  const TensorFileMetadata metadata = load_checkpoint_metadata(last);
-  recipe = completed(std::move(recipe), recipe_of_run(folder, registries), registries);
-  return {std::move(recipe),
-          registries,
-          InitialWeights::kLater,
-          network_in(metadata),
-          {normalization_in(metadata, last.string()),
-           target_normalization_in(metadata, last.string()).value_or(Normalization{}),
-           dataset_names_in(metadata, last.string()).classes,
-           {sources_in(metadata, last.string()), output_units_in(metadata, last.string())}}};
 }
 
 // Adds the sources of a run that goes on; returns whether it began with other data.
@@ -320,7 +276,7 @@ std::optional<Metrics> Run::train_in_folder(const std::atomic<bool>& stop,
     if (first_rank()) {
       log.final_test(result.step, final);
       Json json = summary(options_, experiment_, result, final, log.seconds(), memory_bytes());
-      if (const std::string warning = warning_of_no_learning(experiment_, final);
+      if (const std::string warning = warning_of_no_learning(experiment_, final, true);
           !warning.empty()) {
         options_.note(warning);
         json["warning"] = warning;
@@ -409,7 +365,14 @@ Metrics Run::save_before_training(std::int64_t batches_of_ranges) {
     log.final_test(0, final);
     Json json = summary(options_, experiment_, result, final, log.seconds(), memory_bytes());
     json["epochs"] = 0;
-    if (batches_of_ranges > 0) json["calibration_batches"] = batches_of_ranges;
+    if (batches_of_ranges > 0) {
+      json["calibration_batches"] = batches_of_ranges;
+      const std::string warning = warning_of_no_learning(experiment_, final, false);
+      if (first_rank() && !warning.empty()) {
+        options_.note(warning);
+        json["warning"] = warning;
+      }
+    }
     for (const qat::LearnedRounding& layer : experiment_.rounding()) {
       json["adaround"].push_back({{"layer", layer.layer},
                                   {"weights", layer.weights},

@@ -73,6 +73,8 @@ auto in_part(const std::string& part, const F& f);
 // Calls the observer so too; null where it is.
 std::unique_ptr<observers::Observer> observer_of_part(
     const std::string& part, std::unique_ptr<observers::Observer> observer);
+// Calls the samples' sources so too; errors of one sample also have its name.
+DatasetSplits splits_of_part(const std::string& part, DatasetSplits splits);
 
 // The functions throw std::invalid_argument for a name that is taken, by the library or before.
 struct Registries {
@@ -95,7 +97,8 @@ struct Registries {
     const std::string part = note_part(PartKind::kDataset, name);
     datasets.add(name, default_path, [part, load = std::move(load)](const DatasetRequest& request) {
       const auto* given = std::any_cast<T>(&request.options);
-      return in_part(part, [&] { return load(given != nullptr ? *given : T(), request); });
+      return splits_of_part(
+          part, in_part(part, [&] { return load(given != nullptr ? *given : T(), request); }));
     });
     dataset_options.push_back(
         row_of<std::any>(name, help, std::move(rows), [](const T& options) { return options; }));

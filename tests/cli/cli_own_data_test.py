@@ -406,6 +406,16 @@ class OwnTables(OwnData):
             self.write("colour,length\nwhite,1.5\npale red,NA\n".replace(old, new), "bad.csv")
             self.fail_with(2, fragment, arguments=["predict", "whole1", "bad.csv", "--strict"])
 
+    def test_weights_that_may_have_seen_the_test_set_are_told(self):
+        self.write_table()
+        recipe = self.own_recipe(TABLE, SGD)
+        self.train(recipe, "float")
+        more = ["--set", "init.checkpoint=float/last.safetensors", "--set", "train.epochs=1"]
+        said = "init.checkpoint was trained on other samples, or with others set aside"
+        self.assertNotIn(said, self.notes_of("train", recipe, "--run-dir", "same", *more))
+        self.write(self.read("flowers.csv") + "NA,white,lily\n", "flowers.csv")
+        self.assertIn(said, self.notes_of("train", recipe, "--run-dir", "other", *more))
+
     def test_a_test_set_of_other_rows_is_refused(self):
         """Which rows are set aside depends on how many there are."""
         self.write_table()

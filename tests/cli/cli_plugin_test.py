@@ -44,6 +44,17 @@ class Plugins(Case):
         # An exported model needs nothing but the library.
         self.assertIn("conv2d", self.succeed("inspect", "--graph", self.path("run", "export", "model.safetensors")))
 
+    def test_a_resumed_run_says_that_a_plugin_was_built_again(self):
+        self.train_own("run", "--set", "train.epochs=1")
+        self.assertNotIn("another build", self.train_own("run", "--resume"))
+        again = self.path("libagain.so")
+        with open(OWN, "rb") as first, open(again, "wb") as second:
+            second.write(first.read() + b"\0")
+        more = ("train", RECIPE, "--plugin", again, "--run-dir", self.path("run"), *SHORT, "--set", "train.epochs=3",
+                "--resume")
+        self.assertIn("the plugin own_parts is another build than the run was trained with so far (sha256 ",
+                      self.run_program(*more).stderr)
+
     def test_the_environment_names_plugins_too(self):
         self.assertIn("valid", self.succeed("validate", RECIPE, STEELYARD_PLUGINS=OWN))
         self.assertIn("valid", self.succeed("validate", RECIPE, "--plugin", OWN, STEELYARD_PLUGINS=f"{OWN}:{THROWING}"))

@@ -243,6 +243,39 @@ class Quantize(Case):
         self.assertEqual(failed.returncode, 1, failed.stderr)
         self.assertIn("failed: step 0: test loss is inf", failed.stderr)
 
+    def runtime_that_is_off(self, factor):
+        """A Python whose ONNX Runtime multiplies outputs by this."""
+        real = os.environ["STEELYARD_PYTHON"]
+        if not os.access(real, os.X_OK):
+            self.skipTest(f"no {real}")
+        os.makedirs(self.path("modules"))
+        with open(self.path("modules", "onnxruntime.py"), "w") as file:
+            file.write(f"import sys\nsys.path.remove({self.path('modules')!r})\nthis = sys.modules.pop('onnxruntime')\n"
+                       "import onnxruntime\nclass Off(onnxruntime.InferenceSession):\n    def run(self, *given, **named):\n"
+                       f"        return [y * y.dtype.type({factor}) for y in super().run(*given, **named)]\n"
+                       "onnxruntime.InferenceSession = Off\n")
+        with open(self.path("python"), "w") as file:  # -I ignores PYTHONPATH: this one does not pass it on
+            file.write(f"#!/bin/sh\nshift\nPYTHONPATH={self.path('modules')} exec {real} \"$@\"\n")
+        os.chmod(self.path("python"), 0o755)
+        return self.path("python")
+
+    def test_a_coarse_model_need_not_be_closer_to_onnx_runtime_than_to_the_float_model(self):
+        """One input that nothing reads spoils the range of the others, so that a relative error of .02 is little."""
+        python = self.runtime_that_is_off(1.02)
+        weight = [0.0 if i < 4 else 10 / (i + 1) for i in range(16)]
+        with open(self.path("coarse.onnx"), "wb") as file:
+            file.write(model([node("MatMul", ["x", "weight"], "y"), node("Softmax", ["y"], "z", axis=-1)], [tensor("weight", [4, 4], weight)],
+                             [port("x", ["batch", 4])], [port("z", ["batch", 4])]))
+        generator = random.Random(3)
+        write_npy(self.path("coarse.npy"), (100, 4), [generator.gauss(0, 1) * (250 if i % 4 == 0 else 1) for i in range(400)])
+        printed = self.run_program("quantize", "coarse.onnx", "--data", "coarse.npy", "--threads", "1", "--minutes", "0.1", "--sqnr", "5",
+                                   "--python", python)
+        self.assertEqual(printed.returncode, 0, printed.stdout + printed.stderr)
+        run = re.search(r"\nrun: (\S+)", printed.stdout)[1]
+        again = self.run_program("verify", run, "--python", python)
+        self.assertEqual(again.returncode, 3, again.stdout)
+        self.assertIn("or a relative error of at most 0.01 (root mean square), got 0.02", again.stdout)
+
     def test_names_of_any_language_stay_apart(self):
         for name in ("\u043c\u043e\u0434\u0435\u043b\u044c", "\u6a21\u578b"):
             shutil.copy(self.path("net.onnx"), self.path(name + ".onnx"))

@@ -484,6 +484,11 @@ class Divergence(Case):
         self.assertIn("; if the training loss is far lower, schedule.reestimate_bn may help", warning)
         self.assertNotIn("targets", warning)
         self.assertIn(f"note: {warning}\n", nothing.stderr)
+        calibrated = self.run_program("calibrate", self.recipe(LAYERS + SGD + QUANTIZE + "init: {checkpoint: nothing/last.safetensors}\n"),
+                                      "--run-dir", "calibrated")
+        self.assertIn("no better than that of outputs that are all zero", self.summary("calibrated")["warning"])
+        self.assertIn("; more bits, another observer or training may help\n", calibrated.stderr)
+        recipe = self.recipe(LAYERS + SGD)
         self.succeed("report", "nothing", "--out", "page.html")
         self.assertIn("learned nothing", self.read("page.html"))
         os.remove(self.path("nothing", "summary.json"))  # as if killed before it was written

@@ -123,6 +123,35 @@ TEST(Module, AReplacedChildIsTheOneThatRuns) {
   EXPECT_EQ(parameters[1].variable.value().item(), 20);
 }
 
+TEST(Module, CallingAReplacedOneIsAnError) {
+  const auto shift = std::make_shared<Shift>(1.0f);
+  shift->set_replaced_by("an army of ants");
+  ForwardContext context;
+  const Variable zero(Tensor::zeros({1}));
+  EXPECT_THAT(message_of<std::logic_error>([&] { (*shift)(zero, context); }),
+              ::testing::HasSubstr("an army of ants: call the slot"));
+  shift->set_replaced_by("");
+  EXPECT_EQ((*shift)(zero, context).value().item(), 1);
+}
+
+// A module that takes children after it was made.
+class Parent : public Module {
+ public:
+  void add(const char* name, std::shared_ptr<Module> child) {
+    register_child(name, std::move(child));
+  }
+  Variable forward(const Variable& x, ForwardContext&) override { return x; }
+  std::string type_name() const override { return "Parent"; }
+};
+
+TEST(Module, NoneIsInsideItself) {
+  const auto outer = std::make_shared<Parent>(), inner = std::make_shared<Parent>();
+  outer->add("inner", inner);
+  EXPECT_THROW(inner->add("outer", outer), std::invalid_argument);
+  EXPECT_THROW(inner->add("inner", inner), std::invalid_argument);
+  EXPECT_EQ(outer->named_modules().size(), 2U);
+}
+
 TEST(Module, ParametersAreHandles) {
   const auto model = nested();
   auto parameters = model->named_parameters();

@@ -87,6 +87,11 @@ TEST(CrossEntropy, Errors) {
               cross_entropy(logits, labels({0, 1}), 1.0);
             }),
             "[cross_entropy] expected label_smoothing in [0, 1), got 1");
+  const Tensor odds = Tensor::from<float>({0, 1, 0, 1.5, 0, 0}, {2, 3});
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { cross_entropy(logits, odds); }),
+            "[cross_entropy] expected target probabilities in [0, 1], got 1.5 at index 3");
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { binary_cross_entropy(logits, odds); }),
+            "[binary_cross_entropy] expected target probabilities in [0, 1], got 1.5 at index 3");
   EXPECT_THROW(cross_entropy(Variable(Tensor::zeros({0, 3})), labels({})), std::invalid_argument);
   EXPECT_THROW(cross_entropy(Variable(Tensor::zeros({3})), labels({0})), std::invalid_argument);
 }

@@ -12,6 +12,9 @@
 #include "tests/support/tensors.h"
 
 namespace steelyard {
+
+static_assert(!std::is_copy_constructible_v<AdamW> && !std::is_move_assignable_v<Sgd>,
+              "two optimizers would step one state");
 namespace {
 
 using ::testing::ElementsAre;

@@ -187,6 +187,9 @@ TEST(Argmax, FirstOfEqualsAndNanWins) {
     std::int64_t prediction = -1;
     run(ArgmaxRows<double>{1, 3, rows[i].data(), &prediction});
     EXPECT_EQ(prediction, expected[i]) << "row " << i;
+    std::int64_t correct = 0;
+    run(AddCorrectRows<double>{1, 3, rows[i].data(), &expected[i], &correct});
+    EXPECT_EQ(correct, i < 3 ? 1 : 0) << "row " << i << ": NaN is no answer";
   }
 }
 

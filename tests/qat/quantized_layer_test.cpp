@@ -3,6 +3,7 @@
 #include "steelyard/qat/forms/quantized_layer.h"
 #include "steelyard/qat/model/named_quantizers.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -401,6 +402,38 @@ class LayerOf : public QuantizedLayer {
       : QuantizedLayer(std::move(product), weight, Tensor(), Activation::kNone, default_w8a8()) {}
   std::string type_name() const override { return "LayerOf"; }
 };
+
+TEST(QuantizedLayer, TakesNoParametersOfOtherShapes) {
+  Rng rng(3);
+  const auto linear = std::make_shared<Linear>(LinearOptions{3, 4}, rng);
+  QConfig learned = default_w8a8();
+  learned.weights->learning = Learning::kScale;
+  QuantizeConfig config;
+  config.groups.push_back({{"Linear"}, learned});
+  const PreparedModel prepared =
+      prepare(std::make_shared<Sequential>(Sequential::NamedChildren{{"fc", linear}}), config);
+  Module& model = *prepared.model;
+  const Variable x(random_tensor({2, 3}, 5, DType::kF32));
+  model(x, {.training = true});
+  const auto with = [&](const std::string& name, const Tensor& value) {
+    for (NamedParameter& p : model.named_parameters()) {
+      if (p.name != name) continue;
+      const Tensor before = p.variable.value();
+      p.variable.set_value(value);
+      const std::string said =
+          testing::message_of<std::invalid_argument>([&] { model(x, {.training = true}); });
+      p.variable.set_value(before);
+      return said;
+    }
+    return "no " + name;
+  };
+  EXPECT_EQ(with("fc.bias", Tensor::zeros({2})),
+            "fc: [quantized_layer] expected bias [4], got [2]");
+  EXPECT_EQ(with("fc.weight_quantizer.learned_scale", Tensor::zeros({1})),
+            "fc: [learned_scale] expected [4], got [1]");
+  EXPECT_THAT(testing::message_of<std::logic_error>([&] { (*linear)(x, {}); }),
+              ::testing::HasSubstr("[Linear] prepare() has put its quantized form in its place"));
+}
 
 TEST(QuantizedLayer, NeedsAProductAndAWeightOfOutputsAndInputs) {
   const auto refusal = [](const std::shared_ptr<const Product>& product, const Tensor& weight) {

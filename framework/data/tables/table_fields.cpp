@@ -15,7 +15,8 @@
 namespace steelyard {
 namespace {
 
-constexpr const char* kBeyondFloat32 = " (float32 would round it: subtract an offset in the file)";
+constexpr const char* kBeyondFloat32 =
+    " (float32 would round it: subtract an offset in the file, or divide)";
 
 constexpr const char* kDecimalComma =
     " (numbers have a decimal point: replace the commas, such as by `sed 's/,/./g'` where another "

@@ -1,5 +1,7 @@
 #include "steelyard/framework/ops/losses/losses.h"
 
+#include <algorithm>
+
 #include "steelyard/framework/ops/losses/loss_support.h"
 #include "steelyard/framework/ops/op_support.h"
 #include "steelyard/kernels/elementwise/elementwise.h"
@@ -46,11 +48,29 @@ void require_logits(const char* name, const Variable& logits) {
   }
 }
 
+// On the host; a GPU would have to be waited for. NaN passes, and makes the loss NaN.
+void require_probabilities(const char* name, const Tensor& targets) {
+  if (targets.device().kind != Device::Kind::kCpu) return;
+  constexpr double kRounding = 1e-5;
+  visit_floating(targets.dtype(), name, [&](auto zero) {
+    const auto values = targets.span<decltype(zero)>();
+    const auto bad = std::find_if(values.begin(), values.end(),
+                                  [](auto v) { return v < -kRounding || v > 1 + kRounding; });
+    if (bad == values.end()) return;
+    ops::fail(name, "target probabilities in [0, 1]",
+              ops::number_text(static_cast<double>(*bad)) + " at index " +
+                  std::to_string(bad - values.begin()));
+  });
+}
+
 // Whether the targets are probabilities; else they are labels.
 bool require_targets(const Variable& logits, const Tensor& targets) {
   require_logits("cross_entropy", logits);
   ops::require_defined("cross_entropy", "targets", targets);
-  if (targets.dtype() == logits.dtype() && targets.shape() == logits.shape()) return true;
+  if (targets.dtype() == logits.dtype() && targets.shape() == logits.shape()) {
+    require_probabilities("cross_entropy", targets);
+    return true;
+  }
   if (targets.dtype() != DType::kI64 || targets.shape() != Shape{logits.dim(0)}) {
     ops::fail("cross_entropy", "i64 targets [" + std::to_string(logits.dim(0)) + "]",
               std::string(dtype_name(targets.dtype())) + " " + shape_string(targets.shape()));
@@ -269,6 +289,7 @@ Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
     ops::fail(kName, "positive weights f64 [1] or [" + std::to_string(columns) + "]",
               std::string(dtype_name(w.dtype())) + " " + shape_string(w.shape()));
   }
+  if (targets.defined() && targets.dtype() == logits.dtype()) require_probabilities(kName, targets);
   const kernels::BinaryCrossEntropy loss{w.defined() ? w.size() : 0,
                                          w.defined() ? w.data<double>() : nullptr};
   return mean_loss(kName, logits, targets, loss);

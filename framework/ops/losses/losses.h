@@ -20,9 +20,9 @@ struct ClassWeights {
 // label_smoothing) * targets + label_smoothing / C, label_smoothing in [0, 1) (Szegedy et al.
 // 2016). With class weights w a row's loss is -sum of w[c] q[c] log p[c]; the mean of rows with
 // class numbers is then their sum divided by the sum of w[target], as torch has it. Throws
-// std::out_of_range naming a target outside [0, C); on a GPU, where to look at it would mean to
-// wait, such a target makes the loss NaN instead. Keeps the gradient, computed with the loss,
-// instead of the logits.
+// std::out_of_range naming a target outside [0, C), and std::invalid_argument naming a probability
+// outside [0, 1]; on a GPU, where to look at them would mean to wait, the former makes the loss NaN
+// instead. Keeps the gradient, computed with the loss, instead of the logits.
 Variable cross_entropy(const Variable& logits, const Tensor& targets, double label_smoothing = 0.0,
                        const ClassWeights& weights = {});
 
@@ -49,7 +49,8 @@ Variable huber_loss(const Variable& x, const Tensor& target, double delta = 1.0)
 
 // Mean over all elements of -p y log sigmoid(x) - (1 - y) log(1 - sigmoid(x)), logits x and targets
 // y in [0, 1] of equal shapes [N, ..., C] and dtypes; p is the weight of positive targets, f64 [1]
-// or one for each of C on the same device, 1 where undefined.
+// or one for each of C on the same device, 1 where undefined. Targets outside throw as those of
+// cross_entropy().
 Variable binary_cross_entropy(const Variable& logits, const Tensor& targets,
                               const Tensor& positive_weights = {});
 

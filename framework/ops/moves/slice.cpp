@@ -1,5 +1,7 @@
 #include "steelyard/framework/ops/moves/slice.h"
 
+#include <cstdint>
+
 #include <algorithm>
 
 #include "steelyard/framework/ops/op_support.h"
@@ -86,6 +88,14 @@ void ops::require_inside(const char* op, const Shape& whole, const Axes& axes) {
 
 void ops::require_border(const char* op, const Shape& x, const std::vector<std::int64_t>& before,
                          const std::vector<std::int64_t>& after) {
+  constexpr std::int64_t kMost = INT64_MAX / 4;  // sums of two and a size fit
+  for (const auto* border : {&before, &after}) {
+    for (const std::int64_t size : *border) {
+      if (size < -kMost || size > kMost) {
+        fail(op, "borders of at most " + std::to_string(kMost), std::to_string(size));
+      }
+    }
+  }
   if (before.size() == x.size() && after.size() == x.size()) return;
   fail(op, "two numbers for each dimension of " + shape_string(x),
        std::to_string(before.size()) + " and " + std::to_string(after.size()));

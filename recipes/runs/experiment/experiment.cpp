@@ -106,12 +106,22 @@ Experiment::Experiment(Recipe recipe, const Registries& registries, const RunRec
   build(registries, InitialWeights::kLater);
 }
 
+void Experiment::note_plugins(const Registries& registries) {
+  for (const OwnPart& part : recipe_.needs) {
+    for (const LoadedPlugin& plugin : registries.plugins) {
+      if (plugin.name != part.plugin) continue;
+      sources_[std::string(kPluginSource) + plugin.name] = plugin.sha256;
+    }
+  }
+}
+
 RunRecord Experiment::record() const {
   return {input_,   normalization(), data_digest(),         essential_recipe(recipe_),
           sources_, network_text(),  target_normalization_, output_units_};
 }
 
 void Experiment::build(const Registries& registries, InitialWeights weights) {
+  note_plugins(registries);
   require_outputs_for_targets();
   require_targets_of_network();
   find_frames();

@@ -223,6 +223,8 @@ class Experiment {
   void note_unknown_normalization(std::string_view source);
   void note_other_normalization(std::string_view source, const std::string& checkpoint);
   void note_normalization_of(std::string_view source, const Normalization& of_file);
+  void note_other_samples(std::string_view source, const std::string& digest,
+                          const DatasetNames& names);
   void note_dtype_of(std::string_view source, DType of_file);
   // A file that holds the names of the data that its model was trained on.
   struct NamesSource {
@@ -234,6 +236,8 @@ class Experiment {
   // columns of a table in another order, or other categories of the columns.
   void compare_names(const NamesSource& source, const DatasetNames& theirs, bool refuses);
   void compare_names_in(const NamesSource& checkpoint, bool refuses);
+  // Adds the plugins whose parts the recipe names to sources_.
+  void note_plugins(const Registries& registries);
   void build(const Registries& registries, InitialWeights weights);
   void require_whole_numbers() const;
   // The key of the file that the network is imported from, "model.onnx", and its place.

@@ -283,6 +283,21 @@ void Experiment::note_other_normalization(std::string_view source, const std::st
     note_normalization_of(source, *of_file);
   }
   if (const auto dtype = input_dtype_in(metadata, checkpoint)) note_dtype_of(source, *dtype);
+  if (const auto digest = data_digest_in(metadata, checkpoint)) {
+    note_other_samples(source, *digest, dataset_names_in(metadata, checkpoint));
+  }
+}
+
+// Where the test set is set aside from data of the same kind, other samples may be aside than those
+// that were when the weights were trained.
+void Experiment::note_other_samples(std::string_view source, const std::string& digest,
+                                    const DatasetNames& names) {
+  if (!recipe_.data.test || digest == data_digest() || names != input_.names) return;
+  notes_.push_back(std::string(source) +
+                   " was trained on other samples, or with others set aside: if they are of these "
+                   "data, data.test and the validation samples may be among them, and results on "
+                   "them too good (the same data, data.test, data.validation and data.stratified "
+                   "set the same aside)");
 }
 
 void Experiment::note_dtype_of(std::string_view source, DType of_file) {

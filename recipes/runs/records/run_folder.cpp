@@ -49,12 +49,19 @@ void require_same_data(const RunOptions& options, const Experiment& experiment,
 }
 
 // The teacher is loaded again when a run resumes. Without this check another model could take its
-// place.
-void require_same_sources(const std::filesystem::path& last, const RunRecord& of_run,
+// place. A plugin may have been built again to mend it.
+void require_same_sources(const RunOptions& options, const RunRecord& of_run,
                           const RunRecord& now) {
+  const std::filesystem::path last = options.folder / run_files::kLast;
   for (const auto& [key, digest] : now.sources) {
     const auto before = of_run.sources.find(key);
     if (before == of_run.sources.end() || before->second == digest) continue;
+    if (key.starts_with(kPluginSource)) {
+      options.note("the " + printable(key) +
+                   " is another build than the run was trained with so far (sha256 " +
+                   before->second + ", now " + digest + ")");
+      continue;
+    }
     throw InputError(printable(last.string()) + ": " + key +
                      " is not the checkpoint that the run was trained with so far (sha256 " +
                      before->second + ", now " + digest + "): restore it");
@@ -73,7 +80,7 @@ void require_same_run(const RunOptions& options, const Experiment& experiment,
   if (record) {
     require_same_recipe(last.string(), record->recipe, essential_recipe(given));
     require_same_data(options, experiment, *record);
-    require_same_sources(last, *record, experiment.record());
+    require_same_sources(options, *record, experiment.record());
   }
 }
 

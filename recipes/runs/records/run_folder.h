@@ -33,7 +33,7 @@ struct RunOptions {
   KnownData known = {};      // of a new run: from another experiment on the same data
   bool other_data = false;   // resume although the training data is another
   bool forget_best = false;  // resume although best.safetensors is gone
-  // Called with a line for everything that a resumed run does and the user may not expect.
+  // Called with a line for everything that the user may not expect.
   std::function<void(const std::string&)> note = [](const std::string&) {};
   // Called with the result on the test set, before exports are written.
   std::function<void(const Metrics&)> tested = [](const Metrics&) {};

@@ -33,13 +33,16 @@ std::string difference_of_names(const DatasetNames& trained_on, const DatasetNam
 
 // In RunRecord::sources, of the model whose outputs the run learns from.
 inline constexpr const char* kTeacherSource = "train.distill.checkpoint";
+// Before the name of a plugin there, whose parts the recipe names.
+inline constexpr std::string_view kPluginSource = "plugin ";
 
 struct RunRecord {
   InputFormat input;
   Normalization normalization;  // what inputs were and are normalized with
   std::string data_digest;      // digest_of() the training and the validation split
   YamlNode recipe;              // essential_recipe()
-  // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys.
+  // model_digest() of the checkpoints that the run began with or learns from, by the recipe's keys,
+  // and sha256 of plugins.
   std::map<std::string, std::string> sources = {};
   std::string network = {};  // of an imported model, as imports::text_of() writes it; else empty
   Normalization target_normalization = {};  // that the targets had; empty: none

@@ -302,7 +302,6 @@ TEST(DataLoader, StopsCleanlyAtAnyMoment) {
   EXPECT_THROW(DataLoader(d, augmented(4)).next(), std::logic_error);
 }
 
-// 60,000 images of 28x28 with crop and flip take under 2 s of one core.
 // A source whose samples take long, by sleeping and by computing.
 class SlowSamples : public SampleSource {
  public:

@@ -70,6 +70,8 @@ TEST(SpreadSamples, LieAtEvenDistancesAndKeepTheirNames) {
   for (const std::int64_t count : {10, 11}) {
     EXPECT_EQ(spread_samples(all, count).inputs.raw(), all.inputs.raw());
   }
+  EXPECT_EQ(message_of<std::invalid_argument>([&] { spread_samples(all, -1); }),
+            "[spread_samples] expected a count of 0 or more, got -1");
 }
 
 TEST(RandomPermutation, IsUniform) {
@@ -100,6 +102,12 @@ TEST(Normalization, MatchesPlainLoopsInDouble) {
   EXPECT_NEAR(n.stddev[0], std::sqrt(squares / 20), 1e-7);
   EXPECT_FLOAT_EQ(n.mean[1], 0.2F);
   EXPECT_EQ(n.stddev[1], 1.0F) << "a constant channel";
+}
+
+TEST(Normalization, IsOfNumbers) {
+  const Dataset d{Tensor::from<float>({1, NAN}, {2, 1}), Tensor::zeros({2}, DType::kI64), 1};
+  EXPECT_EQ(message_of<InputError>([&] { compute_normalization(d); }),
+            "[compute_normalization] inputs: expected finite values, got nan in sample 1 at [0]");
 }
 
 TEST(Normalization, OfTargetsIsByColumns) {
@@ -204,7 +212,8 @@ TEST_F(SafetensorsDataset, LoadsClassification) {
   EXPECT_NE(error().find("test.safetensors: expected labels in [0, 5), got 5"), std::string::npos);
   write("train.safetensors", Tensor::zeros({3, 4, 4, 1}, DType::kU8),
         Tensor::from<std::int32_t>({0, 1'000'000, 2}, {3}));
-  EXPECT_NE(error().find("train.safetensors: expected labels below 65536, got 1000000 in sample 1"),
+  EXPECT_NE(error().find("train.safetensors: integer targets are labels of classes (floats are "
+                         "numbers): expected labels below 65536, got 1000000 in sample 1"),
             std::string::npos);
 }
 

@@ -412,7 +412,7 @@ TEST_F(DropoutOnCuda, DrawsTheBitsOfTheCpu) {
 
 using CountOnCuda = WithCudaDevice;
 
-// The first of equals counts, and a NaN is largest.
+// The first of equals counts, and a NaN is largest and never right.
 TEST_F(CountOnCuda, CountsTheRowsOfTheCpu) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::int64_t classes : {1, 3, 32, 50, 100}) {

@@ -188,6 +188,15 @@ TEST(LoadInto, ShowsTheFirstNamesOfManyWithTheirNumberAndANearName) {
             "x102 and 17 more, 22 in all");
 }
 
+TEST(LoadInto, EveryTensorIsGivenOnceAndDefined) {
+  Toy toy;
+  const NamedTensor weight{"weight", Tensor::zeros({2, 2})};
+  EXPECT_EQ(message_of<InputError>([&] {
+              load_into(toy, {weight, {"bias", Tensor()}, weight}, "x");
+            }),
+            "x: tensors do not fit the model: missing: bias; undefined: bias; given twice: weight");
+}
+
 TEST(LoadInto, IntegersDoNotBecomeParameters) {
   Toy toy;
   EXPECT_NE(message_of<InputError>([&] {

@@ -205,6 +205,34 @@ TEST(OwnParts, WhatTheyThrowNamesThem) {
             "a part: threw something that is no std::exception");
 }
 
+// Samples of which the second cannot be read.
+class Holes : public SampleSource {
+ public:
+  std::int64_t size() const override { return 2; }
+  DType dtype() const override { return DType::kF32; }
+  const Shape& shape() const override { return shape_; }
+  void read(std::int64_t sample, Rng*, void* to) const override {
+    if (sample == 1) throw std::runtime_error("a hole");
+    *static_cast<float*>(to) = 0;
+  }
+
+ private:
+  Shape shape_{1};
+};
+
+TEST(OwnParts, WhatTheirSamplesThrowNamesThemAndTheSample) {
+  Registries registries;
+  registries.adding = "my_plugin";
+  registries.add_dataset<Count>("holes", "", {}, "none", [](const Count&, const DatasetRequest&) {
+    Dataset holes{{}, Tensor::zeros({2}, DType::kI64), 1};
+    holes.source = std::make_shared<Holes>();
+    return DatasetSplits{holes, holes};
+  });
+  const Dataset train = registries.datasets.load("holes", "nowhere").train;
+  EXPECT_EQ(testing::message_of<std::runtime_error>([&] { load_samples(train); }),
+            "the dataset 'holes' of the plugin my_plugin: sample 1: a hole");
+}
+
 // Throws what its factor says: 6 in every pass, else in training.
 class Throws : public Module {
  public:
