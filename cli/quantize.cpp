@@ -15,7 +15,6 @@
 #include "cli/verbs.h"
 #include "cli/verify.h"
 #include "steelyard/export/onnx/onnx_runtime.h"
-#include "steelyard/framework/data/batches.h"
 #include "steelyard/framework/files/files.h"
 #include "steelyard/framework/files/sha256.h"
 #include "steelyard/framework/tensor/error.h"

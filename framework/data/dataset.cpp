@@ -8,7 +8,6 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "steelyard/framework/data/data_loader.h"
 #include "steelyard/framework/data/parallel.h"
 #include "steelyard/framework/data/streams.h"
 #include "steelyard/framework/data/targets.h"

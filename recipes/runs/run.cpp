@@ -11,7 +11,6 @@
 #include "steelyard/kernels/backend.h"
 #include "steelyard/qat/model/old_checkpoint.h"
 #include "steelyard/qat/model/saved_state.h"
-#include "steelyard/recipes/language/yaml_edit.h"
 #include "steelyard/recipes/runs/deployment.h"
 #include "steelyard/recipes/runs/learning_warning.h"
 #include "steelyard/recipes/runs/loaded_run.h"
