@@ -99,6 +99,15 @@ TEST(Linear, AVectorGivesAVector) {
   EXPECT_EQ(y.shape(), Shape{4});
 }
 
+TEST(Pad, BordersThatNoSizeHolds) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Variable x(Tensor::zeros({2}));
+  for (const std::int64_t border : {kMost, -kMost}) {
+    EXPECT_THAT(message_of<std::invalid_argument>([&] { pad(x, {border}, {0}); }),
+                ::testing::HasSubstr("expected borders of at most 2305843009213693951, got "));
+  }
+}
+
 TEST(Linear, Errors) {
   const Variable x(Tensor::zeros({2, 3}));
   EXPECT_EQ(message_of<std::invalid_argument>([&] {
@@ -114,6 +123,11 @@ TEST(Linear, Errors) {
                      Variable(Tensor::zeros({4, 3}, DType::kI32)), {});
             }),
             "[linear] expected f32 or f64, got i32");
+  EXPECT_EQ(
+      message_of<std::invalid_argument>([] {
+        linear(Variable(Tensor::zeros({2, 3}, DType::kU8)), Variable(Tensor::zeros({4, 3})), {});
+      }),
+      "[linear] expected an input f32 or f64, got u8");
   EXPECT_THROW(linear(Variable(Tensor::zeros(Shape{})), x, {}), std::invalid_argument);
   EXPECT_THROW(linear(x, {}, {}), std::invalid_argument);
 }

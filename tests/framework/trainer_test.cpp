@@ -69,6 +69,26 @@ TEST(Trainer, AValidationLossThatIsNotFiniteStopsTheRunAndSavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+// No later epoch would be better.
+TEST(Trainer, AMetricThatChoosesTheBestEpochIsFinite) {
+  const testing::TemporaryFolder folder;
+  StaysFinite model;
+  Sgd optimizer(model.named_parameters(), {});
+  TrainerOptions options;
+  options.run_dir = folder.path();
+  options.best_metric = "odd";
+  options.loss.own_metrics =
+      std::make_shared<const std::vector<MetricInfo>>(std::vector<MetricInfo>{
+          {.name = "odd", .label = "odd", .value = [](const Predictions&, const Dataset&) {
+             return std::numeric_limits<double>::quiet_NaN();
+           }}});
+  Trainer trainer(model, optimizer, four_samples(), four_samples(),
+                  {.batch_size = 2, .normalization = {}, .augment = {}}, options, {});
+  EXPECT_EQ(
+      message_of<TrainingDiverged>([&] { trainer.run(false); }),
+      "step 2: the metric odd of the validation samples, which chooses the best epoch, is nan");
+}
+
 // Its parameters are listed twice.
 TEST(Trainer, ClipsTheGradientOfALayerInTwoPlacesOnce) {
   Rng rng(1);
