@@ -406,6 +406,17 @@ class OwnTables(OwnData):
             self.write("colour,length\nwhite,1.5\npale red,NA\n".replace(old, new), "bad.csv")
             self.fail_with(2, fragment, arguments=["predict", "whole1", "bad.csv", "--strict"])
 
+    def test_a_model_that_gives_every_sample_one_class_is_told(self):
+        generator = random.Random(7)
+        rows = [f"{generator.gauss(0, 1):.3f},{'b' if i % 10 == 0 else 'a'}" for i in range(300)]
+        self.write("\n".join(["x,kind", *rows]) + "\n", "noise.csv")
+        self.write("version: 1\nname: r\ndata: {dataset: table, path: noise.csv, table: {target: [kind]}, test: 100, stratified: true, "
+                   "validation: 20, batch_size: 20}\nmodel: {type: mlp, hidden: [4]}\n"
+                   "train: {epochs: 3, optimizer: {type: sgd, lr: 0.05}}\n", "noise.yaml")
+        said = self.run_program("train", "noise.yaml", "--run-dir", "noise").stderr
+        self.assertIn("note: the test accuracy, 90.00 %, is that of a model that gives every sample the most frequent class, and so is "
+                      "the recall: more epochs or train.class_weights may help\n", said)
+
     def test_weights_that_may_have_seen_the_test_set_are_told(self):
         self.write_table()
         recipe = self.own_recipe(TABLE, SGD)
