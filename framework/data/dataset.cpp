@@ -365,10 +365,15 @@ Normalization compute_normalization(const Dataset& dataset) {
     throw std::invalid_argument("[compute_normalization] expected inputs with channels");
   }
   require_input_dtype(dataset, "dataset");
-  if (held) require_finite(dataset.inputs, "[compute_normalization] inputs");
   const std::shared_ptr<const SampleSource> source = samples_of(dataset);
-  return source->dtype() == DType::kF32 ? normalization_of_floats(*source)
-                                        : normalization_of_bytes(*source);
+  if (source->dtype() == DType::kU8) return normalization_of_bytes(*source);
+  Normalization normalization = normalization_of_floats(*source);
+  const auto is_finite = [](float mean) { return std::isfinite(mean); };
+  if (!std::all_of(normalization.mean.begin(), normalization.mean.end(), is_finite)) {
+    if (held) require_finite(dataset.inputs, "[compute_normalization] inputs");
+    throw InputError("[compute_normalization] inputs: expected finite values");
+  }
+  return normalization;
 }
 
 Normalization compute_target_normalization(const Dataset& dataset) {

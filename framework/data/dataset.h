@@ -107,7 +107,7 @@ std::vector<std::int64_t> random_permutation(std::int64_t size, std::uint64_t se
 
 // Population mean and standard deviation over every sample and pixel, in double. A constant channel
 // gets stddev 1. Reads the samples of a source once (u8) or twice (f32). Throws InputError on
-// inputs of another dtype.
+// inputs of another dtype, and on a value that is not finite.
 Normalization compute_normalization(const Dataset& dataset);
 // Mean and standard deviation of targets that are numbers, per column (their last dimension), which
 // are in memory.

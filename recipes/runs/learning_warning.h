@@ -9,7 +9,7 @@
 namespace steelyard {
 
 // Says that a model predicts no better than one that says nothing, or gives every sample one class,
-// and where it was trained what may help. Empty for other models.
+// and what may help a model that was trained, or only calibrated. Empty for other models.
 std::string warning_of_no_learning(Experiment& experiment, const Metrics& final, bool trained);
 
 }  // namespace steelyard

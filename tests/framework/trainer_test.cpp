@@ -43,11 +43,18 @@ class StaysFinite : public NanInEvaluation {
 
 Dataset four_samples() { return {Tensor::full({4, 3}, 1.0), Tensor::zeros({4}, DType::kI64), 2}; }
 
+TrainResult train_with(const TrainerOptions& options, Module& model,
+                       std::vector<TrainerCallback*> callbacks = {}, bool stop = false) {
+  Sgd optimizer(model.named_parameters(), {});
+  const LoaderOptions loader{.batch_size = 2, .normalization = {}, .augment = {}};
+  Trainer trainer(model, optimizer, four_samples(), four_samples(), loader, options,
+                  std::move(callbacks));
+  return trainer.run(stop);
+}
+
 TrainResult train_one_epoch(Module& model, const std::filesystem::path& run_dir,
                             std::vector<TrainerCallback*> callbacks = {}, bool stop = false,
                             comm::Communicator* ranks = nullptr) {
-  Sgd optimizer(model.named_parameters(), {});
-  const LoaderOptions loader{.batch_size = 2, .normalization = {}, .augment = {}};
   TrainerOptions options;
   options.run_dir = run_dir;
   if (ranks != nullptr) {
@@ -55,9 +62,7 @@ TrainResult train_one_epoch(Module& model, const std::filesystem::path& run_dir,
     options.shards = ranks->size();
     options.checkpoint_every_steps = 1;
   }
-  Trainer trainer(model, optimizer, four_samples(), four_samples(), loader, options,
-                  std::move(callbacks));
-  return trainer.run(stop);
+  return train_with(options, model, std::move(callbacks), stop);
 }
 
 // Nothing is better than NaN, so that the first epoch's model would have stayed the best.
@@ -73,7 +78,6 @@ TEST(Trainer, AValidationLossThatIsNotFiniteStopsTheRunAndSavesNothing) {
 TEST(Trainer, AMetricThatChoosesTheBestEpochIsFinite) {
   const testing::TemporaryFolder folder;
   StaysFinite model;
-  Sgd optimizer(model.named_parameters(), {});
   TrainerOptions options;
   options.run_dir = folder.path();
   options.best_metric = "odd";
@@ -82,10 +86,8 @@ TEST(Trainer, AMetricThatChoosesTheBestEpochIsFinite) {
           {.name = "odd", .label = "odd", .value = [](const Predictions&, const Dataset&) {
              return std::numeric_limits<double>::quiet_NaN();
            }}});
-  Trainer trainer(model, optimizer, four_samples(), four_samples(),
-                  {.batch_size = 2, .normalization = {}, .augment = {}}, options, {});
   EXPECT_EQ(
-      message_of<TrainingDiverged>([&] { trainer.run(false); }),
+      message_of<TrainingDiverged>([&] { train_with(options, model); }),
       "step 2: the metric odd of the validation samples, which chooses the best epoch, is nan");
 }
 
@@ -480,13 +482,10 @@ TEST(Trainer, AWeightThatDiffersOnOneRankStopsAllBeforeACheckpointHoldsIt) {
 TEST(Trainer, CheckpointsHoldTheCallersMetadata) {
   const testing::TemporaryFolder folder;
   StaysFinite model;
-  Sgd optimizer(model.named_parameters(), {});
   TrainerOptions options;
   options.run_dir = folder.path();
   options.metadata = {{"data", "of the caller"}};
-  Trainer trainer(model, optimizer, four_samples(), four_samples(),
-                  {.batch_size = 2, .normalization = {}, .augment = {}}, options, {});
-  trainer.run(false);
+  train_with(options, model);
   for (const char* name : {"last.safetensors", "best.safetensors"}) {
     const TensorFileMetadata metadata = load_checkpoint_metadata(folder / name);
     EXPECT_EQ(metadata.at("data"), "of the caller");
