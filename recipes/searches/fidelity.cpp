@@ -105,16 +105,10 @@ bool chooses(const Tensor& in_float, const OutputSpan& output) {
 void count_decisions(OutputFidelity& result, const Tensor& in_float, const Tensor& quantized,
                      const OutputSpan& output) {
   const std::int64_t samples = in_float.dim(0);
-  if (output.head) {
-    DetectionHead head = *output.head;
-    head.corners = true;
-    for (std::int64_t i = 0; i < samples && head.corners; ++i) {
-      head.corners = has_corners(head, values_of(in_float, i, output));
-    }
-    BoxAgreement all;
-    for (std::int64_t i = 0; i < samples; ++i) {
-      all += compare_boxes(head, values_of(in_float, i, output), values_of(quantized, i, output));
-    }
+  const std::optional<DetectionHead> head =
+      output.head ? settled(*output.head, in_float) : std::nullopt;
+  if (head) {
+    const BoxAgreement all = compare_boxes(*head, in_float, quantized);
     result.boxes = true;
     result.decisions = all.in_float;
     result.agreement = all.percent();
@@ -165,8 +159,36 @@ OutputSpan span_of(const std::string& name, std::int64_t first, const Shape& sha
   span.may_be_numbers = type == "Linear";
   const auto begin = sources.of_values.begin() + first;
   span.sources = {begin, begin + span.size};
-  span.head = detection_head(shape, span.sources, sources.types);
+  span.head = detection_head({first, shape, span.sources}, sources.types);
   return span;
+}
+
+// Outputs that are the boxes and the scores of one detector: each decides by its boxes. What more
+// than one other output would fit is left alone.
+void pair_boxes(std::vector<OutputSpan>& spans, const std::vector<imports::PartSpec>& parts,
+                const std::vector<std::string>& types) {
+  struct Pair {
+    std::size_t boxes, scores;
+    DetectionHead head;
+  };
+  std::vector<Pair> pairs;
+  const auto part = [&](std::size_t i) {
+    return HeadOutput{spans[i].first, parts[i].shape, spans[i].sources};
+  };
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    for (std::size_t j = 0; j < spans.size(); ++j) {
+      if (i == j) continue;
+      if (const auto head = detection_head(part(i), part(j), types)) pairs.push_back({i, j, *head});
+    }
+  }
+  for (const Pair& pair : pairs) {
+    const auto meets = [&](const Pair& other) {
+      return other.boxes == pair.boxes || other.scores == pair.scores ||
+             other.boxes == pair.scores || other.scores == pair.boxes;
+    };
+    if (std::count_if(pairs.begin(), pairs.end(), meets) > 1) continue;
+    spans[pair.boxes].head = spans[pair.scores].head = pair.head;
+  }
 }
 
 }  // namespace
@@ -188,6 +210,7 @@ std::vector<OutputSpan> output_spans(const imports::GraphSpec& network) {
     spans.push_back(span_of(part.port.name, part.first, part.shape,
                             type_of(network.nodes.back().inputs.at(i)), sources));
   }
+  pair_boxes(spans, network.output_parts, sources.types);
   return spans;
 }
 

@@ -19,27 +19,61 @@ std::vector<std::int32_t> of_rows(const std::vector<std::int32_t>& rows, std::si
   return sources;
 }
 
+HeadOutput output_of(const Shape& shape, const std::vector<std::int32_t>& sources,
+                     std::int64_t first = 0) {
+  return {first, shape, sources};
+}
+
 TEST(DetectionHead, IsOfBoxesAndScoresOfASigmoid) {
   const std::vector<std::int32_t> values{0, 0, 0, 0, 1, 1};
-  EXPECT_EQ(detection_head({6, 10}, of_rows(values, 10), kTypes),
-            (DetectionHead{.anchors = 10, .classes = 2}));
-  EXPECT_EQ(detection_head({1, 6, 10}, of_rows(values, 10), kTypes)->anchors, 10);
+  const std::vector<std::int32_t> sources = of_rows(values, 10);
+  const DetectionHead columns{
+      .anchors = 10, .classes = 2, .boxes = {7, 1, 10}, .scores = {47, 1, 10}};
+  EXPECT_EQ(detection_head(output_of({6, 10}, sources, 7), kTypes), columns);
+  EXPECT_EQ(detection_head(output_of({1, 6, 10}, sources), kTypes)->anchors, 10);
   std::vector<std::int32_t> rows;
   for (int anchor = 0; anchor < 3; ++anchor) rows.insert(rows.end(), values.begin(), values.end());
-  EXPECT_EQ(detection_head({3, 6}, rows, kTypes),
-            (DetectionHead{.anchors = 3, .classes = 1, .row_of_anchor = true, .objectness = true}));
+  const DetectionHead in_rows{
+      .anchors = 3, .classes = 1, .boxes = {0, 6, 1}, .scores = {4, 6, 1}, .objectness = true};
+  EXPECT_EQ(detection_head(output_of({3, 6}, rows), kTypes), in_rows);
 }
 
 TEST(DetectionHead, IsNothingElse) {
-  EXPECT_EQ(detection_head({6, 10}, of_rows({0, 0, 0, 1, 1, 1}, 10), kTypes), std::nullopt);
-  EXPECT_EQ(detection_head({6, 10}, of_rows({0, 0, 0, 0, 1, 0}, 10), kTypes), std::nullopt);
-  EXPECT_EQ(detection_head({6, 10}, of_rows({2, 2, 2, 2, 1, 1}, 10), kTypes), std::nullopt)
-      << "places that a layer gives are not yet boxes";
-  EXPECT_EQ(detection_head({4, 10}, of_rows({0, 0, 0, 0}, 10), kTypes), std::nullopt);
-  EXPECT_EQ(detection_head({6, 2, 5}, of_rows({0, 0, 0, 0, 1, 1}, 10), kTypes), std::nullopt);
+  const auto has = [](const Shape& shape, const std::vector<std::int32_t>& values) {
+    const std::vector<std::int32_t> sources = of_rows(values, 10);
+    return detection_head(output_of(shape, sources), kTypes).has_value();
+  };
+  EXPECT_TRUE(has({6, 10}, {0, 0, 0, 0, 1, 1}));
+  EXPECT_FALSE(has({6, 10}, {0, 0, 0, 1, 1, 1}));
+  EXPECT_FALSE(has({6, 10}, {0, 0, 0, 0, 1, 0}));
+  EXPECT_FALSE(has({6, 10}, {2, 2, 2, 2, 1, 1})) << "places that a layer gives are not yet boxes";
+  EXPECT_FALSE(has({4, 10}, {0, 0, 0, 0}));
+  EXPECT_FALSE(has({6, 2, 5}, {0, 0, 0, 0, 1, 1}));
 }
 
-constexpr DetectionHead kHead{.anchors = 3, .classes = 2};
+TEST(DetectionHead, MayBeOfTwoOutputs) {
+  const std::vector<std::string> types{"Add", "Sigmoid", "Softmax", "Conv2d"};
+  const std::vector<std::int32_t> boxes(40, 0), chances(20, 1), shares(20, 2), raw(40, 3);
+  const auto head = [&](const HeadOutput& where, const HeadOutput& scores) {
+    return detection_head(where, scores, types);
+  };
+  const DetectionHead expected{
+      .anchors = 10, .classes = 2, .boxes = {5, 4, 1}, .scores = {45, 2, 1}, .softmax = true};
+  EXPECT_EQ(head(output_of({10, 4}, boxes, 5), output_of({10, 2}, shares, 45)), expected);
+  const DetectionHead columns{
+      .anchors = 10, .classes = 2, .boxes = {20, 1, 10}, .scores = {0, 1, 10}};
+  EXPECT_EQ(head(output_of({1, 4, 10}, boxes, 20), output_of({2, 10}, chances)), columns);
+  const std::vector<std::int32_t> ten(10, 1), mixed{1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
+  EXPECT_EQ(head(output_of({10, 4}, boxes), output_of({1, 10}, ten, 40))->classes, 1);
+  EXPECT_EQ(head(output_of({10, 4}, boxes), output_of({10}, mixed, 40)), std::nullopt);
+  EXPECT_EQ(head(output_of({10, 4}, raw), output_of({10, 2}, chances)), std::nullopt);
+  EXPECT_EQ(head(output_of({10, 4}, boxes), output_of({20}, chances)), std::nullopt);
+  EXPECT_EQ(head(output_of({2, 5, 4}, boxes), output_of({10, 2}, chances)), std::nullopt);
+  EXPECT_EQ(head(output_of({10, 4}, boxes), output_of({2, 10}, shares)), std::nullopt)
+      << "a Softmax over anchors";
+}
+
+constexpr DetectionHead kHead{.anchors = 3, .classes = 2, .boxes = {0, 1, 3}, .scores = {12, 1, 3}};
 // Two boxes of 10 x 10 far from each other; the third is the first again, a little worse.
 const std::vector<float> kBoxes{10,   50,   11,    // x
                                 10,   50,   10,    // y
@@ -48,46 +82,86 @@ const std::vector<float> kBoxes{10,   50,   11,    // x
                                 0.9F, 0.1F, 0.8F,  // of the first class
                                 0.0F, 0.6F, 0.1F};
 
+Tensor one_sample(const std::vector<float>& values) {
+  return Tensor::from(values, {1, std::ssize(values)});
+}
+
+BoxAgreement compare(const DetectionHead& head, const std::vector<float>& in_float,
+                     const std::vector<float>& quantized) {
+  return compare_boxes(head, one_sample(in_float), one_sample(quantized));
+}
+
 TEST(CompareBoxes, CountsThoseThatOverlapByHalf) {
-  const BoxAgreement same = compare_boxes(kHead, kBoxes, kBoxes);
+  const BoxAgreement same = compare(kHead, kBoxes, kBoxes);
   EXPECT_EQ(same.in_float, 2) << "the third repeats the first";
   EXPECT_EQ(same.percent(), 100);
   std::vector<float> moved = kBoxes;
   moved[0] += 3;  // 70 of 130 are shared
   moved[2] += 3;
-  EXPECT_EQ(compare_boxes(kHead, kBoxes, moved).matched, 2);
+  EXPECT_EQ(compare(kHead, kBoxes, moved).matched, 2);
   moved[0] += 1;  // 60 of 140
   moved[2] += 3;
-  EXPECT_EQ(compare_boxes(kHead, kBoxes, moved).percent(), 50);
+  EXPECT_EQ(compare(kHead, kBoxes, moved).percent(), 50);
 }
 
 TEST(CompareBoxes, OfAnotherClassOrMissingDiffer) {
   std::vector<float> other = kBoxes;
   std::swap(other[13], other[16]);  // the class of the second
-  EXPECT_EQ(compare_boxes(kHead, kBoxes, other).percent(), 50);
+  EXPECT_EQ(compare(kHead, kBoxes, other).percent(), 50);
   other = kBoxes;
   other[16] = 0.2F;  // below .25
-  const BoxAgreement found = compare_boxes(kHead, kBoxes, other);
+  const BoxAgreement found = compare(kHead, kBoxes, other);
   EXPECT_EQ(found.quantized, 1);
   EXPECT_NEAR(found.percent().value(), 100.0 * 2 / 3, 1e-12);
   EXPECT_EQ(BoxAgreement().percent(), std::nullopt);
 }
 
+TEST(CompareBoxes, SumsOverSamples) {
+  std::vector<float> two = kBoxes, other = kBoxes;
+  other[16] = 0.2F;
+  two.insert(two.end(), kBoxes.begin(), kBoxes.end());
+  other.insert(other.end(), kBoxes.begin(), kBoxes.end());
+  const BoxAgreement found =
+      compare_boxes(kHead, Tensor::from(two, {2, 18}), Tensor::from(other, {2, 18}));
+  EXPECT_EQ(found.in_float, 4);
+  EXPECT_EQ(found.quantized, 3);
+  EXPECT_EQ(found.matched, 3);
+}
+
 TEST(CompareBoxes, ReadsCornersAndRowsWithObjectness) {
-  DetectionHead head = kHead;
-  EXPECT_FALSE(has_corners(head, kBoxes));
-  head.corners = true;
+  EXPECT_EQ(settled(kHead, one_sample(kBoxes)), kHead);
   const std::vector<float> corners{5,    45,   6,     //
                                    5,    45,   5,     //
                                    15,   55,   16,    //
                                    15,   55,   15,    //
                                    0.9F, 0.1F, 0.8F,  //
                                    0.0F, 0.6F, 0.1F};
-  EXPECT_TRUE(has_corners(head, corners));
-  EXPECT_EQ(compare_boxes(head, corners, corners).in_float, 2);
-  const DetectionHead rows{.anchors = 2, .classes = 1, .row_of_anchor = true, .objectness = true};
+  const std::optional<DetectionHead> head = settled(kHead, one_sample(corners));
+  ASSERT_TRUE(head && head->corners);
+  EXPECT_EQ(compare(*head, corners, corners).in_float, 2);
+  const DetectionHead rows{
+      .anchors = 2, .classes = 1, .boxes = {0, 6, 1}, .scores = {4, 6, 1}, .objectness = true};
   const std::vector<float> two{10, 10, 4, 4, 0.9F, 0.5F, 40, 40, 4, 4, 0.4F, 0.5F};
-  EXPECT_EQ(compare_boxes(rows, two, two).in_float, 1) << ".4 x .5 is below .25";
+  EXPECT_EQ(compare(rows, two, two).in_float, 1) << ".4 x .5 is below .25";
+}
+
+TEST(CompareBoxes, LeavesOutTheClassOfNothing) {
+  const DetectionHead head{
+      .anchors = 3, .classes = 2, .boxes = {6, 4, 1}, .scores = {0, 2, 1}, .softmax = true};
+  const std::vector<float> values{0.9F, 0.1F, 0.2F, 0.8F, 0.7F, 0.3F,  // shares
+                                  0,    0,    4,    4,    0,    0,    9, 9, 20, 20, 30, 30};
+  const std::optional<DetectionHead> found = settled(head, one_sample(values));
+  ASSERT_TRUE(found && found->corners);
+  EXPECT_EQ(found->nothing, 0);
+  EXPECT_EQ(compare(*found, values, values).in_float, 2);
+}
+
+TEST(CompareBoxes, NumbersWithNegativeSizesAreNoBoxes) {
+  std::vector<float> numbers = kBoxes;
+  numbers[8] = -3;  // the width of the third, which is found
+  EXPECT_EQ(settled(kHead, one_sample(numbers)), std::nullopt);
+  numbers[14] = 0.1F;
+  EXPECT_EQ(settled(kHead, one_sample(numbers)), kHead) << "nobody finds it";
 }
 
 // Scores are small beside boxes in pixels: their own noise counts.
