@@ -26,6 +26,7 @@
 #include "steelyard/recipes/runs/loaded_run.h"
 #include "steelyard/recipes/searches/quantization_search.h"
 #include "steelyard/recipes/searches/search_state.h"
+#include "steelyard/recipes/searches/state_steps.h"
 
 namespace steelyard::cli {
 namespace {
@@ -145,6 +146,15 @@ void print_fidelity(const SearchResult& result) {
       fmt::print("; worst: {} ({:.1f} dB)", shown(result.worst[i]), output.worst_sqnr_db);
     }
     fmt::print("\n");
+  }
+}
+
+// How near the integers are where each network is fed with its own states.
+void print_states(const StateSteps& states, const Experiment& quantized) {
+  for (const OutputFidelity& output : states.in_a_row(*quantized.deployed_model()).outputs) {
+    fmt::print("output {} in a row, fed with its own states: {} ({})\n", shown(output.name),
+               fidelity_text(output.sqnr_db, output.agreement, output.boxes),
+               states.in_a_row_text());
   }
 }
 
@@ -271,6 +281,13 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
   options.search.folder = options.run_dir.empty() ? "runs/" + name : options.run_dir;
   const std::filesystem::path file = options.out.empty() ? name + ".onnx" : options.out;
   require_free(options, file);
+  std::optional<StateSteps> states;
+  if (!options.given.states.empty()) {
+    states.emplace(options.given);
+    options.given.data = std::filesystem::path(options.search.folder) / "steps.safetensors";
+    states->write(options.given.data);
+    show(states->text() + "\n");
+  }
   const FoundRecipe found = found_recipe(options.given, registries);
   for (const std::string& line : found.lines) show(printable(line, 4096) + "\n");
   if (!options.score.empty()) {
@@ -318,6 +335,9 @@ ExitCode quantize(QuantizeArguments& options, const Registries& registries) {
                score_text(result.float_score));
   }
   print_fidelity(result);
+  if (states)
+    print_states(*states,
+                 *load_run(result.run, chosen.checkpoint, registries, RunData::kNone).experiment);
   if (const auto runtime = runtime_in(options.python)) {
     const LoadedRun run = load_run(result.run, chosen.checkpoint, registries, RunData::kTest);
     // The search has said where ONNX Runtime cannot run the float file.
@@ -351,6 +371,11 @@ Verb add_quantize(CLI::App& app) {
                    "The folder of the search (default: runs/<model>-<bits>)");
   verb->add_flag("--overwrite", options->overwrite, "Replace both and begin again");
   add_choices(*verb, given.choices);
+  verb->add_option(
+          "--state", given.states,
+          "An input that is an output of the step before: h=hn; --data has sequences then, "
+          "[sequences, steps, ...]; may be given several times")
+      ->allow_extra_args(false);
   verb->add_option("--mean", given.mean,
                    "Of images: what is subtracted, one number or one for each channel")
       ->delimiter(',');

@@ -43,32 +43,6 @@ bool is_array(const std::filesystem::path& path) {
   return end == ".npy" || end == ".npz";
 }
 
-// The dataset that reads such a file or folder.
-std::string dataset_of(const std::filesystem::path& path) {
-  if (!path_exists(path)) throw InputError("--data: there is no " + printable(path.string()));
-  const auto of_file = [](const std::filesystem::path& file) -> std::string {
-    const std::string end = lower(file.extension().string());
-    if (is_array(file)) return "arrays";
-    if (end == ".safetensors") return "safetensors";
-    if (end == ".csv" || end == ".tsv") return "table";
-    if (end == ".tar") return "shards";
-    return "";
-  };
-  if (!is_folder(path)) {
-    const std::string found = of_file(path);
-    return found.empty() ? "images" : found;
-  }
-  std::set<std::string> kinds;
-  for (const auto& entry : std::filesystem::directory_iterator(path)) {
-    if (const std::string kind = of_file(entry.path()); !kind.empty()) kinds.insert(kind);
-  }
-  if (kinds.size() > 1) {
-    throw InputError("--data: " + printable(path.string()) + " has files of several kinds (" +
-                     join({kinds.begin(), kinds.end()}) + "): name one of them");
-  }
-  return kinds.empty() ? "images" : *kinds.begin();
-}
-
 // What images become: [height, width, channels], and where the file leaves sizes free nothing.
 struct ImageInput {
   std::int64_t channels = 3;
@@ -247,6 +221,31 @@ YamlNode export_of(const FileAndData& given) {
 }
 
 }  // namespace
+
+std::string dataset_of(const std::filesystem::path& path) {
+  if (!path_exists(path)) throw InputError("--data: there is no " + printable(path.string()));
+  const auto of_file = [](const std::filesystem::path& file) -> std::string {
+    const std::string end = lower(file.extension().string());
+    if (is_array(file)) return "arrays";
+    if (end == ".safetensors") return "safetensors";
+    if (end == ".csv" || end == ".tsv") return "table";
+    if (end == ".tar") return "shards";
+    return "";
+  };
+  if (!is_folder(path)) {
+    const std::string found = of_file(path);
+    return found.empty() ? "images" : found;
+  }
+  std::set<std::string> kinds;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (const std::string kind = of_file(entry.path()); !kind.empty()) kinds.insert(kind);
+  }
+  if (kinds.size() > 1) {
+    throw InputError("--data: " + printable(path.string()) + " has files of several kinds (" +
+                     join({kinds.begin(), kinds.end()}) + "): name one of them");
+  }
+  return kinds.empty() ? "images" : *kinds.begin();
+}
 
 std::string plain_name(const std::filesystem::path& file) {
   std::string name = file.stem().string();

@@ -26,6 +26,7 @@ struct FileAndData {
   std::filesystem::path model;
   std::filesystem::path data;
   OnnxChoices choices = {};
+  std::vector<std::string> states = {};  // inputs that are outputs of the step before: "h=hn"
   // Of images: what each channel is normalized with, in the units of `range`.
   std::vector<double> mean = {}, stddev = {};
   ImageRange range = ImageRange::kOne;
@@ -45,6 +46,9 @@ struct FoundRecipe {
   std::vector<std::string> cut = {};
   std::vector<std::string> outputs = {};  // of the file
 };
+
+// The dataset that reads such a file or folder: "images". Throws InputError where it is not there.
+std::string dataset_of(const std::filesystem::path& path);
 
 // The name of a file without its end, as that of another file: it neither begins with '-' or '.'
 // nor has control characters.
